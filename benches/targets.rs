@@ -1,7 +1,7 @@
-//! The figures that dlock holds itself to, each a ratio to its floor in the same run.
+//! The figures that dlock holds itself to, each a ratio to its baseline in the same run.
 //!
 //! `cargo bench --features sqlite --bench targets`. It prints a table and fails when a target is
-//! missed by the median of its rounds. Rounds of floor and subject take turns, so that a noisy
+//! missed by the median of its rounds. Rounds of baseline and subject take turns, so that a noisy
 //! machine disturbs both.
 
 #![expect(clippy::disallowed_methods, reason = "it measures by the clock")]
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dlock::{Error, LockOptions, Locks, Memory};
+use dlock::{Error, LockOptions, Locks, backend::Memory};
 use tokio::runtime::{Builder, Runtime};
 
 const ROUNDS: usize = 9;
@@ -81,12 +81,12 @@ fn quiet(report: &mut Report) -> Result<(), Error> {
                 let found = named.lock().expect("no panic").get("inventory/42").cloned();
                 drop(std::hint::black_box(found.expect("it is there").lock_owned().await));
             }
-            let floor = start.elapsed();
+            let baseline = start.elapsed();
             let start = Instant::now();
             for _ in 0..CYCLES {
                 let _ = std::hint::black_box(lock.lock().await?.release().await?);
             }
-            Ok(start.elapsed().as_secs_f64() / floor.as_secs_f64())
+            Ok(start.elapsed().as_secs_f64() / baseline.as_secs_f64())
         })
     });
     let ratio = median(ratios.collect::<Result<_, Error>>()?);
@@ -108,17 +108,17 @@ fn hot(report: &mut Report) -> Result<(), Error> {
 
     let (mut to_bare, mut to_plain) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let floor = contend(TASKS, LASTS, plain.clone(), |plain| async move {
+        let baseline = contend(TASKS, LASTS, plain.clone(), |plain| async move {
             drop(plain.lock().await);
         });
-        let floor = runtime.block_on(floor);
+        let baseline = runtime.block_on(baseline);
         let taken = |lock: dlock::Mutex| async move {
             drop(lock.lock().await.expect("a healthy store"));
         };
         let handed = runtime.block_on(contend(TASKS, LASTS, passed.clone(), taken));
         let stored = runtime.block_on(contend(TASKS, LASTS, bare.clone(), taken));
         to_bare.push(handed / stored);
-        to_plain.push(handed / floor);
+        to_plain.push(handed / baseline);
     }
     let (to_bare, to_plain) = (median(to_bare), median(to_plain));
     report.at_least("64 tasks, one SQLite lock : the same without hand-off", to_bare, "x", 50.0);

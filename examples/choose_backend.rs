@@ -1,5 +1,5 @@
-//! The store is a URL, chosen when the program starts; what the program needs of it is written
-//! down, and a store that can't promise that is refused, with the reason.
+//! Chooses the store by a URL when the program starts. The program states the guarantees that it
+//! needs and refuses a store that can't give them, with the reason.
 //!
 //! `cargo run --example choose_backend --features sqlite`, another store with `-- --url URL`
 
@@ -7,7 +7,11 @@ mod given;
 
 use std::error::Error;
 
-use dlock::{ConfigIssue, ErrorKind, Fencing, Guarantees, Locks, Scope};
+use dlock::{
+    ErrorKind, Locks,
+    error::ConfigIssue,
+    guarantees::{Fencing, Guarantees, Scope},
+};
 use tempfile::TempDir;
 
 #[tokio::main]
@@ -29,15 +33,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(locks.shutdown(std::time::Duration::from_secs(5)).await?)
 }
 
-/// Connects, and makes sure at the start that several processes can share the locks, and that
-/// tokens are in order.
+/// Connects, and verifies at the start that several processes can share the locks and that fencing
+/// tokens are ordered.
 async fn open(url: &str) -> Result<Locks, dlock::Error> {
     let locks = dlock::connect(url).await?;
     locks.require(&Guarantees::WEAKEST.with_scope(Scope::Machine).with_fencing(Fencing::Clock))?;
     Ok(locks)
 }
 
-/// The error of a URL that is not to be accepted.
+/// Returns the error for a URL that must be refused.
 async fn refused(url: &str) -> Result<dlock::Error, String> {
     match open(url).await {
         Err(error) => match error.kind() {

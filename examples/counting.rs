@@ -1,12 +1,16 @@
-//! A thousand tasks in four processes add one to a counter in a file, which is not safe by itself:
-//! each reads the number and writes one more. Without a lock updates get lost, with it none does.
+//! A thousand tasks in four processes increment a counter in a file, which does not protect itself:
+//! each task reads the number and writes one more. Without a lock updates are lost; with it none
+//! is.
 //!
 //! `cargo run --example counting --features sqlite`, and on other stores, one after another:
 //! `... --features redis,postgres,sqlite -- --url redis://localhost --url postgres://...`
 
 use std::{env, error::Error, fs, io::Write as _, path::Path, process::ExitStatus, time::Duration};
 
-use dlock::{Guarantees, LockExt as _, Scope};
+use dlock::{
+    LockExt as _,
+    guarantees::{Guarantees, Scope},
+};
 use futures_util::future::try_join_all;
 use lexopt::{Arg, Parser, ValueExt as _};
 use tempfile::TempDir;
@@ -44,10 +48,10 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the counter shows when all processes have ended.
+/// Returns the value of the counter after all processes have ended.
 async fn count(counter: &Path, url: Option<&str>) -> Result<u32, Failure> {
     fs::write(counter, "0000")?;
-    // The URL travels in the environment: everybody can read the arguments of a process.
+    // The URL is passed in the environment: every user can read the arguments of a process.
     let mut worker = Command::new(env::current_exe()?);
     worker.env("COUNTING_FILE", counter).envs(url.map(|url| ("COUNTING_URL", url)));
     let workers = (0..PROCESSES).map(|_| worker.kill_on_drop(true).status()).collect::<Vec<_>>();
@@ -57,7 +61,7 @@ async fn count(counter: &Path, url: Option<&str>) -> Result<u32, Failure> {
     Ok(fs::read_to_string(counter)?.parse()?)
 }
 
-/// One process: all its tasks at once, under the lock if there is one.
+/// Runs one process: all its tasks at once, under the lock if there is one.
 async fn work(counter: &Path, url: Option<String>) -> Result<(), Failure> {
     let Some(url) = url else {
         try_join_all((0..TASKS).map(|_| add(counter))).await?;
@@ -72,14 +76,14 @@ async fn work(counter: &Path, url: Option<String>) -> Result<(), Failure> {
 /// Reads the number and writes one more.
 async fn add(counter: &Path) -> Result<(), Failure> {
     let seen: u32 = fs::read_to_string(counter)?.parse()?;
-    // Others work meanwhile, as they do while a database answers.
+    // Other tasks run meanwhile, as they do while a database answers.
     tokio::task::yield_now().await;
-    // In place and of one width, so that nobody reads half a number.
+    // Written in place and with a fixed width, so that no reader sees half a number.
     let mut file = fs::OpenOptions::new().write(true).open(counter)?;
     Ok(write!(file, "{:04}", seen + 1)?)
 }
 
-/// The stores that were given, or else an SQLite file.
+/// Returns the URLs that the user gave, or else that of an SQLite file.
 fn urls(dir: &Path) -> Result<Vec<String>, Failure> {
     let mut urls = Vec::from_iter(env::var("DLOCK_URL").ok());
     let mut parser = Parser::from_env();

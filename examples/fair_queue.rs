@@ -1,5 +1,5 @@
-//! A fair lock is granted in the order of arrival, over all clients: five counters that share one
-//! queue, each with a connection of its own as in a process of its own.
+//! A fair lock is granted in the order of arrival, across all clients: five counters share one
+//! queue. Each has a separate connection, as a separate process would have.
 //!
 //! `cargo run --example fair_queue --features sqlite`, on another store with `-- --url URL`
 
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Failure> {
         let (locks, served, url) = (&locks, &served, &url);
         async move {
             let mine = dlock::connect(url).await?;
-            // Comes when those before it stand in line.
+            // Arrives when the clients before it are in the queue.
             while locks.inspect("counter").await?.waiters.len() < number {
                 sleep(Duration::from_millis(5)).await;
             }

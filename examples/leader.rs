@@ -1,5 +1,5 @@
-//! Leader election: whoever is elected leads, for a term whose number is a fencing token.
-//! Three nodes stand for election; the second one is deposed by force.
+//! Leader election: the elected node leads for a term, and the number of the term is a fencing
+//! token. Three nodes campaign; the second one is deposed by force.
 //!
 //! `cargo run --example leader`, on another store with `-- --url URL`
 
@@ -22,7 +22,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    // Who is deposed learns of it with a renewal: after a third of the lease.
+    // A deposed leader detects that at its next renewal, after a third of the lease.
     let options = LockOptions::new().with_lease(Duration::from_millis(600));
     let locks = dlock::connect(&given::url("memory:")?).await?.with_options(options)?;
     let ends = try_join_all(["anna", "ben", "cleo"].map(|node| stand(&locks, node))).await?;
@@ -32,12 +32,12 @@ async fn main() -> Result<(), Failure> {
     Ok(locks.shutdown(Duration::from_secs(5)).await?)
 }
 
-/// Waits to be elected, leads for a term, and tells how it ended. `Election::lead` does so in a
-/// loop.
+/// Waits to be elected, leads for a term, and returns how the term ended. `Election::lead` does
+/// this in a loop.
 async fn stand(locks: &Locks, node: &str) -> Result<&'static str, Failure> {
     let leadership = locks.election("leader")?.campaign().await?;
     let term = leadership.term();
-    // Until a deposed leader learns of it, two believe that they lead: the larger term counts.
+    // Until a deposed leader detects the loss, two nodes act as leader: the larger term counts.
     let before = TERM.swap(term.get(), SeqCst);
     if before >= term.get() {
         return Err(format!("term {before} was before {term}").into());
@@ -51,7 +51,7 @@ async fn stand(locks: &Locks, node: &str) -> Result<&'static str, Failure> {
     Ok(end)
 }
 
-/// What only the leader does. It is dropped where it stands when the term ends early.
+/// Does the work of the leader. If the term ends early, this future is dropped.
 async fn lead(locks: &Locks, node: &str, term: FencingToken) -> Result<(), Failure> {
     println!("{node} leads in term {term}");
     if node == "ben" {

@@ -1,5 +1,5 @@
-//! Work that ends when its lock is lost: because its lease ran out, and because somebody took the
-//! lock away.
+//! Work that ends when its lock is lost: first because its lease expired, then because an operator
+//! revoked the lock.
 //!
 //! `cargo run --example lost_lease`, on another store with `-- --url URL`
 
@@ -7,14 +7,17 @@ mod given;
 
 use std::{error::Error, future::pending, time::Duration};
 
-use dlock::{Ended, ErrorKind, GuardState, LockOptions, Renew};
+use dlock::{
+    ErrorKind, LockOptions,
+    guard::{Ended, GuardState, Renew},
+};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = dlock::connect(&given::url("memory:")?).await?;
     let options = LockOptions::new().with_lease(Duration::from_millis(600));
 
-    // Nobody renews this lease, as if the process were cut off from the store.
+    // This lease is never renewed, as if the process were cut off from the store.
     let brief = locks.with_options(options.with_renew(Renew::Never))?;
     let guard = brief.mutex("report")?.lock().await?;
     println!("held, with {:.1?} left", guard.remaining());
@@ -27,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("before each step of the work, check() says: {error}");
     }
 
-    // The work is dropped where it stands when an operator takes the lock away.
+    // When an operator revokes the lock, the work is dropped.
     let kept = locks.with_options(options)?;
     let guard = kept.mutex("migration")?.lock().await?;
     println!("\nheld again, with token {}", guard.token());

@@ -1,4 +1,4 @@
-//! One lock, in memory or where the URL says: `cargo run --example quickstart -- memory:`
+//! One lock, in memory or in the store of a URL: `cargo run --example quickstart -- memory:`
 
 use dlock::Error;
 

@@ -1,5 +1,6 @@
-//! A partner allows three calls at a time, from all our servers together: a semaphore that the
-//! fleet shares. A batch takes two permits at once and is not starved by those that take one.
+//! A partner allows three calls at a time from all our servers together. The fleet shares a
+//! semaphore with three permits. A batch acquires two permits at once, and calls that acquire one
+//! permit can't starve it.
 //!
 //! `cargo run --example rate_limit`, on another store with `-- --url URL`
 
@@ -17,7 +18,7 @@ use tokio::time::sleep;
 
 const ALLOWED: u32 = 3;
 
-/// Calls under way, and the most that ever were.
+/// The number of running calls, and its maximum so far.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 static MOST: AtomicU32 = AtomicU32::new(0);
 
@@ -36,7 +37,7 @@ async fn main() -> Result<(), Failure> {
     Ok(locks.shutdown(Duration::from_secs(5)).await?)
 }
 
-/// So many calls at once, when the fleet may make them.
+/// Makes this number of calls at once, when the fleet has enough permits left.
 async fn call(locks: &Locks, server: u32, calls: u32) -> Result<(), Failure> {
     let permits = locks.semaphore("partner-api", ALLOWED)?;
     let guard = match permits.try_acquire_many(calls).await? {

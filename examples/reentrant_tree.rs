@@ -1,5 +1,5 @@
-//! A tree of calls that all want the same lock. Each enters it with the owner it is given, and
-//! only the outermost entry goes to the store.
+//! A tree of calls that all need the same lock. Each call enters it with the owner that it gets,
+//! and only the outermost entry sends a request to the store.
 //!
 //! `cargo run --example reentrant_tree`, on another store with `-- --url URL`
 
@@ -7,7 +7,7 @@ mod given;
 
 use std::{error::Error, pin::Pin, time::Duration};
 
-use dlock::{FencingToken, Owner, Reentrant};
+use dlock::{FencingToken, ReentrantMutex, kinds::Owner};
 
 type Failure = Box<dyn Error + Send + Sync>;
 type Visit<'a> = Pin<Box<dyn Future<Output = Result<usize, Failure>> + Send + 'a>>;
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Failure> {
         return Err("a tree of depth 3 has 15 nodes, and leaves nothing held".into());
     }
 
-    // Who is another owner has to wait, also in the same task.
+    // A different owner has to wait, also in the same task.
     let _guard = lock.lock_as(&owner).await?;
     if lock.try_lock_as(&Owner::new()).await?.is_some() {
         return Err("another owner was let in".into());
@@ -34,9 +34,9 @@ async fn main() -> Result<(), Failure> {
     Ok(locks.shutdown(Duration::from_secs(5)).await?)
 }
 
-/// Visits a node and what is below it, each under the lock. How many that were.
+/// Visits a node and all nodes below it, each under the lock. Returns the number of nodes.
 fn visit<'a>(
-    lock: &'a Reentrant,
+    lock: &'a ReentrantMutex,
     owner: &'a Owner,
     depth: usize,
     above: Option<FencingToken>,

@@ -1,6 +1,6 @@
-//! A job that every server of a fleet starts at the same hour, and that one of them runs: the
-//! others find it taken and go on. The store keeps it taken for a while after it is done, even if
-//! its server ends, so that one whose clock is late does not run it once more.
+//! A job that every server of a fleet starts at the same hour, and that only one of them runs: the
+//! others find the lock held and continue. The store keeps the lock held for a while after the job,
+//! even if its server ends, so that a server whose clock is late does not run the job again.
 //!
 //! `cargo run --example run_once`, on another store with `-- --url URL`
 
@@ -11,7 +11,7 @@ use std::{error::Error, time::Duration};
 use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How far the clocks of the fleet may differ, and more.
+/// More than the largest difference between the clocks of the fleet.
 const AT_LEAST: Duration = Duration::from_millis(600);
 const PERIOD: Duration = Duration::from_millis(1200);
 
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Failure> {
         let servers = (0..4_u32).map(|server| {
             let locks = &locks;
             async move {
-                // The later the clock, the later it is noon.
+                // A server with a late clock reaches noon later.
                 sleep_until(noon + PERIOD * day + Duration::from_millis(50) * server).await;
                 let job = locks.job("nightly-report")?.with_at_least(AT_LEAST)?;
                 Ok::<_, Failure>(job.run(|_token| report(server)).await?.done())

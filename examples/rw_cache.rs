@@ -1,5 +1,5 @@
-//! A cache under a read-write lock: many read at once, one fills it, and whoever has filled it
-//! goes on as a reader without letting another writer in between.
+//! A cache under a read-write lock: many tasks read at once, and one task fills it. After that it
+//! downgrades its lock to a read lock, without a gap in which another writer could get the lock.
 //!
 //! `cargo run --example rw_cache`, on another store with `-- --url URL`
 
@@ -11,15 +11,15 @@ use std::{
     time::Duration,
 };
 
-use dlock::ReadWrite;
+use dlock::RwLock;
 use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// A value that all share, and that takes long to compute.
+/// A value that all tasks share, and that takes long to compute.
 struct Cache {
-    lock: ReadWrite,
+    lock: RwLock,
     value: AtomicU64,
     fills: AtomicU32,
 }
@@ -43,14 +43,14 @@ impl Cache {
     async fn get(&self) -> Result<u64, Failure> {
         let read = self.lock.read().lock().await?;
         let value = self.value.load(SeqCst);
-        // A reader can't become a writer: two that try would wait for each other for ever.
+        // A read lock can't be upgraded: two readers that try would wait for each other forever.
         read.release().await?;
         if value > 0 { Ok(value) } else { self.fill().await }
     }
 
     async fn fill(&self) -> Result<u64, Failure> {
         let mut guard = self.lock.write().lock().await?;
-        // Somebody else may have filled it while this one waited to write.
+        // Another task may have filled the cache while this one waited for the write lock.
         if self.value.load(SeqCst) == 0 {
             sleep(Duration::from_millis(50)).await;
             self.value.store(42, SeqCst);

@@ -1,5 +1,6 @@
-//! An orderly end on Ctrl-C or SIGTERM: no new work begins, what is under way ends, and no lock
-//! stays behind for its lease. It ends by itself after a second.
+//! An orderly shutdown on Ctrl-C or SIGTERM: no new work begins, running work completes, and every
+//! lock is released instead of staying held until its lease expires. The example ends after a
+//! second without a signal too.
 //!
 //! `cargo run --example shutdown --features sqlite`, on another store with `-- --url URL`
 
@@ -12,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use dlock::{ConfigIssue, ErrorKind, Locks};
+use dlock::{ErrorKind, Locks, error::ConfigIssue};
 use tempfile::TempDir;
 use tokio::{task::JoinSet, time::sleep};
 
@@ -30,14 +31,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("working; {} ends it", interrupted().await?);
 
-    // Refuses new locks, and waits until the guards that live are gone and released.
+    // Refuses new locks, and waits until the existing guards are dropped and released.
     locks.shutdown(Duration::from_secs(10)).await?;
     while let Some(worker) = workers.join_next().await {
         worker??;
     }
     println!("{} jobs were done, the last ones to their ends", DONE.load(SeqCst));
 
-    // A program that comes next finds nothing locked.
+    // The next program finds every lock free.
     let next = dlock::connect(&url).await?;
     for job in 0..4 {
         if !next.inspect(format!("job/{job}")).await?.is_free() {
@@ -48,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(next.shutdown(Duration::from_secs(5)).await?)
 }
 
-/// Does one job after another, until there are no locks any more.
+/// Does one job after another until `locks` refuses new locks.
 async fn work(locks: Locks, job: String) -> Result<(), dlock::Error> {
     loop {
         let guard = match locks.mutex(job.as_str())?.lock().await {
@@ -62,7 +63,7 @@ async fn work(locks: Locks, job: String) -> Result<(), dlock::Error> {
     }
 }
 
-/// What asks the program to end.
+/// Waits for a signal or the end of the time, and returns which it was.
 async fn interrupted() -> io::Result<&'static str> {
     #[cfg(unix)]
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

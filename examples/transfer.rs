@@ -1,5 +1,5 @@
-//! Transfers between accounts of two banks, whose locks are in two stores. Each takes both locks
-//! or none, so that transfers to and fro neither lose money nor wait for each other for ever.
+//! Transfers between accounts of two banks, whose locks are in two stores. Each transfer acquires
+//! both locks or none, so transfers in opposite directions neither lose money nor deadlock.
 //!
 //! `cargo run --example transfer --features sqlite`, the second bank elsewhere with `-- --url URL`
 
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use dlock::{Locks, Multi};
+use dlock::{Locks, MultiMutex};
 use futures_util::future::try_join_all;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -34,7 +34,8 @@ async fn main() -> Result<(), Failure> {
     let anna = Account { locks: here.clone(), name: "anna", balance: AtomicI64::new(1000) };
     let ben = Account { locks: there.clone(), name: "ben", balance: AtomicI64::new(1000) };
 
-    // Every other transfer goes the other way: who took one lock after another would deadlock.
+    // Every second transfer goes in the opposite direction: locks acquired one after another would
+    // deadlock.
     let transfers = try_join_all((1..=40).map(|number| {
         let (from, to) = if number % 2 == 0 { (&anna, &ben) } else { (&ben, &anna) };
         transfer(from, to, number)
@@ -43,7 +44,7 @@ async fn main() -> Result<(), Failure> {
 
     let (a, b) = (anna.balance.load(SeqCst), ben.balance.load(SeqCst));
     println!("40 transfers later anna has {a} and ben has {b}: together {}", a + b);
-    // 20 more went to ben than to anna: 2 + 4 + ... against 1 + 3 + ...
+    // Ben gets 20 more than anna: 2 + 4 + ... against 1 + 3 + ...
     if (a, b) != (980, 1020) {
         return Err("money was lost or made: anna should have 980 and ben 1020".into());
     }
@@ -54,7 +55,7 @@ async fn main() -> Result<(), Failure> {
 
 async fn transfer(from: &Account, to: &Account, amount: i64) -> Result<(), Failure> {
     let locks = [from.locks.mutex(from.name)?, to.locks.mutex(to.name)?];
-    let both = Multi::across(locks)?.lock().await?;
+    let both = MultiMutex::across(locks)?.lock().await?;
     let (old_from, old_to) = (from.balance.load(SeqCst), to.balance.load(SeqCst));
     sleep(Duration::from_millis(1)).await;
     from.balance.store(old_from - amount, SeqCst);

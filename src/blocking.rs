@@ -12,14 +12,14 @@
 //! # }
 //! ```
 //!
-//! A thread in the background has a runtime of its own, in which leases are renewed while the caller
-//! works, however long that takes. It ends when the last of the locks and guards is gone and what was
-//! dropped has reached the store.
+//! A background thread runs a runtime, which renews the leases while the caller works, however long
+//! the work takes. The thread ends after the last of the locks and guards has been dropped and the
+//! background releases have reached the store.
 //!
 //! # Errors
-//! Everything that waits fails with `Config(Runtime)` when it is called where a tokio runtime is,
-//! rather than stop that: in async code, and also in tokio's `spawn_blocking`. There, use
-//! [`dlock::connect`](crate::connect) and `Handle::block_on`. Guards may be dropped anywhere.
+//! Everything that waits fails with `Config(Runtime)` if it is called within a tokio runtime,
+//! because it would block that runtime: in async code, and also in tokio's `spawn_blocking`. There,
+//! use [`dlock::connect`](crate::connect) and `Handle::block_on`. Guards may be dropped anywhere.
 
 mod guard;
 mod lock;

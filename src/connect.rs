@@ -1,25 +1,26 @@
-//! From a URL to locks: the backends that are compiled in, and the options they share.
+//! Connects a URL to locks: the compiled-in backends, and the options that they share.
 
 use dlock_core::{
-    BackendUrl, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Locks, Memory,
-    Prefixed, Registry, TokenOffset, Traced, current_runtime,
+    BackendUrl, ConfigIssue, DynBackend, Error, ErrorKind, Factory, LockName, LockOptions, Locks,
+    Memory, Note, Noted, Prefixed, Registry, TokenOffset, Traced, current_runtime,
 };
 
-/// The options that every backend's URL can have, without what they begin with.
-const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
+/// The options that every backend's URL accepts, without the prefix `dlock.`.
+const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
 
-/// Connects to the store that `url` names, and gives the locks in it.
+/// Connects to the store that `url` names, and returns the locks in it.
 ///
-/// `memory:` is always there; each other backend is a Cargo feature of the same name
-/// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL can have these options:
+/// `memory:` is always available; each other backend is a Cargo feature of the same name
+/// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL accepts these options:
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`, and on ZooKeeper half of `dlock.session_timeout` at most, which is told with a warning | `30s` |
-/// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | for ever |
-/// | `dlock.prefix` | stands before every name, and counts against its 512 bytes | none |
-/// | `dlock.format` | in which [format](crate::Format) the store's records are written: `1`, which the version of dlock before this one reads, or `2`, once no such program uses the store. All formats are read | `1` |
-/// | `dlock.token_offset` | is added to every fencing token, at most 2^62: the largest token that a resource has seen of another store, so that this one goes on above it; the same for all clients ([`TokenOffset`]) | `0` |
+/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`. On ZooKeeper at most half of `dlock.session_timeout`; a warning reports a lease that was shortened to that | `30s` |
+/// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | no limit |
+/// | `dlock.prefix` | a prefix of every name, which counts towards the 512 bytes of a name | none |
+/// | `dlock.format` | the [format](crate::admin::Format) of the records that dlock writes: `1`, which the previous version of dlock reads, or `2`, when no such program uses the store any more. All formats are read | `1` |
+/// | `dlock.token_offset` | a number that is added to every fencing token, at most 2^62: the largest token of another store that a resource has seen, so that the tokens of this store continue above it. All clients must use the same offset ([`TokenOffset`]) | `0` |
+/// | `dlock.note` | a text of 1 to 128 bytes on every claim, which `inspect` shows to people: no secrets ([`Note`]) | none |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::Error> {
@@ -30,38 +31,88 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
 /// ```
 ///
 /// # Errors
-/// Before anything is opened: `Config(Url)` for what is no URL, `Config(UnknownScheme)`,
+/// Before anything is opened: `Config(Url)` if the text is not a URL, `Config(UnknownScheme)`,
 /// `Config(MissingFeature)` for a backend that is not compiled in, `Config(UnknownOption)`,
 /// `Config(RepeatedOption)`, `Config(OptionValue)`, `Config(Lease)`, `Config(Name)` for a prefix
-/// that no name can begin with, and `Config(Runtime)` outside a tokio runtime. Then whatever the
-/// store has to say. No error shows a password.
+/// that no name can begin with, `Config(Note)`, and `Config(Runtime)` outside a tokio runtime.
+/// After that, the errors of the store. No error shows a password.
 ///
 /// # Cancel safety
-/// Dropping the future closes what it has opened.
+/// Dropping the future closes everything that it has opened.
 pub async fn connect(url: &str) -> Result<Locks, Error> {
-    connect_with(&registry(), url).await
+    connect_with(url, ConnectOptions::new()).await
 }
 
-/// [`connect`] over these backends, for an application that brings one of its own:
-/// `connect_with(&dlock::registry().with(MY_FACTORY), url)`.
+/// As [`connect`], with options that a URL can't contain.
+///
+/// ```
+/// use dlock::ConnectOptions;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::Error> {
+/// let note = format!("web-3 pid {}", std::process::id());
+/// let locks = dlock::connect_with("memory:", ConnectOptions::new().with_note(note)?).await?;
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 /// As [`connect`].
 ///
 /// # Cancel safety
 /// As [`connect`].
-pub async fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error> {
+pub async fn connect_with(url: &str, options: ConnectOptions) -> Result<Locks, Error> {
+    let ConnectOptions { registry, note } = options;
     let mut url: BackendUrl = url.parse()?;
-    // Asked first, so that a missing backend is not hidden behind one of its options.
+    // This runs first, so that a missing backend is reported before one of its options.
     registry.factory(&url)?;
-    let shared = Shared::take(&mut url)?;
+    let mut shared = Shared::take(&mut url)?;
+    shared.note = note.or(shared.note);
     let url = url.with_prefix(shared.prefix.as_deref().unwrap_or_default());
-    // Drivers may panic without a runtime, so none is called without one.
+    // Drivers may panic without a runtime, so this check comes before any driver is called.
     current_runtime()?;
     shared.apply(registry.connect(url, SHARED).await?)
 }
 
-/// The backends that are compiled in.
+/// The options of [`connect_with`]: what a program sets in its code rather than in the URL.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    registry: Registry,
+    note: Option<Note>,
+}
+
+impl ConnectOptions {
+    /// Returns options with the compiled-in backends and without a note; the URL may set one.
+    pub fn new() -> Self {
+        Self { registry: registry(), note: None }
+    }
+
+    /// Adds a backend that the application defines. It replaces a backend with the same scheme.
+    #[must_use]
+    pub fn with_backend(self, factory: Factory) -> Self {
+        Self { registry: self.registry.with(factory), ..self }
+    }
+
+    /// Puts this text on every claim of the locks, in place of the URL's `dlock.note`, so that
+    /// people can identify the owner of a claim: `web-3 pid 4711`. The store keeps the text with
+    /// the claim if it supports notes ([`Notes`](dlock_core::Notes)). **No secrets**: everybody
+    /// with read access to the store sees it.
+    ///
+    /// # Errors
+    /// `Config(Note)` if the text is not a valid [`Note`].
+    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
+    where
+        N: TryInto<Note>,
+        Error: From<N::Error>,
+    {
+        Ok(Self { note: Some(note.try_into()?), ..self })
+    }
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Returns a registry of the compiled-in backends.
 pub fn registry() -> Registry {
     let registry = Registry::new().with(Memory::FACTORY);
     #[cfg(feature = "sqlite")]
@@ -90,7 +141,7 @@ pub fn registry() -> Registry {
     registry
 }
 
-/// What `redis` would know.
+/// The schemes of the feature `redis`, for the error of a build without it.
 #[cfg(not(feature = "redis"))]
 const REDIS_SCHEMES: [&str; 9] = [
     "redis",
@@ -104,7 +155,7 @@ const REDIS_SCHEMES: [&str; 9] = [
     "rediss+quorum",
 ];
 
-/// The error of an option's value, with the option's name.
+/// Adds the option's name to the error of its value.
 fn of_option(name: &str, error: &Error) -> Error {
     let issue = match error.kind() {
         ErrorKind::Config(issue) => issue,
@@ -113,11 +164,12 @@ fn of_option(name: &str, error: &Error) -> Error {
     Error::config(issue, format!("dlock.{name} in the URL: {error}"))
 }
 
-/// What the shared options say.
+/// The values of the shared options.
 struct Shared {
     options: LockOptions,
     prefix: Option<String>,
     token_offset: u64,
+    note: Option<Note>,
 }
 
 impl Shared {
@@ -136,7 +188,9 @@ impl Shared {
             LockName::new(prefix).map_err(|error| of_option("prefix", &error))?;
         }
         let token_offset = url.take_number("token_offset", TokenOffset::MAX)?.unwrap_or_default();
-        Ok(Self { options, prefix, token_offset })
+        let note = url.take("note").map(|note| Note::new(&note)).transpose();
+        let note = note.map_err(|error| of_option("note", &error))?;
+        Ok(Self { options, prefix, token_offset, note })
     }
 
     fn apply(self, backend: DynBackend) -> Result<Locks, Error> {
@@ -148,6 +202,10 @@ impl Shared {
             0 => backend,
             offset => TokenOffset::new(backend, offset)?,
         };
-        Locks::over(Traced::new(backend))?.with_options(self.options)
+        let backend: DynBackend = match self.note {
+            Some(note) => Noted::new(backend, note),
+            None => backend,
+        };
+        Locks::new(Traced::new(backend))?.with_options(self.options)
     }
 }

@@ -1,5 +1,5 @@
-//! A quiet lock in memory against the floor, a `tokio::sync::Mutex` found by name in a map; and a lock
-//! that tasks hand on.
+//! An uncontended lock in memory against the baseline, a `tokio::sync::Mutex` found by name in a
+//! map; and a lock that tasks hand off.
 //!
 //! `cargo bench -p dlock-bench --bench quiet`. Each sample is 1,000 cycles of acquire and release
 //! on one task; the allocation columns count all of them.
@@ -10,7 +10,7 @@ use std::{
 };
 
 use divan::{AllocProfiler, Bencher, counter::ItemsCount};
-use dlock::{Locks, Memory};
+use dlock::{Locks, backend::Memory};
 use tokio::runtime::{Builder, Runtime};
 
 #[global_allocator]

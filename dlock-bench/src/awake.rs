@@ -1,10 +1,10 @@
 //! Keeps the processors awake while latencies are measured.
 //!
-//! A round trip between idle processes is mostly the time that a processor takes to wake up, on a
-//! virtual machine many times what driver and server need. It would hide what dlock adds, and it
-//! comes and goes with whatever else runs. So this executable is started once more to spin, on all
-//! processors and last in the scheduler's favour: whoever has work takes its place at once, as on
-//! a busy machine.
+//! A round trip between idle processes is mostly the time that a processor takes to wake up. On a
+//! virtual machine this is many times as long as driver and server need. It would hide the cost of
+//! dlock, and it varies with the other load. So this executable starts itself again to spin on all
+//! processors, with the lowest priority: a process with work preempts it at once, as on a busy
+//! machine.
 
 use std::{
     io::Read,
@@ -15,15 +15,15 @@ use rustix::process::nice;
 
 use crate::{Failure, processors};
 
-/// Its presence makes a process one that spins.
+/// The environment variable that makes a process spin.
 const SPINS: &str = "DLOCK_BENCH_SPINS";
 
-/// While this lives, no processor goes to sleep.
+/// While this value lives, no processor sleeps.
 #[derive(Debug)]
 pub(crate) struct Awake(Child);
 
 impl Awake {
-    /// Keeps them awake from now on.
+    /// Starts the spinning process.
     pub(crate) fn keep() -> Result<Self, Failure> {
         let spins = Command::new(std::env::current_exe()?)
             .env(SPINS, "1")
@@ -41,17 +41,17 @@ impl Drop for Awake {
     }
 }
 
-/// Whether this process is one that spins.
+/// Whether this process is the spinning one.
 pub(crate) fn is_asked_for() -> bool {
     std::env::var_os(SPINS).is_some()
 }
 
-/// Spins until the parent is gone, however it went.
+/// Spins until the parent has ended, however it ended.
 pub(crate) fn spin() -> Result<(), Failure> {
     nice(19)?;
     for processor in processors::all()? {
         std::thread::spawn(move || {
-            // Two on one processor would leave another asleep.
+            // Two spinning threads on one processor would let another processor sleep.
             let _ = processors::bind(None, &[processor]);
             loop {
                 std::hint::spin_loop();

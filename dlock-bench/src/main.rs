@@ -1,8 +1,9 @@
-//! dlock beside the bare drivers and other locks, over all stores.
+//! Compares dlock with the bare drivers and other locks, over all stores.
 //!
-//! `cargo run --release -p dlock-bench -- compare` starts servers of its own and has all contestants
-//! take rounds in turns. It prints the median round of each, with its ratio to a floor that is
-//! measured in the same run, so that the ratios depend little on how fast the machine is.
+//! `cargo run --release -p dlock-bench -- compare` starts private servers and runs all contestants
+//! in alternating rounds. It prints the median round of each contestant, with its ratio to a
+//! baseline that is measured in the same run. So the ratios depend little on the speed of the
+//! machine.
 
 mod awake;
 mod clock;
@@ -17,18 +18,18 @@ use std::process::ExitCode;
 
 use lexopt::Parser;
 
-/// Any reason to stop: it is only printed.
+/// Any reason to stop. The program only prints it.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    // This executable starts itself again for measurements over several processes.
+    // This executable starts itself again for measurements with several processes.
     if awake::is_asked_for() {
         return end_of_child(awake::spin());
     }
     if compare::own::is_asked_for() {
         return end_of_child(compare::own::be());
     }
-    // There is one command, so its name may be left out.
+    // There is only one command, so its name is optional.
     let mut words = std::env::args_os().skip(1).peekable();
     words.next_if(|word| word == compare::WORD);
     match compare::compare(Parser::from_args(words)) {

@@ -1,4 +1,4 @@
-//! Which processors run what, where the system lets us choose.
+//! The assignment of processes to processors, where the system allows it.
 
 use std::fs;
 
@@ -6,11 +6,11 @@ use rustix::process::Pid;
 
 use crate::Failure;
 
-/// While this lives, the server has a processor of its own, as if it were on another machine, and
-/// what is started from now on has the others.
+/// While this value lives, the server has a separate processor, as if it were on another machine,
+/// and processes that start later share the others.
 ///
-/// Left to itself, the scheduler puts server and client now on one processor and now on two, by
-/// luck, and that makes a difference of several times to a round trip.
+/// Otherwise the scheduler places server and client on one processor or on two, by chance, and a
+/// round trip may take several times as long.
 #[derive(Debug)]
 pub(crate) struct Placed {
     server: Vec<Pid>,
@@ -18,8 +18,8 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Places these threads of the server, and those of this process with the processes and
-    /// threads that they start. Does nothing where there is but one processor.
+    /// Places these threads of the server, and the threads of this process with all processes and
+    /// threads that they start. Does nothing if there is only one processor.
     pub(crate) fn keep(server: &[u32]) -> Result<Self, Failure> {
         let server: Vec<Pid> = server.iter().copied().filter_map(pid).collect();
         if server.is_empty() {
@@ -30,7 +30,7 @@ impl Placed {
             && !others.is_empty()
         {
             for thread in &placed.server {
-                // One that has ended meanwhile needs no place.
+                // A thread that has ended meanwhile needs no place.
                 let _ = bind(Some(*thread), &[*first]);
             }
             bind_own(others)?;
@@ -48,8 +48,8 @@ impl Drop for Placed {
     }
 }
 
-/// Has all threads of this process run on these processors only: a driver may keep one for all of
-/// its connections, which was started in an earlier place.
+/// Restricts all threads of this process to these processors. A driver may keep one thread for all
+/// its connections that was started in an earlier place.
 fn bind_own(processors: &[usize]) -> Result<(), Failure> {
     for thread in threads(std::process::id()).into_iter().filter_map(pid) {
         let _ = bind(Some(thread), processors);
@@ -57,7 +57,7 @@ fn bind_own(processors: &[usize]) -> Result<(), Failure> {
     bind(None, processors)
 }
 
-/// The ids of a process's threads; none where that can't be found out.
+/// Returns the ids of a process's threads; none if the system does not report them.
 pub(crate) fn threads(process: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
@@ -67,7 +67,7 @@ fn pid(id: u32) -> Option<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
-/// The processors that this thread may use; none where that can't be found out.
+/// Returns the processors that this thread may use; none if the system does not report them.
 #[cfg(target_os = "linux")]
 pub(crate) fn all() -> Result<Vec<usize>, Failure> {
     use rustix::thread::{CpuSet, sched_getaffinity};
@@ -75,7 +75,7 @@ pub(crate) fn all() -> Result<Vec<usize>, Failure> {
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
 }
 
-/// Has a thread, or this one, run on these processors only.
+/// Restricts a thread, or the current one, to these processors.
 #[cfg(target_os = "linux")]
 pub(crate) fn bind(thread: Option<Pid>, processors: &[usize]) -> Result<(), Failure> {
     use rustix::thread::{CpuSet, sched_setaffinity};
@@ -84,13 +84,13 @@ pub(crate) fn bind(thread: Option<Pid>, processors: &[usize]) -> Result<(), Fail
     Ok(sched_setaffinity(thread, &set)?)
 }
 
-/// The processors that this thread may use; none where that can't be found out.
+/// Returns the processors that this thread may use; none if the system does not report them.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn all() -> Result<Vec<usize>, Failure> {
     Ok(Vec::new())
 }
 
-/// Has a thread, or this one, run on these processors only.
+/// Restricts a thread, or the current one, to these processors.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn bind(_thread: Option<Pid>, _processors: &[usize]) -> Result<(), Failure> {
     Ok(())

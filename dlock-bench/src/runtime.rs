@@ -1,4 +1,4 @@
-//! The runtimes that are measured on: the choice changes what a hop to the driver's task costs.
+//! The runtimes of the subjects. The choice changes the cost of a switch to the driver's task.
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -7,14 +7,15 @@ use crate::Failure;
 /// A kind of tokio runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
-    /// One thread for everything. The targets are for this one: less is left to the scheduler.
+    /// One thread for everything. The targets apply to this one, because the scheduler has less
+    /// influence.
     CurrentThread,
-    /// Two threads, so that a task and the connection's task may sit on different ones.
+    /// Two threads, so that a task and the connection's task may run on different ones.
     TwoWorkers,
 }
 
 impl Flavour {
-    /// Starts one.
+    /// Starts a runtime of this kind.
     pub(crate) fn start(self) -> Result<Runtime, Failure> {
         Ok(match self {
             Self::CurrentThread => Builder::new_current_thread().enable_all().build()?,
@@ -24,7 +25,7 @@ impl Flavour {
         })
     }
 
-    /// As it stands in the table.
+    /// Returns the text for the table.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::CurrentThread => "one thread",

@@ -1,20 +1,20 @@
-//! What measurements come to.
+//! Statistics of measurements.
 
 use std::time::Duration;
 
-/// The value that half of them are below. Not a number when there are none.
+/// Returns the median; not a number if there are no values.
 pub(crate) fn median(values: Vec<Duration>) -> f64 {
     percentile(values, 50)
 }
 
-/// The value that so many per cent of them are below, in microseconds.
+/// Returns the value below which this percentage of the values lies, in microseconds.
 pub(crate) fn percentile(mut values: Vec<Duration>, percent: usize) -> f64 {
     values.sort_unstable();
     let at = (values.len() * percent / 100).min(values.len().saturating_sub(1));
     values.get(at).map_or(f64::NAN, |value| value.as_secs_f64() * 1e6)
 }
 
-/// Jain's index: 1 when all have the same share, one n-th when one of n has everything.
+/// Returns Jain's index: 1 if all have the same share, and 1/n if one of n has everything.
 pub(crate) fn fairness(shares: &[u32]) -> f64 {
     let mut sum = 0.0;
     let mut squares = 0.0;

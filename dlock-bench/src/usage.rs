@@ -1,4 +1,4 @@
-//! How much processor time a server has used, as the system counts it.
+//! The processor time that a server has used, as the system counts it.
 
 use std::{
     collections::HashMap,
@@ -8,23 +8,23 @@ use std::{
 
 use crate::Failure;
 
-/// A server: a process, and those that it has started.
+/// The usage of a server: of a process and of the processes that it has started.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
     server: u32,
-    /// Nanoseconds of each thread, as they were seen last: threads that have ended count, too.
+    /// The last known nanoseconds of each thread, including threads that have ended.
     threads: HashMap<PathBuf, f64>,
 }
 
 impl Usage {
-    /// Of the server whose first process this is.
+    /// Returns the usage of the server with this first process.
     pub(crate) fn of(server: Option<u32>) -> Result<Self, Failure> {
         let server = server.ok_or("the server is gone")?;
         Ok(Self { server, threads: HashMap::new() })
     }
 
-    /// The seconds that those of its threads have used that run or were seen before. Not a number
-    /// where the system does not tell.
+    /// Returns the seconds that its threads have used, including threads seen before; not a number
+    /// if the system does not report them.
     pub(crate) fn seconds(&mut self) -> f64 {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes.map(|process| process.path()) {
@@ -47,14 +47,14 @@ impl Usage {
     }
 }
 
-/// `ID (NAME) STATE PARENT ...`, where the name may be anything.
+/// Parses `ID (NAME) STATE PARENT ...`, where the name may contain any characters.
 fn parent(process: &Path) -> Option<u32> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// How long a thread has run.
+/// Returns the time for which a thread has run.
 fn nanos(thread: &Path) -> Option<f64> {
     let times = fs::read_to_string(thread.join("schedstat")).ok()?;
     times.split_whitespace().next()?.parse().ok()

@@ -47,7 +47,7 @@ fn it_measures_all_forms_and_writes_a_report() {
 }
 
 #[test]
-fn what_locks_leave_is_counted_and_goes() {
+fn leftovers_of_locks_are_counted_and_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let mut args = vec!["--store", "memory", "--store", "sqlite", "--peers", "none"];
@@ -87,7 +87,7 @@ fn the_word_may_be_left_out() {
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
+fn an_unknown_scenario_is_refused() {
     let done = compare(&["--scenario", "nonsense"]);
     assert_eq!(done.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&done.stderr).contains("crowd-8"));

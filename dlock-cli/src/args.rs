@@ -1,4 +1,4 @@
-//! The command line: its subcommands, and what its help says of all of them.
+//! The command line: its subcommands, and the help that applies to all of them.
 
 use clap::{Parser, Subcommand};
 
@@ -16,22 +16,22 @@ use crate::{
     watch::Watch,
 };
 
-/// What stands below the help of the command, and in its man page.
+/// The text below the help of the command, also in its man page.
 const AFTER: &str = "\
 Exit codes:
-  0    all is well; `run`: the command's own exit code, and 128+N when signal N ended it
-  1    `doctor`: something is wrong; `break`: the answer was no, or the lock has changed hands
+  0    success; `run`: the command's own exit code, and 128+N if signal N ended it
+  1    `doctor`: a check failed; `break`: you answered no, or the lock has another holder now
   122  the store can't be reached
   123  `run`: the lock was lost while the command ran, and the command was ended
-  124  `run`: the lock is busy, and --wait is over (another one with --busy-code)
+  124  `run`: the lock is still busy after --wait (--busy-code sets another code)
   125  usage error: invalid argument, URL or lock name
   126  `run`: the command can't be run
   127  `run`: the command was not found
 
 Environment:
-  DLOCK_URL  the store, when there is no --url
+  DLOCK_URL  the store, if --url is not given
 
-A URL on a command line can be seen by all users of the machine: put one with a password into \
+All users of the machine can see a URL on a command line: put a URL with a password into \
 DLOCK_URL.
 
 Examples:
@@ -43,8 +43,8 @@ Examples:
 
 /// Distributed locks on the command line.
 ///
-/// Runs commands under a lock that one machine at a time can hold, and looks after the locks of a
-/// store.
+/// Runs commands under a lock that one machine at a time can hold, and inspects and repairs the locks
+/// of a store.
 #[derive(Debug, Parser)]
 #[command(name = "dlock", version, after_long_help = AFTER)]
 pub(crate) struct Cli {
@@ -67,7 +67,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whether whoever started it reads JSON.
+    /// Whether the caller asked for JSON.
     pub(crate) fn is_json(&self) -> bool {
         match self {
             Self::Run(args) => args.json,
@@ -83,19 +83,19 @@ impl Command {
     }
 }
 
-/// Reads the command line. What can't be read, and help, is told here; then the exit code.
+/// Reads the command line. Prints help and usage errors itself, and returns the exit code for them.
 pub(crate) fn parse() -> Result<Cli, u8> {
     Cli::try_parse().map_err(|error| {
         if !error.use_stderr() {
-            // Whoever closed the pipe has read enough.
+            // An error here means that the reader of the output has closed the pipe.
             let _ = error.print();
             return 0;
         }
-        // The message quotes what it does not expect, which may be a URL with a password.
+        // The message quotes the unexpected argument, which may be a URL with a password.
         let text = error.to_string();
         let mut args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
         if args.any(|arg| may_have_password(&arg) && text.contains(&arg)) {
-            let why = "a URL stands where none is expected: write --url URL, or set DLOCK_URL";
+            let why = "a URL is not expected here: write --url URL, or set DLOCK_URL";
             Failure::misuse(why).tell(false);
         } else {
             let _ = error.print();
@@ -104,7 +104,7 @@ pub(crate) fn parse() -> Result<Cli, u8> {
     })
 }
 
-/// Whether it looks like a URL with a user.
+/// Whether the argument looks like a URL with a user.
 fn may_have_password(arg: &str) -> bool {
     arg.contains("://") || (arg.contains(':') && arg.contains('@'))
 }

@@ -1,9 +1,9 @@
-//! `dlock break`: takes a lock away from whoever holds it.
+//! `dlock break`: revokes a lock.
 
 use std::io::IsTerminal;
 
 use clap::Args;
-use dlock::{LockName, LockState, Locks};
+use dlock::{LockName, Locks, admin::LockState};
 use serde::Serialize;
 
 use crate::{
@@ -12,23 +12,24 @@ use crate::{
     store::{self, Store},
 };
 
-/// Take a lock away from whoever holds it.
+/// Revoke a lock whose holder is dead.
 ///
-/// For a holder that is gone for good, when its lease is too long to wait for. A holder that lives
-/// learns of it a third of its lease later at the latest, and works on until then, while the next
-/// in line works as well: see that it is dead first, or that what it writes to checks fencing
-/// tokens.
+/// Use it if the lease is too long to wait for. A holder that is still alive notices the loss with
+/// its next renewal, at most a third of its lease later. Until then it continues to work, at the
+/// same time as the next holder. So first make sure that the holder is dead, or that the resource
+/// that it writes to checks fencing tokens.
 ///
-/// It shows who holds the lock and asks. Without a terminal to ask on it needs --yes.
+/// The command shows the holder and asks for confirmation. Without a terminal it needs --yes.
 ///
-/// With --json one object: name, and taken, the claims it was taken from, as `inspect` prints them.
+/// With --json it prints one object: name, and taken, the claims that lost the lock, as `inspect`
+/// prints them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  dlock break nightly-job\n  dlock break nightly-job --yes")]
 pub(crate) struct Break {
-    /// The lock
+    /// The name of the lock
     name: String,
 
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 
@@ -51,8 +52,7 @@ pub(crate) async fn run(args: Break) -> Result<u8, Failure> {
     let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !args.yes && !can_ask {
         return Err(Failure::misuse(
-            "there is no terminal to ask on: see with `dlock inspect` who holds the lock, then \
-             write --yes",
+            "there is no terminal to ask on: check the holder with `dlock inspect`, then add --yes",
         ));
     }
     let locks = args.store.connect().await?;
@@ -67,13 +67,17 @@ async fn take(args: &Break, name: &LockName, locks: &Locks) -> Result<u8, Failur
         if !state.holders.is_empty() {
             complain(LockView::new(name, &state).text().trim_end());
             if !agreed()? {
-                return Err(Failure::new(code::NO, "nothing was changed"));
+                return Err(Failure::new(
+                    code::NO,
+                    "nothing was changed: answer y to break the lock",
+                ));
             }
             let now = locks.inspect(name).await?;
             if holders(&now) != holders(&state) {
                 return Err(Failure::new(
                     code::NO,
-                    "nothing was changed: the lock has changed hands since; look again",
+                    "nothing was changed, because the lock has another holder now: run dlock break \
+                     again",
                 ));
             }
         }
@@ -83,30 +87,30 @@ async fn take(args: &Break, name: &LockName, locks: &Locks) -> Result<u8, Failur
     if args.json {
         output::print_json(&Taken { name: name.as_str(), taken })?;
     } else if taken.is_empty() {
-        output::print(&format!("{name}: nobody holds it, nothing was changed\n"))?;
+        output::print(&format!("{name}: has no holder, nothing was changed\n"))?;
     } else {
         for claim in &taken {
             let token = claim.token.map_or(String::new(), |token| format!(" with token {token}"));
             let note = claim.note.as_ref().map_or(String::new(), |note| format!(" ({note})"));
-            output::print(&format!("{name}: taken from claim {}{token}{note}\n", claim.claim))?;
+            output::print(&format!("{name}: revoked from claim {}{token}{note}\n", claim.claim))?;
         }
     }
     Ok(0)
 }
 
-fn holders(state: &LockState) -> Vec<dlock::ClaimId> {
+fn holders(state: &LockState) -> Vec<dlock::admin::ClaimId> {
     state.holders.iter().map(|holder| holder.claim).collect()
 }
 
-/// Asks on the terminal.
+/// Asks for confirmation on the terminal.
 fn agreed() -> Result<bool, Failure> {
     complain(
-        "A holder that lives works on for up to a third of its lease, together with the next one.\n\
-         Take the lock away? [y/N]",
+        "A holder that is still alive continues to work for up to a third of its lease, at the \
+         same time as the next holder.\nBreak the lock? [y/N]",
     );
     let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| Failure::misuse(format!("the answer can't be read: {error}")))?;
+    std::io::stdin().read_line(&mut answer).map_err(|error| {
+        Failure::misuse(format!("the answer can't be read ({error}): use --yes"))
+    })?;
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }

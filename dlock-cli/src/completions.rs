@@ -5,13 +5,13 @@ use clap_complete::Shell;
 
 use crate::{failure::Failure, output};
 
-/// Print a script that completes dlock's arguments in a shell.
+/// Print a completion script for a shell.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  dlock completions bash > ~/.local/share/bash-completion/completions/dlock"
 )]
 pub(crate) struct Completions {
-    /// The shell
+    /// The shell that the script is for
     shell: Shell,
 }
 

@@ -1,11 +1,17 @@
-//! `dlock doctor`: whether a store is fit for locks, and what to do where it is not.
+//! `dlock doctor`: checks whether a store is fit for locks, and prints remedies.
 
 mod probe;
 
 use std::time::Duration;
 
 use clap::Args;
-use dlock::{Clock, ConfigIssue, ErrorKind, FencingToken, Finding, Guarantees, Level, Locks};
+use dlock::{
+    ConnectOptions, ErrorKind, FencingToken, Locks,
+    admin::{Finding, Level},
+    backend::Clock,
+    error::ConfigIssue,
+    guarantees::Guarantees,
+};
 use serde::Serialize;
 
 use crate::{
@@ -16,26 +22,26 @@ use crate::{
 
 /// Check whether a store is fit for locks.
 ///
-/// Connects, looks at how the store is set up, takes and releases a lock of a random name below
-/// `dlock-doctor/`, and shows what the store promises. Each finding that is not fine says what to
-/// do about it. Nothing of it stays in the store for longer than the store keeps the last tokens
-/// of names.
+/// Connects, examines the settings of the store, takes and releases a lock with a random name below
+/// `dlock-doctor/`, and shows the guarantees of the store. Each finding that is not fine comes with
+/// a remedy. The name stays in the store no longer than the last token of any other name.
 ///
-/// Before a change of the store, `--token N` asks the new one whether its tokens go on above N, the
-/// largest that a resource has seen, and says which offset to set if they do not.
+/// Before a change of the store, `--token N` checks whether the tokens of the new store are larger
+/// than N, the largest token that any resource has seen. If they are not, the finding names the
+/// offset to set.
 ///
-/// With --json one object: store, findings (level: fine, warning or wrong; about, found, remedy),
-/// round_trip_ms, and guarantees as `guarantees` prints them.
+/// With --json it prints one object: store, findings (level: fine, warning or wrong; about, found,
+/// remedy), round_trip_ms, and guarantees as `guarantees` prints them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  dlock doctor\n  dlock doctor --strict --json\n  dlock doctor --token 4021000000"
 )]
 pub(crate) struct Doctor {
-    /// Exit with 1 for warnings as well
+    /// Exit with code 1 if there is a warning, too
     #[arg(long)]
     strict: bool,
 
-    /// Say whether this store's tokens go on above N, which a resource has seen of another store
+    /// Check whether this store's tokens are larger than N, a token that a resource has seen
     #[arg(long, value_name = "N", value_parser = parse::token, allow_negative_numbers = true)]
     token: Option<FencingToken>,
 
@@ -47,7 +53,7 @@ pub(crate) struct Doctor {
     store: Store,
 }
 
-/// What was found out.
+/// The result of the checks.
 #[derive(Default)]
 struct Report {
     store: Option<String>,
@@ -76,7 +82,7 @@ pub(crate) async fn run(args: Doctor) -> Result<u8, Failure> {
     let url = args.store.url()?;
     let began = Clock::Boot.now();
     let mut report = Report::default();
-    match args.store.try_connect(url).await {
+    match args.store.try_connect(url, ConnectOptions::new()).await {
         Ok(Ok(locks)) => {
             let took = Clock::Boot.now().since(began);
             report.findings.push(Finding::fine("connection", format!("connected in {took:.1?}")));
@@ -88,7 +94,7 @@ pub(crate) async fn run(args: Doctor) -> Result<u8, Failure> {
         Err(failure) if failure.code == code::UNAVAILABLE => report.findings.push(Finding::wrong(
             "connection",
             failure.text(),
-            "see that the store runs, and that address and port are right",
+            "check that the store runs, and that address and port are right",
         )),
         Err(failure) => return Err(failure),
     }
@@ -125,7 +131,7 @@ impl Report {
             vec![word(finding.level).to_owned(), finding.about.to_owned(), finding.found.clone()]
         };
         let rows: Vec<_> = self.findings.iter().map(row).collect();
-        // A remedy stands below its finding.
+        // A remedy is printed below its finding.
         for (line, finding) in output::table(&rows).lines().zip(&self.findings) {
             text += &format!("{line}\n");
             if let Some(remedy) = &finding.remedy {
@@ -162,16 +168,31 @@ fn word(level: Level) -> &'static str {
     }
 }
 
-/// What an error says has its remedy behind the last colon already.
+/// Returns an error as a finding. The text after its last colon is the remedy.
 fn as_finding(about: &'static str, error: &dlock::Error) -> Finding {
     let text = error.to_string();
-    match text.rsplit_once(": ") {
+    let remedy = last_colon(&text).and_then(|at| text.split_at_checked(at));
+    match remedy.and_then(|(found, rest)| Some((found, rest.strip_prefix(": ")?))) {
         Some((found, remedy)) => Finding::wrong(about, found, remedy),
-        None => Finding::wrong(about, text, "see that the store runs and is set up for dlock"),
+        None => Finding::wrong(about, text, "check that the store runs and is set up for dlock"),
     }
 }
 
-/// Whether the caller has to change the URL, and the store nothing.
+/// Returns the position of the last colon outside of parentheses, which contain the driver's text.
+fn last_colon(text: &str) -> Option<usize> {
+    let (mut depth, mut last) = (0_usize, None);
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ':' if depth == 0 && text[at..].starts_with(": ") => last = Some(at),
+            _ => {}
+        }
+    }
+    last
+}
+
+/// Whether the remedy is a change of the URL and not of the store.
 fn is_misuse(kind: ErrorKind) -> bool {
     use ConfigIssue as Is;
     let ErrorKind::Config(issue) = kind else { return false };
@@ -212,5 +233,7 @@ mod tests {
         let finding = as_finding("connection", &error);
         assert_eq!((finding.found.as_str(), finding.level), ("it is away", Level::Wrong));
         assert_eq!(finding.remedy.as_deref(), Some("start it"));
+        let error = dlock::Error::new(ErrorKind::Unavailable, "it is away: start it (x: y)");
+        assert_eq!(as_finding("connection", &error).remedy.as_deref(), Some("start it (x: y)"));
     }
 }

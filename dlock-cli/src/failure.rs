@@ -1,15 +1,15 @@
-//! Why a command ended without having done its work, and the exit code of that.
+//! The reason why a command failed, and its exit code.
 
 use std::{error::Error as _, io::Write as _};
 
 use dlock::ErrorKind;
 use serde::Serialize;
 
-/// Exit codes of dlock itself, where commands seldom have theirs.
+/// The exit codes of dlock itself. Commands rarely use the same ones.
 pub(crate) mod code {
-    /// Something is wrong, or was answered with no.
+    /// A check failed, or the answer to a question was no.
     pub(crate) const NO: u8 = 1;
-    /// The store can't be reached.
+    /// The store is unreachable.
     pub(crate) const UNAVAILABLE: u8 = 122;
     /// The lock was lost.
     pub(crate) const LOST: u8 = 123;
@@ -21,15 +21,15 @@ pub(crate) mod code {
     pub(crate) const CANT_RUN: u8 = 126;
     /// The command was not found.
     pub(crate) const NOT_FOUND: u8 = 127;
-    /// Of whoever writes to a pipe that nobody reads, as a shell reports it.
+    /// The exit code of a process whose output pipe was closed, as a shell reports it.
     pub(crate) const PIPE: u8 = 141;
 }
 
-/// An end with an exit code, and what to say about it.
+/// A failure with an exit code and a message.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// Lower case without a full stop, with the remedy; empty: nothing.
+    /// Lower case without a full stop, with the remedy. If it is empty, nothing is printed.
     text: String,
 }
 
@@ -52,7 +52,7 @@ impl Failure {
         &self.text
     }
 
-    /// Says it on stderr.
+    /// Prints the message on stderr.
     pub(crate) fn tell(&self, json: bool) {
         if self.text.is_empty() {
             return;
@@ -78,12 +78,12 @@ impl From<dlock::Error> for Failure {
     }
 }
 
-/// A line to stderr; when that is closed, there is nobody to tell.
+/// Prints a line on stderr. If stderr is closed, the line is discarded.
 pub(crate) fn complain(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// Whether a wait has ended because somebody holds the lock, and not because the store failed.
+/// Whether a wait ended because another client holds the lock, and not because the store failed.
 pub(crate) fn is_busy(error: &dlock::Error) -> bool {
     error.kind() == ErrorKind::Timeout && error.source().is_none()
 }

@@ -1,7 +1,7 @@
-//! `dlock guarantees`: what a store promises.
+//! `dlock guarantees`: the guarantees of a store.
 
 use clap::Args;
-use dlock::{Guarantees, Locks};
+use dlock::{Locks, guarantees::Guarantees};
 use serde::Serialize;
 
 use crate::{
@@ -10,13 +10,13 @@ use crate::{
     store::{self, Store},
 };
 
-/// Show what a store promises.
+/// Show what a store guarantees.
 ///
-/// As connected and set up: a setting of the server or of the URL can change it. What each kind of
-/// store promises is in GUARANTEES.md.
+/// The guarantees are those of the store as it is connected and set up: a setting of the server or
+/// of the URL can change them. GUARANTEES.md lists the guarantees of each kind of store.
 ///
-/// With --json one object: store, and guarantees with exclusion, fencing, orphan_release, fairness,
-/// wake_up, scope, permits and notes, each with value and text.
+/// With --json it prints one object: store, and guarantees with exclusion, fencing, orphan_release,
+/// fairness, wake_up, scope, permits and notes, each with value and text.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dlock guarantees --url redis://localhost")]
 pub(crate) struct GuaranteesOf {
@@ -34,7 +34,7 @@ struct Promises<'a> {
     guarantees: View,
 }
 
-/// All of them as JSON has them.
+/// The JSON form of all guarantees.
 #[derive(Serialize)]
 pub(crate) struct View {
     exclusion: Level,
@@ -68,7 +68,7 @@ fn tell(args: &GuaranteesOf, locks: &Locks) -> Result<(), Failure> {
     output::print(&format!("{store}\n{}", text(&guarantees)))
 }
 
-/// A line for each.
+/// Returns a line for each guarantee.
 pub(crate) fn text(guarantees: &Guarantees) -> String {
     let rows = guarantees.rows().map(|(what, _, text)| vec![what.to_owned(), text]);
     output::table(&rows)
@@ -101,7 +101,7 @@ impl View {
 }
 
 impl Level {
-    /// The name of the variant in words, such as `lease_end`, and its text.
+    /// Returns the name of the variant in words, such as `lease_end`, and its text.
     fn new(level: impl std::fmt::Debug + std::fmt::Display) -> Self {
         let mut value = String::new();
         for c in format!("{level:?}").chars() {

@@ -1,4 +1,4 @@
-//! `dlock inspect`: who holds a lock and who waits for it.
+//! `dlock inspect`: the holders and the waiters of a lock.
 
 use clap::Args;
 use dlock::LockName;
@@ -9,18 +9,18 @@ use crate::{
     store::{self, Store},
 };
 
-/// Show who holds a lock and who waits for it.
+/// Show the holders and the waiters of a lock.
 ///
-/// Changes nothing. Each claim has its mode, fencing token, how long it has held or waited (where
-/// the store knows), how long it stays unless it is renewed, its id, and the note by which its
-/// client says who it is (where it does, and the store keeps it).
+/// It changes nothing. For each claim it shows the mode, the fencing token, how long the claim has
+/// held or waited (if the store knows), how long it lasts without renewal, its id, and the note of
+/// its client (if the store keeps notes).
 ///
-/// With --json one object: name, free, holders, waiters, last_token; each claim has claim, mode
-/// (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms, note.
+/// With --json it prints one object: name, free, holders, waiters, last_token; each claim has claim,
+/// mode (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms, note.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dlock inspect inventory/42")]
 pub(crate) struct Inspect {
-    /// The lock
+    /// The name of the lock
     name: String,
 
     /// Print one JSON object

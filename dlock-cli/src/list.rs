@@ -12,26 +12,26 @@ use crate::{
     store::{self, Store},
 };
 
-/// How many locks are asked for at a time.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 16;
 
-/// List the locks that are held or waited for, a line for each.
+/// List the locks that are held or waited for, one line for each.
 ///
-/// A store that keeps plain or advisory locks for other programs may not be able to list them.
+/// Some stores can't list plain or advisory locks.
 ///
-/// With --json one object a line, as `inspect` prints it.
+/// With --json it prints one object on a line for each lock, as `inspect` prints it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  dlock list\n  dlock list inventory/ --json")]
 pub(crate) struct List {
-    /// Only locks whose names begin with this
+    /// List only locks whose names begin with PREFIX
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
 
-    /// How many locks at most
+    /// List at most N locks
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = limit)]
     limit: usize,
 
-    /// Print one JSON object a line
+    /// Print one JSON object on a line for each lock
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -48,18 +48,18 @@ pub(crate) async fn run(args: List) -> Result<u8, Failure> {
         if args.json { output::print_json(view)? } else { output::print(&(view.line() + "\n"))? }
     }
     if views.is_empty() && !args.json && std::io::stdout().is_terminal() {
-        complain("dlock: nothing is held or waited for");
+        complain("dlock: no lock is held or waited for");
     }
     if more {
         complain(&format!(
-            "dlock: there are more than {}: give a prefix, or a larger --limit",
+            "dlock: there are more than {} locks: give a prefix, or a larger --limit",
             args.limit
         ));
     }
     Ok(0)
 }
 
-/// The locks below a prefix, in the order of their names, and whether there are more.
+/// Returns the locks whose names begin with `prefix`, sorted by name, and whether there are more.
 pub(crate) async fn look(
     locks: &Locks,
     prefix: &str,
@@ -70,7 +70,7 @@ pub(crate) async fn look(
     names.truncate(limit);
     let mut views: Vec<LockView> =
         stream::iter(names).map(|name| one(locks, name)).buffered(AT_ONCE).try_collect().await?;
-    // It was let go in between.
+    // A free lock was released after it was listed.
     views.retain(|view| !view.free);
     Ok((views, more))
 }
@@ -80,7 +80,7 @@ async fn one(locks: &Locks, name: LockName) -> Result<LockView, dlock::Error> {
     Ok(LockView::new(&name, &state))
 }
 
-/// At least one lock, and room to ask for one more.
+/// Parses a limit: at least one lock, and small enough that one more can be requested.
 pub(crate) fn limit(text: &str) -> Result<usize, String> {
     match text.parse::<u32>() {
         Ok(limit @ 1..=1_000_000) => {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_that_are_held_are_found_below_a_prefix_and_up_to_a_limit() {
+    async fn held_locks_are_listed_by_prefix_and_up_to_a_limit() {
         let locks = dlock::connect("memory:").await.unwrap();
         let mut guards = Vec::new();
         for name in ["b", "a/2", "a/1"] {

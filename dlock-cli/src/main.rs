@@ -25,7 +25,7 @@ use clap::CommandFactory;
 
 use crate::args::{Cli, Command};
 
-// Renewal has a thread of its own, so that nothing that is said or waited for here delays it.
+// Renewal has its own thread, so output and waits on this runtime do not delay it.
 #[tokio::main(worker_threads = 1)]
 async fn main() -> ExitCode {
     let cli = match args::parse() {

@@ -12,11 +12,11 @@ use crate::{failure::Failure, output};
     after_help = "Examples:\n  dlock man | man -l -\n  dlock man run | man -l -\n  dlock man --dir /usr/local/share/man/man1"
 )]
 pub(crate) struct Man {
-    /// The page of this subcommand
+    /// Print the page of this subcommand
     #[arg(conflicts_with = "dir")]
     command: Option<String>,
 
-    /// Write all pages into this directory instead: dlock.1, dlock-run.1, ...
+    /// Write all pages into this directory: dlock.1, dlock-run.1, ...
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -27,20 +27,25 @@ pub(crate) fn run(args: &Man, command: Command) -> Result<u8, Failure> {
     command.build();
     if let Some(dir) = &args.dir {
         clap_mangen::generate_to(command, dir).map_err(|error| {
-            Failure::misuse(format!("the pages can't be written to {}: {error}", dir.display()))
+            Failure::misuse(format!(
+                "the pages can't be written to {} ({error}): check the directory",
+                dir.display()
+            ))
         })?;
         return Ok(0);
     }
     let command = match &args.command {
         None => command,
         Some(name) => command.find_subcommand(name).cloned().ok_or_else(|| {
-            Failure::misuse(format!("there is no subcommand {name:?}: see dlock --help"))
+            Failure::misuse(format!(
+                "there is no subcommand {name:?}: run dlock --help to list them"
+            ))
         })?,
     };
     let mut page = Vec::new();
-    clap_mangen::Man::new(command)
-        .render(&mut page)
-        .map_err(|error| Failure::misuse(format!("the page can't be made: {error}")))?;
+    clap_mangen::Man::new(command).render(&mut page).map_err(|error| {
+        Failure::misuse(format!("the page can't be made ({error}): report this"))
+    })?;
     output::print(&String::from_utf8_lossy(&page))?;
     Ok(0)
 }

@@ -1,45 +1,48 @@
-//! What commands print: locks and claims as JSON with names that stay, or as plain text.
+//! The output of commands: locks and claims as JSON with stable names, or as plain text.
 
 use std::{
     io::{ErrorKind, Write},
     time::Duration,
 };
 
-use dlock::{ClaimState, Format, LockName, LockState, Mode};
+use dlock::{
+    LockName,
+    admin::{ClaimState, Format, LockState, Mode},
+};
 use serde::Serialize;
 
 use crate::failure::{Failure, code};
 
-/// A lock as JSON has it.
+/// The JSON form of a lock.
 #[derive(Debug, Serialize)]
 pub(crate) struct LockView {
     pub(crate) name: String,
-    /// Nobody holds it and nobody waits.
+    /// Whether the lock has no holder and no waiter.
     pub(crate) free: bool,
     pub(crate) holders: Vec<ClaimView>,
     pub(crate) waiters: Vec<ClaimView>,
     pub(crate) last_token: Option<u64>,
 }
 
-/// A claim as JSON has it.
+/// The JSON form of a claim.
 #[derive(Debug, Serialize)]
 pub(crate) struct ClaimView {
     pub(crate) claim: String,
     /// `exclusive`, `shared` or `permits`.
     pub(crate) mode: &'static str,
-    /// How many permits, and of how many, when the mode is that.
+    /// The number of permits, and of how many, if the mode is `permits`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    permits: Option<u32>,
+    pub(crate) permits: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    of: Option<u32>,
+    pub(crate) of: Option<u32>,
     pub(crate) token: Option<u64>,
-    /// Since it was granted or began to wait; null where the store does not know.
+    /// The time since the claim was granted or began to wait; null if the store does not know it.
     age_ms: Option<u64>,
-    /// Until it ends unless it is renewed.
-    remaining_ms: u64,
-    /// Who it is; null where its client does not say or the store does not keep it.
+    /// The time until the lease expires without renewal.
+    pub(crate) remaining_ms: u64,
+    /// The note of the claim's client; null if the client sets none or the store keeps no notes.
     pub(crate) note: Option<String>,
-    /// In which format its client writes, if that is not the first.
+    /// The format in which its client writes, if it is not format 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     format: Option<u16>,
 }
@@ -55,25 +58,30 @@ impl LockView {
         }
     }
 
-    /// One that nobody holds or waits for, of which the store may have forgotten the rest.
+    /// A lock without holders and waiters. The store may have deleted its other data.
     pub(crate) fn gone(name: String) -> Self {
         Self { name, free: true, holders: Vec::new(), waiters: Vec::new(), last_token: None }
     }
 
-    /// One line, with the notes of the first holder and the first in line:
-    /// `jobs/7: held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 2 waiting (first db-1)`.
+    /// Returns one line: `jobs/7: held by 1 (exclusive, token 12), 2 waiting (first db-1)`.
     pub(crate) fn line(&self) -> String {
+        format!("{}: {}", self.name, self.state())
+    }
+
+    /// Returns the line without the name, with the notes of the first holder and the first waiter:
+    /// `held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 2 waiting (first db-1)`.
+    pub(crate) fn state(&self) -> String {
         if self.free {
-            return format!("{}: free", self.name);
+            return "free".to_owned();
         }
         let mut line = match self.holders.as_slice() {
-            [] => format!("{}: held by nobody", self.name),
+            [] => "held by nobody".to_owned(),
             [first, ..] => {
                 let token = first.token.map_or(String::new(), |token| format!(", token {token}"));
                 let age = first.age_ms.map_or(String::new(), |age| format!(", for {}", short(age)));
                 let (count, mode) = (self.holders.len(), first.mode());
                 let note = first.note.as_ref().map_or(String::new(), |note| format!(", {note}"));
-                format!("{}: held by {count} ({mode}{token}{age}{note})", self.name)
+                format!("held by {count} ({mode}{token}{age}{note})")
             }
         };
         if !self.waiters.is_empty() {
@@ -84,7 +92,7 @@ impl LockView {
         line
     }
 
-    /// All that is known of it, several lines.
+    /// Returns all details in several lines.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n", self.line());
         if let Some(token) = self.last_token {
@@ -118,12 +126,12 @@ impl ClaimView {
             token: state.token.map(dlock::FencingToken::get),
             age_ms: state.age.map(millis),
             remaining_ms: millis(state.remaining),
-            note: state.note.as_ref().map(dlock::Note::to_string),
+            note: state.note.as_ref().map(dlock::admin::Note::to_string),
             format: (state.format > Format::OLDEST).then(|| state.format.number()),
         }
     }
 
-    fn mode(&self) -> String {
+    pub(crate) fn mode(&self) -> String {
         match (self.permits, self.of) {
             (Some(n), Some(of)) => format!("{n} of {of}"),
             _ => self.mode.to_owned(),
@@ -143,7 +151,7 @@ impl ClaimView {
     }
 }
 
-/// Columns side by side.
+/// Returns the rows with aligned columns.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let wide = |column: usize| {
@@ -159,14 +167,14 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Whole milliseconds.
+/// Returns the time in whole milliseconds.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time as people read it: whole seconds from one on.
-fn short(ms: u64) -> String {
-    // Of a claim that no lease ends.
+/// Returns a time for people: in whole seconds if it is a second or longer.
+pub(crate) fn short(ms: u64) -> String {
+    // The claim has no lease.
     if ms == u64::MAX {
         return "for ever".to_owned();
     }
@@ -174,25 +182,31 @@ fn short(ms: u64) -> String {
     humantime::format_duration(Duration::from_millis(exact)).to_string()
 }
 
-/// One value on one line.
+/// Prints one value on one line of stdout.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let line = serde_json::to_string(value)
-        .map_err(|error| Failure::misuse(format!("this can't be written as JSON: {error}")))?;
+    let line = serde_json::to_string(value).map_err(|error| {
+        Failure::misuse(format!("the result can't be written as JSON ({error}): remove --json"))
+    })?;
     print(&format!("{line}\n"))
 }
 
-/// To stdout.
+/// Prints to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::new(code::PIPE, ""),
-        _ => Failure::misuse(format!("stdout can't be written to: {error}")),
+        _ => Failure::misuse(format!(
+            "writing to stdout failed ({error}): check where the output goes"
+        )),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use dlock::{ClaimId, FencingToken, Note};
+    use dlock::{
+        FencingToken,
+        admin::{ClaimId, Note},
+    };
 
     use super::*;
 

@@ -1,16 +1,16 @@
-//! How the values of arguments are read.
+//! Parses the values of arguments.
 
 use std::time::Duration;
 
 use dlock::FencingToken;
 
-/// A duration as the URL's options have it.
+/// Parses a duration in the format of the URL's options.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|_| "write a duration such as 500ms, 30s or 5m".to_owned())
 }
 
-/// A duration that something is done in or after, each time anew.
+/// Parses a duration that must not be zero.
 pub(crate) fn pause(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         pause if pause.is_zero() => Err("write a duration above zero, such as 1s".to_owned()),
@@ -18,7 +18,7 @@ pub(crate) fn pause(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A fencing token.
+/// Parses a fencing token.
 pub(crate) fn token(text: &str) -> Result<FencingToken, String> {
     let token = text.parse::<u64>().ok().and_then(|value| FencingToken::new(value).ok());
     token.ok_or_else(|| format!("write a whole number from 1 to {}", FencingToken::MAX))

@@ -1,4 +1,4 @@
-//! `dlock raise-tokens`: has a store give out larger fencing tokens.
+//! `dlock raise-tokens`: makes a store grant larger fencing tokens.
 
 use clap::Args;
 use dlock::{FencingToken, LockName};
@@ -12,22 +12,22 @@ use crate::{
 
 /// Raise the fencing tokens of a lock above one that a resource has seen.
 ///
-/// For a store that was restored from a backup or has lost its data, when what the lock protects
-/// has seen larger tokens and refuses every new holder. Every later grant of the lock, to any
-/// client, has a larger token; who holds the lock keeps it. The store remembers it as the lock's
-/// last token: run it again after another loss of data.
+/// Use it after a restore from a backup or a loss of data, if the resource has seen larger tokens
+/// and refuses every new holder. Every later grant of the lock, to any client, has a larger token. A
+/// current holder keeps the lock and its token. The store remembers the token as the last token of
+/// the lock: run the command again after another loss of data.
 ///
-/// It can't be taken back, and a smaller token than the store's own changes nothing. ZooKeeper, and
-/// plain and advisory locks, can't raise their tokens: set dlock.token_offset there.
+/// It can't be undone. A token that is smaller than the store's own changes nothing. ZooKeeper, plain
+/// locks and advisory locks can't raise tokens: set dlock.token_offset there.
 ///
-/// With --json one object: name, and above, the token.
+/// With --json it prints one object: name, and above, the token.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dlock raise-tokens inventory/42 1795430128330001")]
 pub(crate) struct RaiseTokens {
-    /// The lock
+    /// The name of the lock
     name: String,
 
-    /// The last token that the resource has seen
+    /// The largest token that the resource has seen
     #[arg(value_parser = parse::token)]
     token: FencingToken,
 

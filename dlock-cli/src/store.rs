@@ -1,16 +1,16 @@
-//! Which store a command speaks to, and the way there.
+//! The store of a command, and the connection to it.
 
 use std::{fmt, time::Duration};
 
 use clap::Args;
-use dlock::{BackendUrl, Locks};
+use dlock::{ConnectOptions, Locks, admin::Note, backend::BackendUrl};
 
 use crate::{
     failure::{Failure, code},
     parse,
 };
 
-/// How long the last releases may take to reach the store.
+/// The longest time for the last releases to reach the store.
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// Which store.
@@ -20,7 +20,7 @@ pub(crate) struct Store {
     #[arg(long, value_name = "URL", env = "DLOCK_URL", hide_env_values = true)]
     url: Option<Secret>,
 
-    /// How long to try to reach the store
+    /// How long to wait for a connection to the store
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::pause)]
     connect_timeout: Duration,
 }
@@ -28,24 +28,42 @@ pub(crate) struct Store {
 impl Store {
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Locks, Failure> {
-        self.try_connect(self.url()?).await?.map_err(Failure::from)
+        self.try_connect(self.url()?, ConnectOptions::new()).await?.map_err(Failure::from)
     }
 
-    /// Connects, and keeps apart what the caller did wrong and what is wrong with the store.
+    /// Connects, with this note for the claims. Without one, the note of the URL applies, or else
+    /// the default.
+    pub(crate) async fn connect_noted(
+        &self,
+        note: Option<Note>,
+        default: impl FnOnce() -> Option<Note>,
+    ) -> Result<Locks, Failure> {
+        let url = self.url()?;
+        let in_url = || url.parse().is_ok_and(|mut url: BackendUrl| url.take("note").is_some());
+        let options = match note.or_else(|| if in_url() { None } else { default() }) {
+            Some(note) => ConnectOptions::new().with_note(note)?,
+            None => ConnectOptions::new(),
+        };
+        self.try_connect(url, options).await?.map_err(Failure::from)
+    }
+
+    /// Connects. The error distinguishes a mistake of the caller from a fault of the store.
     pub(crate) async fn try_connect(
         &self,
         url: &str,
+        options: ConnectOptions,
     ) -> Result<Result<Locks, dlock::Error>, Failure> {
-        match tokio::time::timeout(self.connect_timeout, dlock::connect(url)).await {
+        let connecting = dlock::connect_with(url, options);
+        match tokio::time::timeout(self.connect_timeout, connecting).await {
             Ok(connected) => Ok(connected),
             Err(_) => {
-                // Shown without its password.
+                // The text without the password.
                 let shown = url.parse::<BackendUrl>().map(|url| url.to_string());
                 Err(Failure::new(
                     code::UNAVAILABLE,
                     format!(
-                        "{} did not answer within {}: see that it runs and can be reached from \
-                         here, or give it longer with --connect-timeout",
+                        "{} did not answer within {}: check that it runs and that this machine \
+                         can reach it, or set a longer --connect-timeout",
                         shown.as_deref().unwrap_or("the store"),
                         humantime::format_duration(self.connect_timeout)
                     ),
@@ -54,27 +72,29 @@ impl Store {
         }
     }
 
-    /// The URL.
+    /// Returns the URL.
     pub(crate) fn url(&self) -> Result<&str, Failure> {
         match &self.url {
             Some(Secret(url)) if !url.is_empty() => Ok(url),
             _ => Err(Failure::misuse(format!(
-                "which store? write --url URL or set DLOCK_URL, for example to redis://localhost \
-                 or sqlite:/var/lib/locks.db?dlock.create_schema=true; known are {}",
+                "no store is given: write --url URL or set DLOCK_URL, for example to \
+                 redis://localhost or sqlite:/var/lib/locks.db?dlock.create_schema=true; known \
+                 schemes are {}",
                 schemes()
             ))),
         }
     }
 }
 
-/// Lets what is on its way to the store arrive. What does not is freed by its lease.
+/// Waits until pending requests have reached the store. If a release does not, its lock is free
+/// when the lease expires.
 pub(crate) async fn close(locks: &Locks) {
     let _ = locks.shutdown(CLOSING).await;
 }
 
-/// What a URL can begin with.
+/// Returns the schemes that a URL can have.
 fn schemes() -> String {
-    let schemes = dlock::registry().schemes();
+    let schemes = dlock::backend::registry().schemes();
     schemes.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(", ")
 }
 

@@ -1,10 +1,13 @@
-//! `dlock watch`: locks as they change.
+//! `dlock watch`: shows the changes of locks.
+
+mod table;
 
 use std::{collections::BTreeMap, io::IsTerminal, time::Duration};
 
 use clap::Args;
 use dlock::{LockName, Locks};
 
+use self::table::Size;
 use crate::{
     failure::Failure,
     list,
@@ -13,38 +16,39 @@ use crate::{
     store::{self, Store},
 };
 
-/// The top of a cleared screen.
+/// Moves the cursor home and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Watch locks change hands.
+/// Watch locks as they change.
 ///
-/// On a terminal it clears the screen at each look and prints a line for each lock, as `list` does.
-/// Elsewhere a line for each lock that has changed hands, or whose queue has changed; at first one
-/// for each that is held. It looks now and then, so a hold that is shorter than --interval may not
-/// be seen.
+/// On a terminal it redraws a table at each poll: the name of each lock, its state, and the note, the
+/// token and the remaining lease of its holder, and how many clients wait. If stdout is not a
+/// terminal, it first prints a line for each lock that is held, and then a line for each lock whose
+/// holders or waiters have changed. It polls the store, so it may miss a hold that is shorter than
+/// --interval.
 ///
-/// With --json each change is one object on a line, as `inspect` prints it. It goes on when the
-/// store is out of reach for a while, and says so on stderr.
+/// With --json it prints one object on a line for each change, as `inspect` prints it. While the store
+/// is unreachable, it reports that on stderr and continues.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  dlock watch\n  dlock watch --name nightly-job --json")]
 pub(crate) struct Watch {
-    /// Only locks whose names begin with this
+    /// Watch only locks whose names begin with PREFIX
     #[arg(default_value = "", hide_default_value = true, conflicts_with = "name")]
     prefix: String,
 
-    /// Only this lock
+    /// Watch only this lock
     #[arg(long, short, value_name = "NAME")]
     name: Option<String>,
 
-    /// How often to look
+    /// How long to pause between polls
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::pause)]
     interval: Duration,
 
-    /// End after so many looks
+    /// End after N polls
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// How many locks at most
+    /// Watch at most N locks
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = list::limit)]
     limit: usize,
 
@@ -74,7 +78,10 @@ async fn watch(args: &Watch, name: Option<&LockName>, locks: &Locks) -> Result<(
             None => list::look(locks, &args.prefix, args.limit).await.map(|(views, _)| views),
         };
         match views {
-            Ok(views) if live => output::print(&screen(locks, &views, rows()))?,
+            Ok(views) if live => {
+                let table = table::screen(locks.backend().store(), &views, size());
+                output::print(&format!("{CLEAR}{table}"))?;
+            }
             Ok(views) => {
                 for view in seen.changed(views) {
                     if args.json {
@@ -95,33 +102,20 @@ async fn watch(args: &Watch, name: Option<&LockName>, locks: &Locks) -> Result<(
     }
 }
 
-/// The table, no longer than the screen.
-fn screen(locks: &Locks, views: &[LockView], rows: usize) -> String {
-    let held = views.iter().filter(|view| !view.free).count();
-    let mut text = format!("{CLEAR}{}: {held} held or waited for\n", locks.backend().store());
-    // The line above, the line below, and the one of the cursor.
-    let room = rows.saturating_sub(3).max(1);
-    for view in views.iter().take(room) {
-        text += &view.line();
-        text.push('\n');
-    }
-    if views.len() > room {
-        text += &format!("and {} more\n", views.len() - room);
-    }
-    text
+/// Returns the size of the terminal. Some terminals do not report theirs.
+fn size() -> Size {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let (rows, columns) = size.map_or((0, 0), |size| (size.ws_row, size.ws_col));
+    let or = |count: u16, default| if count == 0 { default } else { usize::from(count) };
+    Size { rows: or(rows, 24), columns: or(columns, 80) }
 }
 
-/// How many lines the terminal has.
-fn rows() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(24, |size| size.ws_row.into())
-}
-
-/// What the looks so far have shown.
+/// The locks as the polls so far have shown them.
 #[derive(Default)]
 struct Seen(BTreeMap<String, Vec<String>>);
 
 impl Seen {
-    /// Those that are not as they were. One that is not there any more is free.
+    /// Returns the locks that have changed. A lock that is no longer listed is free.
     fn changed(&mut self, views: Vec<LockView>) -> Vec<LockView> {
         let now: BTreeMap<String, Vec<String>> =
             views.iter().map(|view| (view.name.clone(), marks(view))).collect();
@@ -137,7 +131,7 @@ impl Seen {
     }
 }
 
-/// What makes a lock another one to a watcher: not its times.
+/// Returns the properties whose change a watcher reports. The times are not among them.
 fn marks(view: &LockView) -> Vec<String> {
     let mark = |what: &str, claim: &ClaimView| format!("{what} {} {}", claim.claim, claim.mode);
     let holders = view.holders.iter().map(|claim| mark("holds", claim));
@@ -146,7 +140,7 @@ fn marks(view: &LockView) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use dlock::{ClaimId, ClaimState, LockState, Mode};
+    use dlock::admin::{ClaimId, ClaimState, LockState, Mode};
 
     use super::*;
 
@@ -166,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_told_and_a_lock_that_is_gone_is_free() {
+    fn only_changes_are_printed_and_a_missing_lock_is_free() {
         let mut seen = Seen::default();
         let first = seen.changed(vec![held("a", 1, 30), held("b", 2, 30)]);
         assert_eq!(names(&first), ["a false", "b false"]);

@@ -1,7 +1,7 @@
-//! The laws of all that parses here, for arbitrary bytes: one function for each parser, which
-//! panics where one is broken.
+//! The laws of all parsers of this crate, for arbitrary bytes: one function for each parser, which
+//! panics if a law is broken.
 //!
-//! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
+//! `fuzz/` runs them for a long time, the tests below for a short time. Not part of a normal build.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// No error is longer than this, whatever was read: it ends up in logs.
+/// The longest error text, whatever the input was: errors end up in logs.
 const LONGEST_ERROR: usize = 1200;
 
-/// The passwords in the URLs here.
+/// The password of the URLs in this file.
 const SECRET: &str = "hunter2";
 
-/// A lock's name: what is accepted is kept as it is and obeys the bounds.
+/// A lock's name: an accepted name is stored unchanged and obeys the bounds.
 pub fn name(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let fits = (1..=LockName::MAX_BYTES).contains(&text.len());
@@ -41,8 +41,8 @@ pub fn name(data: &[u8]) {
     }
 }
 
-/// A note: what is accepted is kept as it is, obeys the bounds, and can be read from its ASCII form;
-/// what is read from such a form has that form alone.
+/// A note: an accepted note is stored unchanged, obeys the bounds, and can be read from its ASCII
+/// form. A note that was read from an ASCII form has only that form.
 pub fn note(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let fits = (1..=Note::MAX_BYTES).contains(&text.len());
@@ -66,7 +66,7 @@ pub fn note(data: &[u8]) {
     }
 }
 
-/// A backend's URL: what the driver gets and the options are all there is, each as it was written.
+/// A backend's URL: every part is either passed to the driver or an option, unchanged.
 pub fn url(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut url: BackendUrl = match text.parse() {
@@ -108,7 +108,7 @@ pub fn url(data: &[u8]) {
     }
 }
 
-/// A URL with a password, whatever is special in it: it shows nowhere.
+/// A URL with a password of any characters: no text shows the password.
 pub fn url_password(data: &[u8]) {
     let Some(text) = with_password(data) else { return };
     let shown = match text.parse::<BackendUrl>() {
@@ -125,7 +125,7 @@ pub fn url_password(data: &[u8]) {
     assert!(!shown.contains(SECRET), "{text} shows as {shown}");
 }
 
-/// A host with a port: one way to write what is accepted, which reads as itself.
+/// A host with a port: an accepted text has one canonical form, which parses to itself.
 pub fn host(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(address) = BackendUrl::with_port(text, 6379) else { return };
@@ -136,7 +136,7 @@ pub fn host(data: &[u8]) {
     assert!(number > 0 && number.to_string() == port);
 }
 
-/// Numbers as options, modes and tokens: what is accepted lies within the bounds that are told.
+/// Numbers as options, modes and tokens: accepted values lie within the stated bounds.
 pub fn numbers(data: &[u8]) {
     let mut bytes = data.iter();
     let mut number = || (0..8).fold(0, |all: u64, _| (all << 8) | u64::from(next(&mut bytes)));
@@ -167,7 +167,7 @@ pub fn numbers(data: &[u8]) {
     }
 }
 
-/// A claim's id: one text for each, and each text that is accepted is the one.
+/// A claim's id: each id has one text, and only that text is accepted.
 pub fn claim(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data)
         && let Ok(claim) = text.parse::<ClaimId>()
@@ -179,8 +179,8 @@ pub fn claim(data: &[u8]) {
     assert_eq!(claim.to_string().parse().ok(), Some(claim));
 }
 
-/// A row, snapshot and log with a line feed between them: the state that it tells can be written,
-/// and reads as itself.
+/// A row, snapshot and log with a line feed between them: the replayed state can be written, and
+/// reads as itself.
 pub fn machine_text(data: &[u8]) {
     let Ok(all) = std::str::from_utf8(data) else { return };
     let (snap, log) = all.split_once('\n').unwrap_or((all, ""));
@@ -192,7 +192,7 @@ pub fn machine_text(data: &[u8]) {
         }
     };
     sound(&replayed.machine, replayed.now);
-    // Reading on from a snapshot is reading on.
+    // Resuming from a snapshot gives the same result as replaying the whole log.
     let first = log.find(';').map_or(0, |end| end + 1);
     if let Ok(begin) = text::replay(snap, &log[..first]) {
         let snap = text::snapshot_in(Format::NEWEST, &begin.machine);
@@ -201,17 +201,18 @@ pub fn machine_text(data: &[u8]) {
     }
 }
 
-/// Operations at times: their texts mean what they do, and the state keeps the rules.
+/// Operations at times: the text of an operation has the same effect as the operation, and the
+/// state obeys the rules.
 pub fn machine_log(data: &[u8]) {
     let mut bytes = data.iter();
     let (mut machine, mut log, mut now) = (Machine::default(), String::new(), 0u64);
     let (mut outcomes, mut grants) = (Vec::new(), Vec::new());
-    // The largest token that anybody may have handed out.
+    // The largest token that may have been issued.
     let mut used_up = 0;
     while bytes.len() > 0 {
         let (op, passed) = operation(&mut bytes);
         if passed == 0 && !log.is_empty() {
-            // Both in one statement.
+            // Both operations in one statement.
             log.truncate(log.len() - format!(" {now};").len());
             log.push(';');
         } else {
@@ -246,7 +247,7 @@ pub fn machine_log(data: &[u8]) {
     assert_eq!((replayed.grants, replayed.now), (grants, now), "{log}");
 }
 
-/// A state that can be written, reads as itself, and can be shown.
+/// Checks that a state can be written, reads as itself, and can be shown.
 fn sound(machine: &Machine, now: u64) {
     let snap = text::snapshot_in(Format::NEWEST, machine);
     assert!(snap.is_ascii() && snap.ends_with(';'));
@@ -258,7 +259,7 @@ fn sound(machine: &Machine, now: u64) {
     assert!(state.holders.iter().all(|holder| holder.token.is_some()));
 }
 
-/// An operation, and how much later than the one before it comes.
+/// Reads an operation and the time that has passed since the one before it.
 fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
     let (kind, who, what, lease) = (next(bytes), next(bytes), next(bytes), next(bytes));
     let claim = ClaimId::from_bits(u128::from(who % 8));
@@ -268,7 +269,7 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
         3..6 => Mode::Shared,
         _ => Mode::permits(n.min(of), of).unwrap_or(Mode::Exclusive),
     };
-    // Now and then a number from the end of all numbers.
+    // Now and then a number at the upper limit.
     let lease = if lease == u8::MAX { u64::MAX } else { u64::from(lease) + 1 };
     let passed = next(bytes);
     let passed = match passed {
@@ -296,18 +297,18 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
     (op, passed)
 }
 
-/// None for most.
+/// Returns a note for a few of the values.
 fn note_of(who: u8, what: u8) -> Option<Note> {
     let letter = char::from(what);
     (who & 0x08 != 0).then(|| Note::fitted(&format!("{who} n;{letter}é"))).flatten()
 }
 
-/// A token to be above, near the others or far from them.
+/// Returns a token to raise to, near the others or far from them.
 fn floor(low: u64, high: u64) -> u64 {
     low.saturating_add(high.saturating_mul(16)).min(FencingToken::MAX.get())
 }
 
-/// A URL whose password has pieces of the data around the secret part.
+/// Builds a URL whose password has pieces of the data around the secret part.
 fn with_password(data: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(data).ok().filter(|text| !text.contains(SECRET))?;
     let mut pieces = text.splitn(3, '\n');
@@ -319,7 +320,7 @@ fn parsed(text: &str) -> BackendUrl {
     text.parse().unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Whoever reads the error reads no novel.
+/// Checks that the text of an error is short.
 fn short(error: &Error) {
     let shown = format!("{error}");
     assert!(shown.len() <= LONGEST_ERROR, "{} bytes: {shown}", shown.len());

@@ -1,12 +1,13 @@
 //! Traits, guards, fencing tokens and the backend contract of dlock.
 //!
 //! **Application authors** start at [`Locks`], [`Guard`] and the traits of locks ([`Lock`],
-//! [`FairLock`], [`ReentrantLock`], [`ReadWriteLock`], [`Semaphore`], [`MultiLock`]). Over them are
-//! [`Election`] and [`Job`]. [`observe`] lists all events, `metrics` (a feature) all series.
+//! [`FairLock`], [`ReentrantLock`], [`ReadWriteLock`], [`Semaphore`], [`MultiLock`]). [`Election`]
+//! and [`Job`] are built on locks. [`observe`] lists all events; `metrics` (a feature) lists all
+//! series.
 //!
-//! **Backend authors** implement [`Backend`] (and [`Admin`], which is optional), export a [`Factory`], and run the conformance kit
-//! of `dlock-testkit`. The [`machine`] has the rules of a lock as one pure function, for stores
-//! that keep a record for each name.
+//! **Backend authors** implement [`Backend`] (and [`Admin`], which is optional), export a
+//! [`Factory`], and run the conformance kit of `dlock-testkit`. The [`machine`] contains the rules
+//! of a lock as one pure function, for stores that keep a record for each name.
 
 mod acquire;
 mod app;
@@ -44,9 +45,9 @@ pub use guard::{Guard, Lost};
 pub use kinds::lock::{
     FairLock, Lock, LockExt, LockProvider, MultiLock, ReadWriteLock, ReentrantLock, Semaphore,
 };
-pub use kinds::{Counting, Fair, Multi, Mutex, ReadWrite, Reentrant, Side};
+pub use kinds::{CountingSemaphore, FairMutex, MultiMutex, Mutex, ReentrantMutex, RwLock, Side};
 pub use stores::memory::Memory;
-pub use stores::wrap::{Prefixed, TokenOffset, Traced};
+pub use stores::wrap::{Noted, Prefixed, TokenOffset, Traced};
 #[cfg(feature = "metrics")]
 pub use support::metrics;
 pub use sync::runtime::{current_io_runtime, current_runtime};

@@ -1,7 +1,7 @@
 //! The events and spans that dlock emits through [`tracing`](https://docs.rs/tracing). Target,
 //! message, level and the fields named here are API; later versions may add fields and events.
 //!
-//! All have the target `dlock`, so `RUST_LOG=dlock=debug` shows them.
+//! All of them have the target `dlock`, so `RUST_LOG=dlock=debug` shows them.
 //!
 //! # Events
 //!
@@ -28,7 +28,7 @@
 //!
 //! | message begins with | level | fields | store, and meaning |
 //! |---|---|---|---|
-//! | `server settings changed` | warn, info | `store` | Redis, PostgreSQL, MySQL: a restart or crash may now lose grants, or no longer does |
+//! | `server settings changed` | warn, info | | Redis (with field `store`), PostgreSQL, MySQL: a restart or crash may now lose grants; on Redis also that it no longer does |
 //! | `server may evict keys of held locks` | warn | `store`, `policy` | Redis: the `maxmemory-policy` is not `noeviction` |
 //! | `pub/sub not permitted` | warn | `error`, `store` | Redis: waiters poll |
 //! | `quorum master unusable` | warn | `error`, `store` | Redis: the quorum tolerates fewer failures |
@@ -36,19 +36,22 @@
 //! | `some renewals of a batch failed` | warn | `error`, `failed` | PostgreSQL, MySQL, SQLite |
 //! | `sweep of unused rows failed` | warn | `error` | PostgreSQL, MySQL, SQLite: retried in the next round; until then the table grows |
 //! | `pooled connection` | warn | | PostgreSQL, MySQL: the application left a pooled connection in a state that dlock cannot use; dlock closed it |
-//! | `notifications do not arrive`, `LISTEN failed` | warn | `error` | PostgreSQL: waiters poll |
+//! | `notifications do not arrive` | warn | | PostgreSQL: waiters poll |
+//! | `LISTEN failed` | warn | `error` | the same |
 //! | `session lost with all its locks` | warn | `error` | PostgreSQL, advisory form |
 //! | `database not in WAL mode` | warn | `journal` | SQLite |
 //! | `session timeout not above syncLimit` | warn | `store`, `session_timeout`, `sync_limit` | ZooKeeper |
+//! | `server older than supported` | warn | `store`, `version` | ZooKeeper: the server lacks something that dlock uses |
 //! | `new ZooKeeper session` | info | `store` | ZooKeeper: the previous session ended |
-//! | `ZooKeeper session failed`, `ZooKeeper driver task ended`, `deleting a node failed`, `downgrade failed` | warn | `error` | ZooKeeper |
+//! | `ZooKeeper session failed`, `deleting a node failed`, `downgrade failed` | warn | `error` | ZooKeeper |
+//! | `ZooKeeper driver task ended` | warn | | ZooKeeper |
 //!
 //! Other events have the level debug. Their text may change.
 //!
-//! Times (`wait`, `pause`, `by`, `asked`, `lease`) are shown as Rust shows a `Duration`. `backend` is what
-//! [`Backend::store`](crate::Backend::store) says: kind and address, without secrets.
+//! Times (`wait`, `pause`, `by`, `asked`, `lease`) are formatted as a `Duration` by Rust. `backend`
+//! is the value of [`Backend::store`](crate::Backend::store): kind and address, without secrets.
 //!
 //! # Spans
 //!
-//! Each verb that goes to the store is a span of level debug: [`Traced`](crate::Traced) lists them.
-//! `connect` puts it around every store.
+//! Each verb that sends a request to the store is a span of level debug: [`Traced`](crate::Traced)
+//! lists them. `connect` wraps every store in it.

@@ -1,9 +1,9 @@
 //! Scenarios that run under thousands of random schedules: see `scripts/schedules`.
 //!
-//! Each is a handful of tasks over a store in memory that counts what it is told. At the end of
-//! every schedule [`world`] looks whether anything was left behind; a task that is never woken is
-//! found by shuttle, as a deadlock. Below `plants` the primitives are broken on purpose, and each
-//! scenario has to notice.
+//! Each scenario is a few tasks over a store in memory that counts its requests. At the end of
+//! every schedule, [`world`] checks whether anything was left behind. Shuttle reports a task that
+//! is never woken as a deadlock. `plants` breaks the primitives on purpose, and each scenario has
+//! to detect it.
 
 mod end;
 mod hand_off;
@@ -20,15 +20,16 @@ use shuttle::{
 
 use crate::sync::{Plant, plant, time};
 
-/// How many random schedules a scenario passes; `DLOCK_SCHEDULES` overrules it.
+/// The number of random schedules of a scenario; `DLOCK_SCHEDULES` overrides it.
 const SCHEDULES: usize = 20_000;
 
-/// In how many random schedules what is broken has to be noticed: the search ends when it is, and
-/// the rarest (a turn that is lost to a time-out) is so in one of about ten thousand.
+/// The number of random schedules within which a broken primitive must be detected. The search ends
+/// at the first detection. The rarest, a turn that is lost to a timeout, is detected once in about
+/// ten thousand schedules.
 const SEARCHED: usize = 20 * SCHEDULES;
 
-/// Runs the scenario under random schedules, and a tenth as many that change hands seldom, where
-/// the depth of a mistake counts rather than its place.
+/// Runs the scenario under random schedules, and under a tenth as many that switch tasks rarely,
+/// which find mistakes by their depth rather than by their place.
 fn check<F: Future + Send + 'static>(scenario: fn() -> F) {
     let wanted = std::env::var("DLOCK_SCHEDULES").ok();
     let schedules = wanted.and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES);
@@ -36,7 +37,7 @@ fn check<F: Future + Send + 'static>(scenario: fn() -> F) {
     run(PctScheduler::new(3, schedules / 10), scenario);
 }
 
-/// The scenario must notice that this is broken, and say so.
+/// Checks that the scenario detects this broken primitive and reports it.
 fn notices<F: Future + Send + 'static>(broken: Plant, scenario: fn() -> F, says: &str) {
     let found = std::thread::spawn(move || {
         plant(broken);
@@ -45,7 +46,7 @@ fn notices<F: Future + Send + 'static>(broken: Plant, scenario: fn() -> F, says:
     let Err(panic) = found.join() else {
         panic!("{broken:?} went unnoticed in {SEARCHED} schedules");
     };
-    // Unwinding may fail a second time, in shuttle, and hide the complaint.
+    // Unwinding may fail a second time, in shuttle, and hide the message.
     if let Some(text) = panic.downcast_ref::<String>() {
         assert!(text.contains(says), "another complaint: {text}");
     }

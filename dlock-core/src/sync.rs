@@ -1,8 +1,8 @@
-//! What tasks meet at: mutexes, atomics, notices, timers and the start of tasks.
+//! The primitives that tasks share: mutexes, atomics, notifications, timers and the start of tasks.
 //!
-//! All of the core takes them from here. They are those of `parking_lot`, the standard library and
-//! tokio; in the package `dlock-schedules` they are modelled by `shuttle`, which then decides at each
-//! of them who runs next: see `scripts/schedules`.
+//! All of the core imports them from here. They are those of `parking_lot`, the standard library
+//! and tokio. In the package `dlock-schedules`, `shuttle` models them and selects at each use of
+//! one the task that runs next: see `scripts/schedules`.
 
 #[cfg(dlock_schedules)]
 mod modelled;
@@ -26,5 +26,6 @@ pub(crate) use tokio::{
 #[cfg(not(dlock_schedules))]
 pub(crate) use self::runtime::current_runtime as runtime;
 
-// What fills one meets nothing of the above, so that there is nothing to model.
+// Not modelled: the closures that fill one use no primitive of this module, so there is no choice
+// to explore within them.
 pub(crate) use std::sync::OnceLock;

@@ -1,22 +1,22 @@
-//! What the models have in common, and the way through all their states.
+//! The common parts of the models: the properties, and the search through all states.
 
 use std::{collections::BTreeSet, fmt::Debug};
 
 use dlock_core::Clock;
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
-/// Two never believe at the same time that they hold the lock.
+/// Two clients never consider the lock held at the same time.
 pub const EXCLUSION: &str = "one holder";
-/// Whoever holds later has the larger token.
+/// A later holder has a larger token.
 pub const ORDER: &str = "tokens grow";
-/// Who waits for a free lock gets it.
+/// A waiter for a free lock gets it.
 pub const WAKES: &str = "no lost wake-up";
 
-/// The tokens that the lock was held with, one after the other.
+/// The tokens of the holders so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Tokens<T> {
     pub(crate) largest: T,
-    /// One was not above all before it.
+    /// Whether a token was not larger than all earlier ones.
     pub(crate) disorder: bool,
 }
 
@@ -27,15 +27,15 @@ impl<T: Copy + Ord> Tokens<T> {
     }
 }
 
-/// Puts a letter on its way; letters are sorted, and each is there once.
+/// Adds a letter to the pending ones, which are sorted and unique.
 pub(crate) fn send<T: Ord>(wire: &mut Vec<T>, letter: T) {
     if let Err(at) = wire.binary_search(&letter) {
         wire.insert(at, letter);
     }
 }
 
-/// Visits all states of the right protocol: no property is violated, and all that is to happen
-/// sometimes does.
+/// Visits all states of the correct protocol. Asserts that no property is violated, and that every
+/// state that must occur does occur.
 pub(crate) fn holds<M>(protocol: &str, model: M, least: usize)
 where
     M: Model + Send + Sync + 'static,
@@ -64,7 +64,7 @@ where
     assert!(checked.is_done() && states >= least, "{protocol}: {states} states, not {least}");
 }
 
-/// Finds a way to violate this property, and says which.
+/// Finds a path that violates this property, and returns a description of it.
 pub(crate) fn breaks<M>(
     protocol: &str,
     without: impl Debug,

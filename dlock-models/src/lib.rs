@@ -1,13 +1,13 @@
-//! The protocols of dlock as models, of which every reachable state is visited.
+//! The protocols of dlock as models. The checker visits every reachable state of each model.
 //!
-//! Each module models one protocol with few clients and few faults, and says which source file it
-//! stands for. Its rules are switches. With all of them no property is ever violated; with any of
-//! them taken out, a way to a violation is found, so the model is not one in which nothing can go
-//! wrong, and no rule is there for nothing.
+//! Each module models one protocol with few clients and few faults, and names the source files that
+//! it models. Its rules are switches. With all rules on, no property is violated in any state. With
+//! any one rule off, the checker finds a path to a violation. This shows that the model can fail,
+//! and that every rule is needed.
 //!
-//! That a waiter is woken is checked without fairness: in every reachable state, what is under way
-//! and what timers bring about is played to its end, with no more faults, and then somebody has to
-//! hold the lock or nobody wait.
+//! The models check that a waiter is woken without an assumption of fairness: from every reachable
+//! state, the model runs all pending steps and timers without further faults. After that, either a
+//! client holds the lock or no client waits.
 
 pub mod check;
 pub mod hand_off;

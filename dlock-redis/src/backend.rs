@@ -1,4 +1,7 @@
 //! The backend of one server, Sentinel and Cluster.
+//!
+//! It maps the verbs of the contract to the store, and adds the context to errors. `acquire` and
+//! `release` return an `Answer` that owns all it needs, so they continue if the caller drops them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -21,7 +24,7 @@ use crate::{
     store::Store,
 };
 
-/// How many locks are renewed with one command.
+/// The number of locks that one command renews.
 const BATCH: usize = 500;
 
 /// A store of locks on Redis or Valkey. See the crate's documentation.
@@ -31,17 +34,17 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Connects, and checks that the server will do.
+    /// Connects, and checks whether the server meets the requirements.
     ///
     /// # Errors
-    /// `Unavailable` for a server that can't be reached, is loading, is a read-only replica or
-    /// takes no more clients; `Config(Access)` for a wrong password, missing rights, and TLS that
-    /// does not fit; `Config(Url)` for a node of a cluster where none is expected, and the other
-    /// way round; `Unsupported` for a server before 6.2; `Config(Runtime)` outside a tokio
-    /// runtime, and on one without timers or I/O.
+    /// `Unavailable` if the server can't be reached, is loading, is a read-only replica or accepts
+    /// no more clients; `Config(Access)` for a wrong password, missing rights, or wrong TLS
+    /// settings; `Config(Url)` if the server is a node of a cluster and the URL names none, or the
+    /// reverse; `Unsupported` for a server before 7.0; `Config(Runtime)` outside a tokio runtime,
+    /// and on a runtime without timers or I/O.
     ///
     /// # Cancel safety
-    /// Dropping the future closes what it has opened.
+    /// Dropping the future closes the connections that it has opened.
     pub async fn connect(config: RedisConfig) -> Result<DynBackend, Error> {
         let runtime = current_io_runtime(needs_io)?;
         let config = config.checked()?;
@@ -53,6 +56,8 @@ impl Redis {
         }
         let store = Arc::new(Store::open(config).await?);
         let inbox = Arc::clone(&store.inbox);
+        // A weak reference: the task must not keep the store alive. Dropping the store closes the
+        // inbox, which ends the task.
         runtime.spawn(minder::mind(Arc::downgrade(&store), inbox));
         let guarantees = store.guarantees();
         Ok(Arc::new(Self { store, guarantees }))
@@ -66,7 +71,7 @@ impl Backend for Redis {
     }
 
     fn guarantees(&self) -> Guarantees {
-        // The server's settings may have changed since.
+        // The server's settings may have changed since the connect. The link reads them regularly.
         self.guarantees.with_exclusion(self.store.session.exclusion())
     }
 
@@ -154,6 +159,11 @@ impl Admin for Redis {
 impl Redis {
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut answers = vec![Renewed::Lost; renewals.len()];
+        // Three steps, each for the claims that the previous step did not find: RENEW for exclusive
+        // holders, which reads two keys; KEEP for all others; then a read of the last token, which
+        // shows whether the claim was revoked or the server has lost its data. One of the first two
+        // steps renews a claim, so a failure between them loses no answer: the core sends the whole
+        // batch again.
         let (alone, mut others): (Vec<_>, Vec<_>) =
             renewals.iter().enumerate().partition(|(_, renewal)| renewal.mode == Mode::Exclusive);
         let batches = self.store.batches(alone, |(_, renewal)| &renewal.claim.name, BATCH);
@@ -164,7 +174,7 @@ impl Redis {
         for (batch, gone) in try_join_all(renewed).await? {
             for (place, (at, renewal)) in batch.iter().enumerate() {
                 if gone.contains(&place) {
-                    // It may hold the lock in a weaker mode by now.
+                    // It may hold the lock in a weaker mode by now: KEEP knows all modes.
                     others.push((*at, *renewal));
                 } else {
                     answers[*at] = Renewed::Kept;
@@ -182,7 +192,7 @@ impl Redis {
             for ((at, renewal), standing) in batch.iter().zip(standings) {
                 match standing {
                     Standing::Held(_) => answers[*at] = Renewed::Kept,
-                    // Nothing says that it is lost.
+                    // The answer does not say that the lock is lost.
                     Standing::Unread(_) => answers[*at] = Renewed::Unknown,
                     _ => gone.push((*at, *renewal)),
                 }
@@ -202,7 +212,7 @@ impl fmt::Debug for Redis {
     }
 }
 
-/// Makes something that needs the I/O of tokio's runtime.
+/// Creates something that needs the I/O of tokio's runtime.
 fn needs_io() -> std::io::Result<()> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;

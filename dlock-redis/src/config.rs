@@ -1,4 +1,4 @@
-//! Which servers to talk to, and how.
+//! The configuration of a Redis or Valkey store.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -8,7 +8,8 @@ use redis::ConnectionAddr;
 mod client;
 mod url;
 
-/// A Redis or Valkey store: which servers, how to get in, and what it is to promise.
+/// The configuration of a Redis or Valkey store: its servers, the login, and the guarantees to ask
+/// for.
 ///
 /// ```
 /// use dlock_redis::{Durability, RedisConfig};
@@ -23,30 +24,30 @@ pub struct RedisConfig {
     /// `host:port`, or the path of a socket.
     pub(crate) addresses: Vec<String>,
     pub(crate) login: Login,
-    /// Of the sentinels.
+    /// The login for the sentinels.
     pub(crate) sentinel_login: Login,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
-    /// The address as an application's client has it, with what TLS needs.
+    /// The address of an application's client, with its TLS settings.
     pub(crate) given: Option<ConnectionAddr>,
     pub(crate) durability: Durability,
     pub(crate) retention: Duration,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) response_timeout: Duration,
     pub(crate) plain: bool,
-    /// What all names begin with.
+    /// The prefix of all names.
     pub(crate) prefix: String,
     pub(crate) format: Format,
 }
 
-/// How the servers belong together.
+/// How the servers work together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
-    /// One server, by TCP.
+    /// One server, over TCP.
     Single,
-    /// One server, by a Unix socket.
+    /// One server, over a Unix socket.
     Socket,
-    /// The master of this name, which sentinels know.
+    /// The master with this name, which the sentinels report.
     Sentinel(String),
     /// The nodes of a cluster.
     Cluster,
@@ -60,7 +61,7 @@ pub(crate) struct Login {
     pub(crate) password: Option<String>,
 }
 
-/// Files with what TLS needs, in PEM.
+/// PEM files for TLS.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {
     /// The authorities to trust instead of the system's.
@@ -69,25 +70,27 @@ pub(crate) struct Tls {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// How many replicas have to know of a grant before it counts.
+/// The number of replicas that must know of a grant before it counts.
 ///
-/// A replica that knows of a grant keeps it when it takes over. Redis does not promise to promote
-/// one that does, and renewals are not waited for, so this narrows the window in which a failover
-/// lets two in, and does not close it: fencing tokens do.
+/// A replica that knows of a grant keeps it when it takes over. But Redis does not promise to
+/// promote such a replica, and dlock does not wait for the replication of renewals. So durability
+/// narrows the window in which a failover may grant a lock twice, but does not close it. Fencing
+/// tokens do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// None: a grant is the master's word.
+    /// None: a grant counts as soon as the master answers.
     #[default]
     Master,
-    /// So many.
+    /// This number of replicas.
     Replicas(u32),
-    /// So many that they and the master are more than half of the nodes known when connecting.
+    /// As many as are needed so that they and the master are more than half of the nodes known when
+    /// connecting.
     Majority,
 }
 
 impl RedisConfig {
-    /// The names of dlock's own options in a URL.
+    /// The names of dlock's own options in a URL, without `dlock.`.
     pub const OPTIONS: &'static [&'static str] = &[
         "durability",
         "format",
@@ -102,7 +105,7 @@ impl RedisConfig {
         "tls_key",
     ];
 
-    /// The schemes of its URLs.
+    /// The schemes of the URLs.
     pub const SCHEMES: &'static [&'static str] = &[
         "redis",
         "rediss",
@@ -115,12 +118,12 @@ impl RedisConfig {
         "rediss+quorum",
     ];
 
-    /// Reads a URL; the crate's documentation lists the schemes and options.
+    /// Reads a URL. The crate's documentation lists the schemes and options.
     ///
     /// # Errors
     /// `Config(Url)`, `Config(UnknownScheme)`, `Config(UnknownOption)`, `Config(RepeatedOption)`,
-    /// `Config(OptionValue)`, and `Config(MissingFeature)` for TLS without the feature `tls`. None
-    /// shows a password.
+    /// `Config(OptionValue)`, and `Config(MissingFeature)` for TLS without the feature `tls`. No
+    /// error shows a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let mut url: BackendUrl = url.parse()?;
         let config = Self::take(&mut url)?;
@@ -128,58 +131,61 @@ impl RedisConfig {
         Ok(config)
     }
 
-    /// How many replicas have to know of a grant before it counts.
+    /// Sets the number of replicas that must know of a grant before it counts.
     #[must_use]
     pub const fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// How long the last token of a free lock is kept, 1 s to 24 h; 10 minutes by default. Tokens
-    /// grow across its end as long as the server's clock does not step back by more.
+    /// Sets how long the store keeps the last token of a free lock, 1 s to 24 h; 10 minutes by
+    /// default. Tokens also grow after this time, unless the server's clock steps back by more than
+    /// it.
     #[must_use]
     pub const fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// After the start of a server, which may have lost what it knew, nothing is granted for so
-    /// long: the longest lease that anybody uses. It counts from when a client first saw this run of
-    /// the server, by its monotonic clock. Off by default for one server; one default lease (30 s)
-    /// for each master of a quorum, where `Duration::ZERO` turns it off.
+    /// Sets the restart guard: how long nothing is granted after a server starts, since the server
+    /// may have lost its data. Set it to the longest lease in use. The time starts when a client
+    /// first sees this run of the server, and is measured by the client's monotonic clock. By
+    /// default it is off for one server, and one default lease (30 s) for each master of a quorum,
+    /// where `Duration::ZERO` turns it off.
     #[must_use]
     pub const fn with_restart_guard(mut self, guard: Duration) -> Self {
         self.restart_guard = Some(guard);
         self
     }
 
-    /// How long an answer may take; 2 s by default.
+    /// Sets how long to wait for the answer to a request; 2 s by default.
     #[must_use]
     pub const fn with_response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// The lock that everybody knows, one key by `SET NAME value NX PX`: for the mutex only, with
-    /// no queue and no fencing token that means anything, so that other programs can take part.
+    /// Uses the plain form: a mutex is one key, taken by `SET NAME value NX PX`, so that other
+    /// programs can take part. It supports the mutex only, has no queue, and its fencing tokens
+    /// mean nothing.
     #[must_use]
     pub const fn with_plain(mut self, plain: bool) -> Self {
         self.plain = plain;
         self
     }
 
-    /// In which format records are written: the one that the version of dlock before this one reads,
-    /// unless it is set to [`Format::NEWEST`] once no such program uses the server. All formats are
-    /// read. `dlock.format` in a URL does the same.
+    /// Sets the format in which dlock writes records. The default is the one that the previous
+    /// version of dlock reads. Set [`Format::NEWEST`] when no such program uses the server any more.
+    /// All formats are read. `dlock.format` in a URL does the same.
     #[must_use]
     pub const fn with_format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// The user may use no keys but those of names that begin with this, as all names have to
-    /// ([`Prefixed`](dlock_core::Prefixed)): what connecting tries out is then done with such a key.
-    /// `dlock.prefix` in a URL does the same.
+    /// Sets the prefix that all names have ([`Prefixed`](dlock_core::Prefixed)), for a user that
+    /// may only use the keys of such names. When dlock connects, it then tries out the commands on
+    /// a key with this prefix. `dlock.prefix` in a URL does the same.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
@@ -190,7 +196,9 @@ impl RedisConfig {
         let count = self.addresses.len();
         let range = |what: &str, time: Duration, from: Duration, to: Duration| {
             if time < from || time > to {
-                return Err(value(&format!("dlock.{what} has to be {from:?} to {to:?}")));
+                return Err(value(&format!(
+                    "dlock.{what} is out of range: use {from:?} to {to:?}"
+                )));
             }
             Ok(())
         };
@@ -201,31 +209,31 @@ impl RedisConfig {
         let (plain, durable) = (self.plain, self.durability != Durability::Master);
         let for_sentinels = &self.sentinel_login;
         if for_sentinels.user.is_some() && for_sentinels.password.is_none() {
-            return Err(value("dlock.sentinel_user needs a dlock.sentinel_password"));
+            return Err(value("dlock.sentinel_user needs a password: set dlock.sentinel_password"));
         }
         range("restart_guard", guard, Duration::ZERO, LockOptions::MAX_LEASE)?;
         match self.topology {
             Topology::Single if count > 1 => Err(malformed(
-                "one server has one address: several are redis+cluster://, redis+sentinel:// or \
-                 redis+quorum://",
+                "this scheme takes one address: for several use redis+cluster://, \
+                 redis+sentinel:// or redis+quorum://",
             )),
             Topology::Quorum if count < 3 || count.is_multiple_of(2) => Err(malformed(
-                "a quorum has three masters, or five, or seven: an even number of them bears no \
-                 more failures than one less",
+                "a quorum has three, five or seven masters, since an even number tolerates no more \
+                 failures than one less",
             )),
             Topology::Quorum if has_twins(&self.addresses) => {
-                Err(malformed("a master stands twice in the quorum, and has one vote only"))
+                Err(malformed("a master stands twice in the quorum, but has only one vote"))
             }
             Topology::Quorum | Topology::Cluster if plain => Err(value(
-                "dlock.plain is for one server or Sentinel: a cluster and a quorum have no plain \
-                 form",
+                "a cluster and a quorum have no plain form: use dlock.plain with one server or \
+                 Sentinel",
             )),
-            Topology::Quorum if durable => Err(value(
-                "dlock.durability is for replicas, which the masters of a quorum do without",
-            )),
+            Topology::Quorum if durable => {
+                Err(value("the masters of a quorum need no replicas: remove dlock.durability"))
+            }
             Topology::Cluster if !guard.is_zero() => Err(value(
-                "dlock.restart_guard is for one server, Sentinel and a quorum: the nodes of a \
-                 cluster restart unseen",
+                "dlock can't notice that the nodes of a cluster restart: use dlock.restart_guard \
+                 with one server, Sentinel or a quorum",
             )),
             Topology::Cluster if self.database != 0 => {
                 Err(malformed("a cluster has database 0 only"))
@@ -233,17 +241,19 @@ impl RedisConfig {
             Topology::Single | Topology::Socket | Topology::Cluster | Topology::Quorum
                 if for_sentinels.password.is_some() =>
             {
-                Err(value("dlock.sentinel_* needs a redis+sentinel URL"))
+                Err(value(
+                    "sentinels are asked only by redis+sentinel://: use that scheme, or remove \
+                     dlock.sentinel_*",
+                ))
             }
             _ if plain && durable => Err(value(
-                "dlock.durability is not for the plain form (dlock.plain), which waits for no \
-                 replica",
+                "the plain form (dlock.plain) does not wait for replicas: remove dlock.durability",
             )),
             _ => Ok(self),
         }
     }
 
-    /// Kind and address without secrets.
+    /// Returns the kind and the address of the store, without secrets.
     pub(crate) fn store(&self) -> String {
         let mut addresses = self.addresses.clone();
         addresses.sort();
@@ -270,17 +280,17 @@ fn has_twins(addresses: &[String]) -> bool {
     addresses.iter().enumerate().any(|(at, address)| addresses[..at].contains(address))
 }
 
-/// A host and its port, as one address.
+/// Formats a host and its port as one address.
 pub(crate) fn with_port(host: &str, port: impl fmt::Display) -> String {
     // An IPv6 address.
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// No message shows the URL, which may hold a password.
+/// Returns the error of a malformed URL. No message shows the URL, which may contain a password.
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,
-        format!("{what}: write redis://user:password@host:6379/0 or another form of it"),
+        format!("{what}: write redis://user:password@host:6379/0 or one of the other forms"),
     )
 }
 
@@ -308,7 +318,7 @@ impl FromStr for Durability {
 }
 
 impl fmt::Debug for RedisConfig {
-    /// Without passwords.
+    /// Prints the configuration without passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
             .field("store", &self.store())

@@ -1,9 +1,9 @@
-//! Grants that replicas know of.
+//! Grants that have to be on replicas before they count (`dlock.durability`).
 //!
-//! `WAIT` waits until so many replicas have everything that its own connection wrote before, and
-//! holds that connection up meanwhile. So durable acquires have a connection of their own, and
-//! `WAIT` goes right behind the script, in the same round trip. Too few answers: the claim is
-//! released, and the lock is unavailable.
+//! `WAIT` waits until a number of replicas has all that its own connection wrote before, and blocks
+//! that connection meanwhile. So durable acquires have a separate connection. `WAIT` is sent right
+//! behind the script, in the same round trip. If too few replicas answer, the acquire fails with an
+//! unknown outcome, and the core releases the claim.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use crate::{
     session::{Session, Trouble},
 };
 
-/// The connection on which replicas are waited for.
+/// The connection for scripts that are followed by `WAIT`.
 pub(crate) struct Durable {
     link: Link,
-    /// How many have to know of a grant.
+    /// The number of replicas that must have a grant.
     pub(crate) replicas: u32,
     patience: Duration,
 }
@@ -43,7 +43,7 @@ impl Durable {
             // Of n nodes, more than n / 2, of which the master is one.
             Durability::Majority => main.facts().replicas()?.div_ceil(2),
         };
-        // Others wait behind it on this connection, for whom the answer must not become overdue.
+        // Other acquires on this connection wait behind it, and must still be answered in time.
         Ok(Self { link, replicas, patience: config.response_timeout / 4 })
     }
 
@@ -54,17 +54,18 @@ impl Durable {
         servers.dedup();
         wait.cmd("WAIT").arg(0).arg(1);
         let tried = join_all(servers.iter().map(|server| link.send_to(server, &wait))).await;
-        // One that is away may come back.
+        // A server that is unreachable may come back.
         let denied = tried.into_iter().filter_map(Result::err).find(is_denial);
         denied.map_or(Ok(()), |error| {
             Err(explain(error).during("connect").with_store(&config.store()))
         })
     }
 
-    /// Runs an acquire, and waits for the replicas.
+    /// Runs an acquire and waits for the replicas.
     ///
     /// # Errors
-    /// `Unavailable`, of unknown outcome, when too few know of it: the core releases the claim.
+    /// `Unavailable`, with an unknown outcome, if too few replicas have the grant. The core then
+    /// releases the claim.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
@@ -75,20 +76,21 @@ impl Durable {
         }
     }
 
-    /// Makes sure that a server which does not know of a claim is the one that grants come from.
+    /// Checks that the server that does not know a claim is the server that writes grants.
     ///
     /// # Errors
-    /// `Unavailable`, of unknown outcome, while a failover is going on.
+    /// `Unavailable`, with an unknown outcome, during a failover.
     pub(crate) fn check_same(&self, main: &Link) -> Result<(), Error> {
         if self.link.agrees_with(main) {
             return Ok(());
         }
-        let what = "a failover is going on: a server that is the master no more does not know it";
+        let what = "a failover is in progress, and the server that answered is no longer the \
+                    master: try again";
         Err(Error::new(ErrorKind::Unavailable, what).with_certainty(Certainty::Unknown))
     }
 
-    /// Makes sure that the replicas know of a grant that another client wrote; `None` if the claim
-    /// waits, because a failover has lost that grant.
+    /// Confirms that the replicas have a grant that another client wrote. `None` if the claim waits
+    /// again, because a failover has lost that grant.
     pub(crate) async fn confirm(
         &self,
         session: &Session,
@@ -126,7 +128,7 @@ impl Durable {
         let replicas = match waited {
             Ok(Value::Int(replicas)) => replicas,
             Ok(_) => 0,
-            // The script was run all the same.
+            // The server has executed the script before it anyway.
             Err(error) => return Err(explain(error).with_certainty(Certainty::Unknown)),
         };
         if replicas >= i64::from(self.replicas) {
@@ -135,8 +137,8 @@ impl Durable {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "{replicas} of {} replicas know of the grant, so it does not count: see that they \
-                 run and keep up, or ask for less with dlock.durability",
+                "only {replicas} of {} replicas have the grant, so it does not count: check that \
+                 they run and keep up, or lower dlock.durability",
                 self.replicas
             ),
         )
@@ -144,7 +146,7 @@ impl Durable {
     }
 }
 
-/// Whether the answer to an acquire, or to a KEEP of one claim, says that it holds the lock.
+/// Returns whether the answer to an acquire, or to a KEEP of one claim, grants the lock.
 pub(crate) fn won(value: &Value) -> bool {
     let answer = match value {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],

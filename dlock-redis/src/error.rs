@@ -1,27 +1,27 @@
-//! What the server's and the driver's errors mean.
+//! The meaning of the server's and the driver's errors.
 
 use std::{borrow::Cow, time::Duration};
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, Format};
 use redis::{RedisError, ServerErrorKind};
 
-/// What to do about a failed command.
+/// The remedy for a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cure {
     /// The server does not know the script: send its text.
     SendText,
-    /// Ask again in a moment.
+    /// Retry soon.
     Again,
-    /// The connection or the server is not the right one any more: find it anew, then ask again.
+    /// The connection or the server is not the right one any more: reconnect, then retry.
     Reconnect,
-    /// Asking again does not help.
+    /// No retry helps.
     None,
 }
 
-/// What the ACL has to allow; the same line stands in the crate's documentation.
+/// The rights that an ACL has to allow. The same line is in the crate's documentation.
 pub(crate) const ACL: &str = include_str!("acl.txt");
 
-/// What servers of different versions say when an ACL forbids something, within scripts and without.
+/// The texts of different server versions if an ACL forbids something, within scripts and outside.
 const NO_RIGHTS: [&str; 6] = [
     "NOPERM",
     "ACL failure",
@@ -31,8 +31,8 @@ const NO_RIGHTS: [&str; 6] = [
     "can't publish to the channel",
 ];
 
-/// What servers of different versions, and services that run them, say of a command that nobody
-/// may run: renamed, disabled, or not there.
+/// The texts of different server versions and hosted services for a command that no user can run:
+/// renamed, disabled, or unknown.
 const UNKNOWN: [&str; 6] = [
     "unknown command",
     "Unknown Redis command",
@@ -42,10 +42,10 @@ const UNKNOWN: [&str; 6] = [
     "not support for",
 ];
 
-/// What they say of errors within scripts, of which the part before may have had its effect.
+/// The texts of errors within scripts. The part of the script before the error has been applied.
 const IN_SCRIPT: [&str; 4] = ["in script", "called from", "executing the script", "user_script"];
 
-/// How to cure an error.
+/// Returns the remedy for an error.
 pub(crate) fn cure(error: &RedisError) -> Cure {
     use redis::ErrorKind as Kind;
     match error.kind() {
@@ -68,28 +68,28 @@ pub(crate) fn cure(error: &RedisError) -> Cure {
     }
 }
 
-/// Whether the server refused the command as a whole, so that nothing of it was applied.
+/// Returns whether the server refused the command as a whole, so that nothing of it was applied.
 pub(crate) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension)
 }
 
-/// Whether this user may not run the command, or nobody may.
+/// Returns whether this user, or every user, lacks the right to run the command.
 pub(crate) fn is_denial(error: &RedisError) -> bool {
     use ServerErrorKind::{NoPerm, ResponseError};
     matches!(error.kind(), redis::ErrorKind::Server(NoPerm | ResponseError))
 }
 
-/// Whether this is said of a key that the user may not use.
+/// Returns whether this text refuses a key.
 pub(crate) fn is_key_denial(text: &str) -> bool {
     text.contains("access") && text.contains(" key")
 }
 
-/// The error for people.
+/// Returns the error to show to people.
 pub(crate) fn explain(error: RedisError) -> Error {
     explain_for(error, ACL)
 }
 
-/// The same for a user who needs what this line allows.
+/// Like [`explain`], for a user who needs the rights of this ACL line.
 pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     use redis::ErrorKind as Kind;
     let own = [NOT_CONNECTED, GUARDED, LATE].into_iter().find_map(|kind| own(&error, kind));
@@ -98,8 +98,7 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     }
     let text = error.to_string();
     let said = |what: &str| text.contains(what);
-    // A script that ends in the middle keeps what it has written. Nothing is written before its
-    // other errors.
+    // A script that fails half-way keeps its writes. Other errors come before any write.
     let in_the_middle = IN_SCRIPT.into_iter().any(said)
         && NO_RIGHTS.into_iter().chain(UNKNOWN).any(said)
         && !said("OOM");
@@ -110,12 +109,13 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
-        // First of all, since it holds the lock's name, which may hold any of the words below.
+        // These arms come first: the text contains the lock's name, which may contain any of the
+        // words below.
         _ if format_in(&text).is_some() => Format::unknown(format_in(&text).unwrap_or_default()),
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
-                "a key of the lock holds something that is not dlock's: remove it, or use another \
+                "a key of the lock holds something that is not dlock's: delete it, or use another \
                  name or dlock.prefix ({text})"
             ),
         ),
@@ -124,12 +124,12 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
         _ if said("WRONGPASS") || said("NOAUTH") || said("invalid password") => password(&text),
         _ if NO_RIGHTS.into_iter().any(said) => rights(&text, acl),
         _ if said("OOM") => unavailable(
-            "the server is out of memory (maxmemory): give it more, or remove keys; locks that \
-             are held can still be renewed and released"
+            "the server is out of memory (maxmemory): add memory, or delete keys; held locks can \
+             still be renewed and released"
                 .to_owned(),
         ),
         _ if said("max number of clients") => unavailable(
-            "the server has as many clients as it takes (maxclients): raise the limit, or use one \
+            "the server has reached its limit of clients (maxclients): raise the limit, or use one \
              connection for all locks of a process"
                 .to_owned(),
         ),
@@ -139,20 +139,21 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
                 .to_owned(),
         ),
         Kind::Server(ServerErrorKind::BusyLoading) => {
-            unavailable("the server is still loading its data: wait until it has".to_owned())
+            unavailable(
+                "the server is still loading its data: wait until it has finished".to_owned())
         }
         _ if said("MISCONF") => unavailable(
-            "the server takes no writes because it can't save them: see its log, and make room on \
-             its disk"
+            "the server refuses writes because it can't save them: check its log, and free space \
+             on its disk"
                 .to_owned(),
         ),
         _ if said("NOREPLICAS") => unavailable(
-            "the server takes no writes because too few replicas follow it \
-             (min-replicas-to-write): see that they run"
+            "the server refuses writes because too few replicas are connected \
+             (min-replicas-to-write): check that they run"
                 .to_owned(),
         ),
         Kind::Extension if error.code() == Some("BUSY") => unavailable(
-            "the server is busy with somebody's script: wait, or end it with SCRIPT KILL"
+            "the server is busy with another client's script: wait, or end it with SCRIPT KILL"
                 .to_owned(),
         ),
         Kind::Extension if error.code() == Some("UNBLOCKED") => {
@@ -160,12 +161,13 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
         }
         _ if said("DB index is out of range") => Error::config(
             ConfigIssue::Url,
-            "the server has fewer databases than the URL's number: use 0, or raise databases",
+            "the server has no database with the number in the URL: use 0, or raise databases in \
+             redis.conf",
         ),
         _ if said("unknown command") && said("SENTINEL") => Error::config(
             ConfigIssue::Url,
-            "the server is no sentinel: give the sentinels' addresses (port 26379 as a rule), or \
-             use redis://",
+            "the server is not a sentinel: give the addresses of the sentinels (usually port \
+             26379), or use redis://",
         ),
         Kind::Server(ServerErrorKind::Moved | ServerErrorKind::CrossSlot) => Error::config(
             ConfigIssue::Url,
@@ -176,42 +178,44 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
             "the server is not a node of a cluster: use redis:// instead of redis+cluster://",
         ),
         Kind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => unavailable(
-            format!("the cluster can't serve this lock just now: see CLUSTER INFO ({text})"),
+            format!("the cluster can't serve this lock at present: check CLUSTER INFO ({text})"),
         ),
         Kind::RESP3NotSupported => no_resp3(),
         _ if said("NOPROTO") || said("unknown command") && said("HELLO") => no_resp3(),
         _ if UNKNOWN.into_iter().any(said) => unknown(&format!("{text:.200}")),
         Kind::InvalidClientConfig => {
-            Error::config(ConfigIssue::Url, format!("the driver refuses the address ({text})"))
+            Error::config(ConfigIssue::Url, format!(
+                "the driver rejected the address: correct the URL ({text})"))
         }
         Kind::Io if error.is_timeout() => unavailable(
-            "no answer from the server in time: see whether it is overloaded or cut off, or raise \
-             dlock.response_timeout"
+            "no answer from the server in time: check whether it is overloaded or unreachable, or \
+             raise dlock.response_timeout"
                 .to_owned(),
         ),
         Kind::Io if said("InvalidContentType") || said("corrupt message") => {
             tls("the server does not speak TLS on this port: use redis:// or its TLS port")
         }
         Kind::Io if said("invalid peer certificate") => tls(format!(
-            "the server's certificate is not trusted ({text}): give its authority's file with \
-             dlock.tls_ca, and in the URL the name that it is made for"
+            "the server's certificate is not trusted ({text}): set dlock.tls_ca to the file of its \
+             authority, and use the host name of the certificate in the URL"
         )),
         Kind::Io if said("received fatal alert") => tls(format!(
-            "the server refuses this client's TLS ({text}): if it wants a certificate, give one \
-             that it trusts with dlock.tls_cert and dlock.tls_key"
+            "the server refuses this client's TLS ({text}): if it requires a client certificate, \
+             set dlock.tls_cert and dlock.tls_key to one that it trusts"
         )),
-        Kind::Io => unavailable(format!("the server can't be reached: see that it runs ({text})")),
+        Kind::Io => unavailable(format!(
+            "the server can't be reached: check that it runs ({text})")),
         Kind::ClusterConnectionNotFound => unavailable(format!(
-            "no node that serves this lock can be reached: see CLUSTER INFO ({text})"
+            "no node that serves this lock can be reached: check CLUSTER INFO ({text})"
         )),
         Kind::Server(_) | Kind::Extension => {
-            Error::new(ErrorKind::Protocol, format!("the server refuses the command ({text})"))
+            Error::new(ErrorKind::Protocol, format!(
+                "the server refuses the command: check its settings and its log ({text})"))
         }
         _ => Error::new(
             ErrorKind::Protocol,
             format!(
-                "the server does not answer as Redis or Valkey does: see that the address is \
-                 theirs ({})",
+                "the server does not answer like Redis or Valkey: check the address ({})",
                 text.lines().collect::<Vec<_>>().join(" ")
             ),
         ),
@@ -219,46 +223,46 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     explained.with_certainty(certainty).with_source(error)
 }
 
-/// There is no connection, so nothing was sent.
+/// The kind for a missing connection: nothing was sent.
 const NOT_CONNECTED: std::io::ErrorKind = std::io::ErrorKind::NotConnected;
-/// Nothing was sent because of the restart guard.
+/// The kind for the restart guard: nothing was sent.
 const GUARDED: std::io::ErrorKind = std::io::ErrorKind::PermissionDenied;
 
-/// The server has refused it because it came too late.
+/// The kind for a deadline: the server refused the request because it came too late.
 const LATE: std::io::ErrorKind = std::io::ErrorKind::Interrupted;
 
-/// The server has run an acquire too late, twice.
+/// Returns the error of an acquire that came after its deadline twice.
 pub(crate) fn late() -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
-        "the request reached the server after this client had stopped waiting for it, so it has done \
-         nothing: see whether the server's clock is being set, whether it is overloaded or cut off, \
-         and whether the lease is longer than an answer takes",
+        "the request reached the server after this client had stopped waiting for it, so it had no \
+         effect: check whether the server's clock was set, whether the server is overloaded or \
+         unreachable, and whether the lease is longer than a round trip",
     );
     RedisError::from(std::io::Error::new(LATE, why))
 }
 
-/// Why a link has not sent a command, in the driver's clothes.
+/// Returns the error of a link that has not sent a command, as an error of the driver's type.
 pub(crate) fn not_connected(why: &Error) -> RedisError {
     RedisError::from(std::io::Error::new(NOT_CONNECTED, why.clone()))
 }
 
-/// The server has run for too short to grant anything for so long.
+/// Returns the error of the restart guard, which lasts for this long.
 pub(crate) fn guarded(left: Duration) -> RedisError {
     let why = Error::new(
         ErrorKind::Unavailable,
         format!(
-            "for all that is known, the server started a short while ago and may have lost who \
-             holds what, so nothing is granted for another {left:.0?}: wait, or, if it has every \
-             write on disk before it answers (dlock doctor), set dlock.restart_guard=0s"
+            "the server seems to have restarted a short while ago and may have lost held locks, so \
+             nothing is granted for another {left:.0?}: wait, or, if every write is on disk before \
+             it is answered (run dlock doctor), set dlock.restart_guard=0s"
         ),
     );
     RedisError::from(std::io::Error::new(GUARDED, why))
 }
 
-/// The link's own error in the driver's clothes, if it is of this kind.
+/// Returns the link's own error within the driver's type, if it is of this kind.
 fn own(error: &RedisError, kind: std::io::ErrorKind) -> Option<Error> {
-    // The driver's errors share what they wrap.
+    // The driver wraps the error in a shared pointer.
     let wrapped = std::error::Error::source(error)?.downcast_ref::<Wrapped>()?;
     let error = wrapped.downcast_ref::<std::io::Error>()?;
     if error.kind() != kind {
@@ -272,15 +276,16 @@ type Wrapped = std::sync::Arc<dyn std::error::Error + Send + Sync>;
 fn password(text: &str) -> Error {
     let what = match text.contains("NOAUTH") {
         true => {
-            "the server wants a password in the URL: write :password@ or user:password@ before the \
-             host, or dlock.sentinel_password for sentinels"
+            "the server requires a password in the URL: write :password@ or user:password@ before \
+             the host, or set dlock.sentinel_password for sentinels"
         }
-        false => "the server does not accept the user or password in the URL",
+        false => "the server does not accept the user or password in the URL: correct them",
     };
     Error::config(ConfigIssue::Access, format!("{what} ({text})"))
 }
 
-/// What a probe found: commands, and what the server said to each. `None` if it found nothing.
+/// Returns the error for the commands that a probe found refused, with the server's texts. `None`
+/// if there are none.
 pub(crate) fn refused(commands: &[(&str, &str)], acl: &str) -> Option<Error> {
     let names = |of: &[&(&str, &str)]| {
         of.iter().map(|(command, _)| *command).collect::<Vec<_>>().join(", ")
@@ -294,19 +299,19 @@ pub(crate) fn refused(commands: &[(&str, &str)], acl: &str) -> Option<Error> {
     }
 }
 
-/// Nobody may run this.
+/// Returns the error of a command that no user can run.
 fn unknown(what: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
             "the server does not know, or lets nobody run, a command that dlock needs: see that it \
-             is Redis 6.2 or later, or Valkey, without a proxy or a service that lacks commands, and \
+             is Redis 7.0 or later, or Valkey, without a proxy or a service that lacks commands, and \
              that rename-command in redis.conf does not rename or disable it ({what})"
         ),
     )
 }
 
-/// The user may not do this.
+/// Returns the error of a missing right.
 pub(crate) fn rights(text: &str, acl: &str) -> Error {
     Error::config(
         ConfigIssue::Access,
@@ -321,35 +326,37 @@ fn tls(message: impl Into<Cow<'static, str>>) -> Error {
 fn no_resp3() -> Error {
     Error::config(
         ConfigIssue::Access,
-        "the server does not speak RESP3: dlock needs Redis 6.2 or later, or Valkey, without a \
+        "the server does not speak RESP3: dlock needs Redis 7.0 or later, or Valkey, without a \
          proxy that speaks RESP2 only",
     )
 }
 
-/// The format that a script says it does not read. The key, whose name may hold anything, is behind it.
+/// Returns the unknown format that a script reports. The key follows it, whose name may contain
+/// anything.
 fn format_in(text: &str) -> Option<u64> {
     let (_, said) = text.split_once("DLOCK ")?;
     let (format, _) = said.strip_prefix("format ")?.split_once(' ')?;
     Some(format.parse().unwrap_or(u64::MAX))
 }
 
-/// Redis can't count on.
+/// Returns the error for the case that no exact token is left.
 pub(crate) fn no_token() -> Error {
     Error::config(
         ConfigIssue::Token,
-        "no fencing token is left that Redis counts exactly: the last one of this name is 2^53 or \
-         almost, by raised tokens, a clock far ahead or another program; use another name, or, if \
-         no resource has seen such a token, delete the keys of the lock",
+        "no fencing token is left that Redis counts exactly: the last one of this name is close to \
+         2^53, because tokens were raised, a clock was far ahead or another program wrote it; use \
+         another name, or, if no resource has seen such a token, delete the keys of the lock",
     )
 }
 
-/// The answer is not what the script returns.
+/// Returns the error for an answer that the script can't return.
 pub(crate) fn unreadable(what: &str, value: &redis::Value) -> Error {
     let shown = format!("{value:?}");
     Error::new(
         ErrorKind::Protocol,
         format!(
-            "the server's answer to {what} can't be read ({shown:.80}): is it Redis or Valkey?"
+            "the server's answer to {what} can't be read ({shown:.80}): check that it is Redis or \
+             Valkey"
         ),
     )
 }

@@ -1,6 +1,7 @@
-//! How the servers are set up: what each of them says of itself, and what that means for locks.
+//! The findings about the servers' settings, and their meaning for locks.
 //!
-//! A user need not have the right to ask. What is refused is told as that.
+//! The user may lack the right to read a setting. A refusal becomes a finding, and never a good
+//! one. All commands only read, so they can be repeated, and no cleanup is needed.
 
 mod cluster;
 mod sentinels;
@@ -11,7 +12,7 @@ use std::{collections::HashMap, time::Duration};
 use dlock_core::{Error, Finding, Level};
 use redis::{Pipeline, RedisError, Value};
 
-use self::server::{Server, Wants};
+use self::server::{ServerReport, Wants};
 use crate::{
     config::Topology,
     error::{explain, is_denial, is_refusal},
@@ -20,7 +21,7 @@ use crate::{
     session::Session,
 };
 
-/// The settings that are asked for, by one command each: servers before 7.0 take no more.
+/// The settings, each read by a command of its own, since a service may refuse one of them.
 const SETTINGS: [&str; 5] = [
     "appendfsync",
     "min-replicas-to-write",
@@ -29,7 +30,8 @@ const SETTINGS: [&str; 5] = [
     "timeout",
 ];
 
-/// What there is to say of all servers of a store, where so many replicas have to know of a grant.
+/// Returns the findings about all servers of a store. `replicas` is the number that must have each
+/// grant.
 pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Finding>, Error> {
     let wants = Wants {
         replicas,
@@ -42,13 +44,14 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
     servers.dedup();
     let (mut all, mut failed) = (Vec::new(), None);
     for server in &servers {
+        // An error of one server does not end the loop: the findings of the others may explain it.
         match ask(&session.link, server).await {
             Ok(seen) => all.push((server.to_string(), seen.findings(&wants))),
             Err(error) => {
                 let away = Finding::wrong(
                     "server",
                     format!("it does not answer ({error})"),
-                    "see that it runs, and that it can be reached from here",
+                    "check that it runs, and that this machine can reach it",
                 );
                 all.push((server.to_string(), vec![away]));
                 failed = Some(error);
@@ -64,12 +67,12 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
         && let Err(error) = session.check_rights().await
         && !error.is_transient()
     {
-        // What it may not do is more than that it may list them.
+        // The missing right outweighs the finding that the rights can be listed.
         findings.retain(|finding| finding.about != "rights");
         findings.push(Finding::wrong(
             "rights",
-            format!("this user may not do all that locks need: {error}"),
-            "run what the message names as somebody who may: ACL SETUSER",
+            format!("this user lacks rights that locks need: {error}"),
+            "run the command in the message (ACL SETUSER) as a user who may",
         ));
     }
     match &session.topology {
@@ -82,7 +85,7 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
     Ok(findings)
 }
 
-/// The findings of each server, by its address: what all have in common is said once.
+/// Merges the findings of the servers. A finding that all have in common appears once.
 pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     let (mut findings, many) = (Vec::<Finding>::new(), all.len() > 1);
     for (at, server) in &all {
@@ -100,8 +103,8 @@ pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
     findings
 }
 
-/// Asks one server for all that matters.
-async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
+/// Sends one server all commands that the findings need.
+async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError> {
     let info = told(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
     let info = info.as_ref().and_then(reply::text).map(|text| reply::fields(&text));
     let mut settings = HashMap::new();
@@ -112,11 +115,11 @@ async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
     let time = told(link, at, redis::pipe().cmd("TIME")).await?;
     let scans = link.send_to(at, redis::pipe().cmd("SCAN").arg(0).arg("COUNT").arg(1)).await;
     let may_scan = match scans {
-        // What keeps it from doing it just now says nothing of rights.
+        // Another refusal, such as LOADING, says nothing about rights.
         Err(error) if is_refusal(&error) => !is_denial(&error),
         scanned => scanned.is_ok(),
     };
-    Ok(Server {
+    Ok(ServerReport {
         info,
         settings,
         time: time.as_ref().and_then(reply::micros).map(Duration::from_micros),
@@ -124,7 +127,7 @@ async fn ask(link: &Link, at: &link::Server) -> Result<Server, RedisError> {
     })
 }
 
-/// The answer of a server; `None` where it does not want to give one.
+/// Returns the answer of a server. `None` if it refuses.
 async fn told(
     link: &Link,
     at: &link::Server,

@@ -1,10 +1,11 @@
-//! From a URL to a backend.
+//! The factory for URLs.
 
 use dlock_core::{BackendUrl, Connecting, Factory};
 
 use crate::{Redis, RedisConfig};
 
-/// All schemes and options of Redis, for a [`Registry`](dlock_core::Registry).
+/// The factory of Redis and Valkey with all schemes and options, for a
+/// [`Registry`](dlock_core::Registry).
 pub const REDIS: Factory =
     Factory::new("redis", RedisConfig::SCHEMES, RedisConfig::OPTIONS, connect);
 

@@ -1,7 +1,8 @@
-//! The laws of all that parses here, for arbitrary bytes: one function for each parser, which
-//! panics where one is broken.
+//! The properties of all parsers of this crate, for arbitrary bytes. Each parser has one function,
+//! which panics if a property does not hold.
 //!
-//! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
+//! `fuzz/` runs them for long, and the tests below run them briefly. A normal build does not
+//! contain this module.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -18,7 +19,7 @@ use crate::{
     link::{
         cluster::{
             map::{Map, address},
-            place::{Place, bucket_of},
+            route::{Route, bucket_of},
         },
         facts::Facts,
         sentinel::named,
@@ -29,13 +30,14 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// No error of dlock's own is longer than this, whatever was read: it ends up in logs.
+/// The longest text of an error of dlock's own, whatever input it describes, because errors go to
+/// logs.
 const LONGEST_ERROR: usize = 1200;
 
 /// The passwords in the URLs here.
 const SECRET: &str = "hunter2";
 
-/// A URL: what is accepted obeys the bounds.
+/// A URL: an accepted one obeys the bounds.
 pub fn url(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let config = match RedisConfig::from_url(text) {
@@ -69,7 +71,7 @@ pub fn url(data: &[u8]) {
     within(config.restart_guard.unwrap_or_default(), Duration::ZERO, LockOptions::MAX_LEASE);
 }
 
-/// A URL with a password, whatever is special in it: it shows nowhere.
+/// A URL with a password of any characters: no output shows the password.
 pub fn url_password(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if text.contains(SECRET) {
@@ -90,8 +92,8 @@ pub fn url_password(data: &[u8]) {
     assert!(!shown.contains(SECRET), "{url} shows as {shown}");
 }
 
-/// A lock's name as keys: all in one slot, and each tells its name and its kind, so that no two
-/// names meet.
+/// A lock's name as keys: all keys are in one slot, and each contains the name and its kind, so
+/// that two names never share a key.
 pub fn keys(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(name) = LockName::new(text) else { return };
@@ -112,7 +114,7 @@ pub fn keys(data: &[u8]) {
     assert!(keys.all().take(2).eq([holder, token]));
 }
 
-/// What a pattern without a wildcard matches.
+/// Returns the text that a pattern without a wildcard matches.
 fn unescaped(pattern: &str) -> String {
     let mut chars = pattern.chars();
     let mut text = String::new();
@@ -123,8 +125,8 @@ fn unescaped(pattern: &str) -> String {
     text
 }
 
-/// A script's answer, or `TIME`'s: what is accepted obeys the bounds, all else is an error that is
-/// no novel.
+/// The answer of a script or of `TIME`: an accepted one obeys the bounds, and any other is a short
+/// error.
 pub fn reply(data: &[u8]) {
     let answer = value(data);
     match reply::standing(&answer) {
@@ -163,7 +165,7 @@ pub fn reply(data: &[u8]) {
     let _ = reply::scanned(&answer);
 }
 
-/// A message of a grant: what is read, reads as itself.
+/// A message of a grant: an accepted one is equal to itself when it is read again.
 pub fn message(data: &[u8]) {
     if let Some((claim, token, at)) = inbox::read(data) {
         let text = format!("{claim} {token} {at}");
@@ -172,7 +174,7 @@ pub fn message(data: &[u8]) {
     }
 }
 
-/// The answer to `INFO`: what is made of it is no later than it came.
+/// The answer to `INFO`: no time derived from it is later than its arrival.
 pub fn info(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let received = Instant::from_nanos(1 << 40);
@@ -189,11 +191,11 @@ pub fn info(data: &[u8]) {
         let guard = Duration::from_secs(30);
         assert!(facts.time_at(received.saturating_add(guard)) >= u64::MAX - 1);
         assert!(!facts.keeps_grants(Duration::ZERO) || !settings.is_empty());
-        let _ = (facts.replicas(), facts.check_guard(guard), facts.has_sharded_push());
+        let _ = (facts.replicas(), facts.check_guard(guard));
     }
 }
 
-/// What sentinels and the nodes of a cluster say about addresses.
+/// The addresses in answers of sentinels and of cluster nodes.
 pub fn topology(data: &[u8]) {
     let half = data.len() / 2;
     if let Some(named) = named(&value(&data[..half]), &value(&data[half..])) {
@@ -214,14 +216,15 @@ pub fn topology(data: &[u8]) {
     }
 }
 
-/// An error of the server, as the text of its answer: it is explained, and sends nobody nowhere.
+/// An error of the server, as the text of its answer: it gets an explanation, and does not redirect
+/// a command to an invalid address.
 pub fn error(data: &[u8]) {
     let line: Vec<u8> = data.iter().copied().filter(|byte| !b"\r\n".contains(byte)).collect();
     let answer = [b"-", line.as_slice(), b"\r\n"].concat();
     let Ok(Err(error)) = redis::parse_redis_value(&answer).map(Value::extract_error) else {
         return;
     };
-    let place = Place { at: "from:6379".into(), asking: false };
+    let place = Route { at: "from:6379".into(), asking: false };
     if let Some(next) = place.next(&error) {
         assert!(next.at.contains(':') && !next.at.starts_with(':'), "{}", next.at);
     }
@@ -232,12 +235,13 @@ pub fn error(data: &[u8]) {
     assert!(!explained.to_string().is_empty());
 }
 
-/// An answer: of the bytes as a server sends them, or of any that are none.
+/// Returns an answer: parsed from the bytes as a server sends them, or made from bytes that are not
+/// an answer.
 fn value(data: &[u8]) -> Value {
     redis::parse_redis_value(data).unwrap_or_else(|_| made(&mut data.iter(), 3))
 }
 
-/// An answer that looks like a script's.
+/// Returns an answer that looks like a script's.
 fn made<'a>(bytes: &mut impl Iterator<Item = &'a u8>, depth: u8) -> Value {
     let (kind, size) = (next(bytes), next(bytes));
     let wide = |high: u8, low: u8| i64::from_be_bytes([high, low, low, low, low, low, low, low]);

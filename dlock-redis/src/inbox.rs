@@ -1,9 +1,20 @@
-//! The claims of this client that wait, and what is heard of them.
+//! The waiting claims of this client, and the messages about them.
 //!
-//! A release makes the next claim in line the holder and sends one message to the channel of its
-//! client. The message is the grant itself: what the server wrote when. A claim whose message got
-//! lost is found out about by asking, which also keeps its place in the queue alive: one task asks
+//! A release makes the next claim in the queue the holder, and sends one message to the channel of
+//! its client. The message contains the grant: claim, token and server time. If a message is lost,
+//! the next poll finds the grant. Polls also keep the places in the queues alive. One task polls
 //! for all waiting claims of this client together (see [`minder`](crate::minder)).
+//!
+//! # Concurrency
+//!
+//! All state is in `book`, under its mutex. Four events about a claim come in any order: the answer
+//! to its acquire (`placed`), its message (`receive`), its listener (`listen`) and its release
+//! (`forget`). Each records its part, and the last of them completes the grant (`settle`). A
+//! message needs the answer to a request before it counts, since only both together show when the
+//! lease began.
+//!
+//! `due` reads the book and then waits for `sooner` without the lock. `notify_one` keeps one
+//! notification for a task that does not wait yet, so a change between the two is not missed.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -15,23 +26,23 @@ use dlock_core::{AcquireRequest, ClaimId, Clock, Error, FencingToken, Grant, Ins
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::{keys::Bucket, reply::Place};
+use crate::{keys::Bucket, reply::QueuePlace};
 
-/// The longest time until the next question, whatever the lease: how long a lost message can
-/// delay a grant.
+/// The longest time between two polls of a claim, whatever its lease. A lost message delays a grant
+/// by no more than this.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// The waiting claims of one client.
 pub(crate) struct Inbox {
     client: String,
     channel: Arc<str>,
-    book: Mutex<Book>,
-    /// Somebody is due earlier than before.
+    book: Mutex<WaitingClaims>,
+    /// A claim is due earlier than all before.
     sooner: Notify,
 }
 
 #[derive(Default)]
-struct Book {
+struct WaitingClaims {
     waiting: HashMap<ClaimId, Waiting>,
     due: BTreeSet<(Instant, ClaimId)>,
     closed: bool,
@@ -40,14 +51,15 @@ struct Book {
 /// One claim.
 struct Waiting {
     request: AcquireRequest,
-    /// When the last answered question was sent, and the server's time when it was answered.
+    /// When the last answered request was sent, and the server's time in its answer.
     heard: Option<(Instant, u64)>,
-    /// A grant that nobody has asked for yet.
+    /// A grant that no listener has taken yet.
     grant: Option<Pushed>,
-    /// When to ask about it; not while it is being sent or asked about.
+    /// When to poll. `None` while its acquire or a poll is under way.
     due: Option<Instant>,
     listener: Option<oneshot::Sender<Result<Turn, Error>>>,
-    /// Whether it was kept alive once without a listener.
+    /// Whether the claim was polled once without a listener. The second time it is forgotten, so
+    /// that the place of an abandoned claim ends with its lease.
     forsaken: bool,
 }
 
@@ -58,7 +70,7 @@ impl Waiting {
     }
 }
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pushed {
     token: FencingToken,
@@ -67,7 +79,7 @@ struct Pushed {
     received: Instant,
 }
 
-/// A grant for somebody who waits.
+/// A grant for a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) token: FencingToken,
@@ -88,30 +100,34 @@ impl Inbox {
         Self { client, channel, book: Mutex::default(), sooner: Notify::new() }
     }
 
-    /// The channel of this client.
+    /// Returns the channel of this client.
     pub(crate) fn channel(&self) -> Arc<str> {
         Arc::clone(&self.channel)
     }
 
-    /// The channel of this client for messages about a bucket's locks, in the slot of their keys.
+    /// Returns the channel of this client for messages about a bucket's locks, in the slot of their
+    /// keys.
     pub(crate) fn channel_of(&self, bucket: Bucket) -> String {
         format!("dlock:i:{}:{{{}}}", self.client, bucket.number())
     }
 
-    /// Listens for a claim that is about to be sent: its grant may be heard of before the answer.
-    /// Then comes [`placed`](Self::placed) or [`forget`](Self::forget).
+    /// Listens for a claim that is about to be sent, since its message may arrive before the
+    /// answer. After the answer the caller calls [`placed`](Self::placed) or
+    /// [`forget`](Self::forget).
     pub(crate) fn expect(&self, request: &AcquireRequest) {
         let mut book = self.book.lock();
         book.remove(request.claim);
         book.insert(Waiting::new(request, None));
     }
 
-    /// The server has answered, to a question sent at this time, that the claim waits.
-    pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: Place) {
+    /// Records that the server has answered a request that was sent at `sent`: the claim waits.
+    pub(crate) fn placed(&self, claim: ClaimId, sent: Instant, place: QueuePlace) {
         let mut book = self.book.lock();
         let Some(waiting) = book.waiting.get_mut(&claim) else { return };
         waiting.heard = Some((sent, place.at));
         let third = waiting.request.lease / 3;
+        // The first claim polls when the holder's lease ends, since no release and so no message
+        // follows a lease that expires.
         let next = if place.first { place.next_end.min(third) } else { third };
         let due = sent.saturating_add(next.clamp(Duration::from_millis(1), LONGEST));
         let sooner = book.move_to(claim, due);
@@ -120,7 +136,7 @@ impl Inbox {
         self.look_again(sooner);
     }
 
-    /// A grant that was heard of and that nobody listened for.
+    /// Takes a grant whose message arrived while there was no listener.
     pub(crate) fn take(&self, claim: ClaimId) -> Option<Turn> {
         let mut book = self.book.lock();
         let waiting = book.waiting.get(&claim)?;
@@ -129,18 +145,19 @@ impl Inbox {
         Some(turn)
     }
 
-    /// Nothing more is to be heard of a claim.
+    /// Forgets a claim. Messages about it are ignored from now on.
     pub(crate) fn forget(&self, claim: ClaimId) {
         drop(self.book.lock().remove(claim));
     }
 
-    /// Waits for what becomes of a claim. Dropped, the claim keeps its place for one lease.
+    /// Waits for the grant of a claim, or its error. If this is dropped, the claim keeps its place
+    /// for one lease.
     pub(crate) async fn listen(&self, request: &AcquireRequest) -> Result<Turn, Error> {
         if let Some(turn) = self.take(request.claim) {
             return Ok(turn);
         }
         let receiver = self.listener_of(request);
-        // The sender goes only when somebody else asks for the same claim.
+        // The sender is dropped without an answer only if another task listens for the same claim.
         receiver.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -159,7 +176,8 @@ impl Inbox {
         receiver
     }
 
-    /// A message has come: `CLAIM TOKEN MICROSECONDS`. What can't be read is not for this version.
+    /// Processes a message: `CLAIM TOKEN MICROSECONDS`. One that can't be read is for another
+    /// version.
     pub(crate) fn receive(&self, text: &[u8], received: Instant) {
         let Some((claim, token, at)) = read(text) else { return };
         let pushed = Pushed { token, at, received };
@@ -169,11 +187,11 @@ impl Inbox {
         book.settle(claim);
     }
 
-    /// The connection was lost, and messages with it: everybody is asked about, a few at a time.
+    /// Makes all claims due, in batches: the connection was lost, and messages with it.
     pub(crate) fn reconnected(&self) {
         let now = Clock::Boot.now();
         let mut book = self.book.lock();
-        // Not the ones that are being sent or asked about just now.
+        // Claims with a request under way have no due time: its answer will show their state.
         let claims: Vec<ClaimId> = book.due.iter().map(|(_, claim)| *claim).collect();
         let mut sooner = false;
         for claim in claims {
@@ -183,15 +201,15 @@ impl Inbox {
         self.look_again(sooner);
     }
 
-    /// The next look is sooner than before.
+    /// Wakes the minder if a claim is due earlier than before.
     fn look_again(&self, sooner: bool) {
         if sooner {
             self.sooner.notify_one();
         }
     }
 
-    /// Waits until somebody is due, and takes all who are. They are due again once
-    /// [placed](Self::placed). Nobody, once it is closed.
+    /// Waits until a claim is due, and returns all claims that are due. They are due again once
+    /// they are [placed](Self::placed). Returns an empty list after `close`.
     pub(crate) async fn due(&self) -> Vec<AcquireRequest> {
         loop {
             let next = {
@@ -216,32 +234,32 @@ impl Inbox {
         }
     }
 
-    /// Tells who waits for a claim what has become of it. Nobody may: who asks later makes the
-    /// server be asked again.
+    /// Gives the outcome to the listener of a claim. Without a listener it is dropped: a later
+    /// listener polls the server again.
     pub(crate) fn tell(&self, claim: ClaimId, outcome: Result<Turn, Error>) {
         let told = self.book.lock().remove(claim);
         if let Some(listener) = told.and_then(|waiting| waiting.listener) {
-            // Who does not listen any more releases the claim.
+            // A listener that stopped waiting meanwhile releases the claim.
             let _ = listener.send(outcome);
         }
     }
 
-    /// Nobody wants to hear anything any more.
+    /// Ends the minder, because the store is being dropped.
     pub(crate) fn close(&self) {
         self.book.lock().closed = true;
         self.sooner.notify_one();
     }
 }
 
-/// The error of a claim that the server does not know any more.
+/// Returns the error of a claim that the server does not know any more.
 pub(crate) fn gone() -> Error {
     Error::new(
         dlock_core::ErrorKind::NotHeld,
-        "the place in the queue ended with its lease: ask for the lock again",
+        "the claim expired while it waited in the queue: acquire the lock again",
     )
 }
 
-impl Book {
+impl WaitingClaims {
     fn insert(&mut self, waiting: Waiting) {
         let claim = waiting.request.claim;
         self.due.extend(waiting.due.map(|due| (due, claim)));
@@ -256,7 +274,7 @@ impl Book {
         Some(waiting)
     }
 
-    /// Sets when to ask about a claim; whether that is before all others.
+    /// Sets when to poll a claim. Returns true if that is before all others.
     fn move_to(&mut self, claim: ClaimId, due: Instant) -> bool {
         let Some(waiting) = self.waiting.get_mut(&claim) else { return false };
         if let Some(before) = waiting.due.replace(due) {
@@ -267,7 +285,7 @@ impl Book {
         sooner
     }
 
-    /// Hands a grant to the listener, once there are both and it is known when the lease began.
+    /// Sends the grant to the listener, once both are present and the start of the lease is known.
     fn settle(&mut self, claim: ClaimId) {
         let Some(waiting) = self.waiting.get(&claim) else { return };
         let listens = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
@@ -275,7 +293,7 @@ impl Book {
             return;
         };
         if let Some(listener) = self.remove(claim).and_then(|waiting| waiting.listener) {
-            // It may stop listening just now: then it releases the claim.
+            // If the listener stops at this moment, it releases the claim.
             let _ = listener.send(Ok(turn(heard, pushed)));
         }
     }
@@ -290,7 +308,7 @@ impl Book {
             waiting.due = None;
             let heard = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
             if !heard && std::mem::replace(&mut waiting.forsaken, true) {
-                // Nobody wants it: its place ends with its lease.
+                // No listener wants it. Its place ends with its lease.
                 self.waiting.remove(&claim);
                 continue;
             }
@@ -301,9 +319,11 @@ impl Book {
     }
 }
 
-/// When a lease began that the server granted at one time by its clock, where another time by its
-/// clock was that of the answer to a question sent then. A clock that does not step gives a time
-/// between that question and the message; any other is not trusted, and the grant looks very old.
+/// Returns the grant of a message. Its lease began at `pushed.at` by the server's clock. Another
+/// request was sent at `sent`, and its answer shows `at` by the same clock. The difference, counted
+/// from `sent`, is never later than the true start. If the clock was stepped, the result may lie
+/// before `sent` or after the message: then the grant gets the oldest possible start, and the
+/// caller does not rely on it.
 fn turn((sent, at): (Instant, u64), pushed: Pushed) -> Turn {
     let since =
         pushed.at.checked_sub(at).map(|after| sent.saturating_add(Duration::from_micros(after)));

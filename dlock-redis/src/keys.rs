@@ -1,32 +1,34 @@
-//! Where a lock lives on the server.
+//! The keys of a lock on the server.
 //!
-//! A name has five keys, all in one hash slot whatever the name, since the first braces of a key
-//! are dlock's own:
+//! Each name has five keys. They are always in one hash slot, since the first braces of a key are
+//! dlock's own:
 //!
 //! | key | type | holds | lives |
 //! |---|---|---|---|
 //! | `dlock:{B}:NAME` (H) | string | the exclusive holder: claim, mark, first token, and maybe a space and a note | the lease |
-//! | `dlock:{B}f:NAME` (F) | string | the last token; `q` behind it: others may wait or share | the retention, and longer than what is held |
+//! | `dlock:{B}f:NAME` (F) | string | the last token; `q` behind it: others may wait or share | the retention, and longer than any hold |
 //! | `dlock:{B}q:NAME` (Q) | sorted set | waiting claims by ticket | as long as there are any |
 //! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used` | as long as there are any |
 //! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
-//! The mark in H says what a release has to do: `:` nothing but delete it, `!` look at the queue,
-//! `+` also give tokens of its block back. `?` and `&` are `:` and `!` of a claim by which a client of
-//! a former version took H with `SET`, without a look at F; behind their token stands what F has to
-//! show. That client looks at F itself; to everybody else the claim holds the lock. `B` is one of [`BUCKETS`] numbers that the name hashes to. Buckets, rather than a
-//! slot for each name, let a client of a cluster renew many locks with one command and subscribe
-//! to a bounded number of channels.
+//! The mark in H states what a release has to do: `:` only delete H, `!` read the queue, `+` also
+//! return tokens of its block. `?` and `&` are `:` and `!` of a claim for which a client of a
+//! former version took H with `SET`, without reading F. Behind their token is the value that F must
+//! have. That client reads F itself. For all other clients the claim holds the lock.
 //!
-//! **Invariant**: an F without `q`, or no F, means that nobody waits and nobody shares, so that the
-//! way of a free lock looks at H and F only. So F outlives all that Q, W and R hold. These three have one
-//! lifetime, which is as long as the longest lease in them and a retention at least: each claim that
-//! shows life looks at it. The lifetime of F says nothing of it, since renewals of an exclusive
-//! holder make only that of F longer.
+//! `B` is one of [`BUCKETS`] numbers, by the hash of the name. Compared with a slot for each name,
+//! buckets let a client of a cluster renew many locks with one command, and subscribe to a bounded
+//! number of channels.
+//!
+//! **Invariant**: if F has no `q`, or does not exist, there are no waiters and no shared holders.
+//! So taking a free lock reads H and F only. Therefore F outlives all entries of Q, W and R. These
+//! three have one common lifetime, at least the longest lease in them plus the retention. Each poll
+//! and renewal of a claim in them checks it. The lifetime of F does not show it, since renewals of
+//! an exclusive holder extend F alone.
 
 use dlock_core::LockName;
 
-/// How many hash tags the names are spread over. Every client of one cluster has to agree on it.
+/// The number of hash tags for the names. It must be the same in every client of a cluster.
 pub(crate) const BUCKETS: u64 = 64;
 
 /// The hash tag that a name belongs to.
@@ -34,7 +36,7 @@ pub(crate) const BUCKETS: u64 = 64;
 pub(crate) struct Bucket(u8);
 
 impl Bucket {
-    /// The bucket of a name: 64-bit FNV-1a, folded
+    /// Returns the bucket of a name: 64-bit FNV-1a, folded
     /// (<http://www.isthe.com/chongo/tech/comp/fnv/>).
     pub(crate) fn of(name: &LockName) -> Self {
         let hash = name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -43,21 +45,21 @@ impl Bucket {
         Self(u8::try_from((hash ^ (hash >> 32)) % BUCKETS).unwrap_or_default())
     }
 
-    /// All of them.
+    /// Returns all buckets.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..BUCKETS).filter_map(|number| u8::try_from(number).ok()).map(Self)
     }
 
-    /// Any bucket, for what belongs to none.
+    /// Any bucket, for commands without a name.
     pub(crate) const ANY: Self = Self(0);
 
-    /// The number between the braces.
+    /// Returns the number in the braces.
     pub(crate) const fn number(self) -> u8 {
         self.0
     }
 }
 
-/// What tells the keys of a name apart: H, F, Q, W and R.
+/// The letters that distinguish the keys of a name: H, F, Q, W and R.
 const KINDS: [&str; Keys::COUNT] = ["", "f", "q", "w", "r"];
 
 /// The keys of a name: H, F, Q, W and R.
@@ -65,7 +67,7 @@ const KINDS: [&str; Keys::COUNT] = ["", "f", "q", "w", "r"];
 pub(crate) struct Keys {
     /// All five, one behind the other.
     text: String,
-    /// How long H is; the others have a byte more.
+    /// The length of H. The others are a byte longer.
     base: usize,
 }
 
@@ -77,7 +79,8 @@ impl Keys {
         let tag = format!("dlock:{{{}}}", Bucket::of(name).number());
         let base = tag.len() + 1 + name.as_str().len();
         let mut text = String::with_capacity(5 * base + 4);
-        // Behind the name, a letter could make it another name's key.
+        // The letter comes before the name. Behind the name, it could produce the key of another
+        // name.
         for kind in KINDS {
             text.push_str(&tag);
             text.push_str(kind);
@@ -105,7 +108,7 @@ impl Keys {
     }
 }
 
-/// The name that a key belongs to, if it is one of dlock's.
+/// Returns the name that a key belongs to, if it is one of dlock's.
 pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     let key = std::str::from_utf8(key).ok()?.strip_prefix("dlock:{")?;
     let (number, rest) = key.split_once('}')?;
@@ -114,30 +117,29 @@ pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     name.ok().filter(|name| Bucket::of(name).number().to_string() == number)
 }
 
-/// A key that is no name's, for other purposes. What `about` begins with is where the names of a
-/// user begin that may use no others.
+/// Returns a key for other purposes, which belongs to no name. The key has the prefix `about`, so
+/// that a user with rights to names with this prefix can use it.
 pub(crate) fn aside(purpose: &str, about: &str) -> String {
     format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
 }
 
-/// The keys of a name that nobody uses, H F Q W R. It begins as all names of a user do that may
-/// use no others.
+/// Returns the keys of an unused name, H F Q W R. It has the prefix of the user's names.
 pub(crate) fn unused(bucket: Bucket, prefix: &str, number: u64) -> [String; Keys::COUNT] {
     let bucket = bucket.number();
     KINDS.map(|kind| format!("dlock:{{{bucket}}}{kind}:{}", unused_plain(prefix, number)))
 }
 
-/// The same in the plain form.
+/// Returns the key of an unused name in the plain form.
 pub(crate) fn unused_plain(prefix: &str, number: u64) -> String {
     format!("{prefix}?probe:{number:016x}")
 }
 
-/// What the keys of all names match that begin so, as `SCAN` takes it.
+/// Returns the `SCAN` pattern for the keys of all names with this prefix.
 pub(crate) fn pattern(prefix: &str) -> String {
     format!("dlock:{{*:{}*", literal(prefix))
 }
 
-/// A text as a pattern that matches nothing else.
+/// Escapes a text, so that the pattern matches only this text.
 pub(crate) fn literal(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len() + 8);
     for c in text.chars() {
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_of_a_name_belongs_to_none() {
+    fn a_foreign_key_belongs_to_no_name() {
         let keys = keys("a");
         assert!(keys.iter().all(|key| name_of(key.as_bytes()).unwrap().as_str() == "a"));
         for key in [

@@ -1,29 +1,28 @@
-//! Claims that a server is to give up later: on a master of a quorum that was away, when it answers
-//! again; and those an acquire of which may arrive late, when its deadline is past (see
-//! [`unanswered`](crate::unanswered)).
+//! Claims whose release is sent to a server later. There are two reasons: a master of a quorum was
+//! unreachable, and needs the release when it answers again; or an acquire of the claim may arrive
+//! late, so the claim is released again after its deadline (see [`unanswered`](crate::unanswered)).
 //!
-//! Each stands here once, however often its release is tried, and until its lease has ended, which
-//! gives it up as well. One task sees to all of a server's, so that many of them cost no task each.
+//! The list has each claim once, however often its release is tried, until its lease has ended. One
+//! task serves all claims of a server. `claims` and `runs` change under one mutex.
 
 use std::{collections::HashMap, time::Duration};
 
 use dlock_core::{ClaimId, Instant, LockName};
 use parking_lot::Mutex;
 
-/// For how long a claim is given up later, however long its lease is: as long as leases last by
-/// default.
+/// How long the release of a claim is retried, however long its lease is. It is the default lease.
 pub(crate) const LATER: Duration = Duration::from_secs(30);
-/// And for how many claims of a server; each takes some 200 bytes.
+/// The largest number of claims of a server. Each takes about 200 bytes.
 const MOST: usize = 4096;
 
-/// What a server is still to be told.
+/// The releases that a server has not received yet.
 #[derive(Default)]
 pub(crate) struct Later(Mutex<Debts>);
 
 #[derive(Default)]
 struct Debts {
     claims: HashMap<ClaimId, GivenUp>,
-    /// A task sees to them.
+    /// Whether a task serves them.
     runs: bool,
 }
 
@@ -32,14 +31,14 @@ struct Debts {
 pub(crate) struct GivenUp {
     pub(crate) name: LockName,
     pub(crate) used: u32,
-    /// Not before this, and not after that.
+    /// The earliest and the latest time for the release.
     pub(crate) from: Instant,
     pub(crate) until: Instant,
 }
 
 impl Later {
-    /// Notes a claim, unless its lease has ended or there are too many; whether a task has to be
-    /// started that sees to it.
+    /// Adds a claim, unless its lease has ended or there are too many. Returns true if the caller
+    /// has to start the task.
     pub(crate) fn add(&self, claim: ClaimId, given_up: GivenUp, now: Instant) -> bool {
         let mut owed = self.0.lock();
         if given_up.until <= now {
@@ -60,7 +59,7 @@ impl Later {
         !std::mem::replace(&mut owed.runs, true)
     }
 
-    /// Forgets those whose leases have ended; whether others are left. If not, the task ends.
+    /// Forgets claims whose leases have ended. Returns false if none is left: then the task ends.
     pub(crate) fn are_left(&self, now: Instant) -> bool {
         let mut owed = self.0.lock();
         owed.claims.retain(|_, other| other.until > now);
@@ -74,7 +73,8 @@ impl Later {
         due.map(|(claim, other)| (*claim, other.clone())).collect()
     }
 
-    /// The server was told at this time, which may have been too early by now.
+    /// Records that a release was sent at this time, and that the server answered. The claim stays
+    /// if its `from` has moved past that time meanwhile.
     pub(crate) fn is_done(&self, claim: ClaimId, sent: Instant) {
         let mut owed = self.0.lock();
         if owed.claims.get(&claim).is_some_and(|other| other.from <= sent) {
@@ -82,7 +82,7 @@ impl Later {
         }
     }
 
-    /// How many claims there are.
+    /// Returns the number of claims.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().claims.len()
     }
@@ -123,7 +123,7 @@ mod tests {
         let [now, then, end] = [1, 5, 9].map(Instant::from_nanos);
         later.add(claim, given_up(9), now);
         assert_eq!(later.due(now).len(), 1);
-        // While it is told, a reason comes to tell it later.
+        // Another reason to release the claim arises while a release is under way.
         later.add(claim, GivenUp { from: then, ..given_up(9) }, now);
         later.is_done(claim, now);
         assert!(later.due(now).is_empty() && later.due(then).len() == 1);

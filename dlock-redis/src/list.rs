@@ -1,13 +1,13 @@
-//! Which names are held or waited for: a walk through all keys, with `SCAN`.
+//! The names that are held or waited for. A walk through all keys with `SCAN` finds them.
 //!
-//! Each step looks at a few hundred keys and holds nobody up for longer than that takes; `KEYS` would
-//! hold up everybody. What is there from the beginning of a walk to its end is seen. What was seen is
-//! looked at once more, by name, since F stays when the lock is free.
+//! Each step reads a few hundred keys, and blocks the server only for that long. `KEYS` would block
+//! all clients. A walk finds each key that exists during the whole walk. The names found are then
+//! checked one by one, since F stays after the lock is free.
 //!
-//! There are two walks, because a name in use may have none of its keys all the time: in a cluster
-//! keys move, from a master that is still to come to one that is done; and a lock that is held for
-//! longer than F stays has no F until somebody joins it, and may have no H soon after. Neither happens
-//! during both walks.
+//! There are two walks, because each key of a used name may be missing at some time. In a cluster a
+//! key may move from a master that the walk has not reached to a master that it has left. A lock
+//! that is held for longer than F lives has no F until a claim joins, and may have no H soon after.
+//! Neither happens during both walks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,22 +23,22 @@ use crate::{
     session::{Session, Trouble},
 };
 
-/// About how many keys a step looks at.
+/// The approximate number of keys in a step.
 const STEP: u32 = 512;
-/// How many walks are begun before connections that break and masters that change are given up.
+/// The largest number of walks that are started if connections break or masters change meanwhile.
 const WALKS: usize = 8;
 
-/// What a walk is for.
+/// The parameters of a walk.
 struct Search<'a> {
     session: &'a Session,
     limit: usize,
-    /// As `SCAN` takes it.
+    /// The pattern for `SCAN`.
     pattern: String,
-    /// The keys are the names. Otherwise the keys of a name say whether it is in use.
+    /// Whether the keys are the names. If not, the keys of a name show whether it is in use.
     plain: bool,
 }
 
-/// The names that begin with `prefix` and are held or waited for, at most `limit`.
+/// Returns the names that begin with `prefix` and are held or waited for, at most `limit`.
 pub(crate) async fn list(
     session: &Session,
     prefix: &str,
@@ -47,7 +47,8 @@ pub(crate) async fn list(
     Search { session, limit, pattern: keys::pattern(prefix), plain: false }.run(prefix).await
 }
 
-/// The names of the plain form that begin with `prefix`: all keys that could be one.
+/// Returns the names of the plain form that begin with `prefix`: all keys that could be the name of
+/// a lock.
 pub(crate) async fn list_plain(
     session: &Session,
     prefix: &str,
@@ -72,14 +73,15 @@ impl Search<'_> {
             }
             return Err(Error::new(
                 ErrorKind::Unavailable,
-                "the connection is lost again and again, or the masters of the cluster keep \
+                "the connection was lost several times, or the masters of the cluster keep \
                  changing: list again when they are stable",
             ));
         }
         Ok(Vec::new())
     }
 
-    /// Walks through all servers; whether they have the same keys as at the beginning.
+    /// Walks through all servers. Returns true if they still have the same keys as at the
+    /// beginning.
     async fn walk(&self, prefix: &str, found: &mut BTreeSet<LockName>) -> Result<bool, Error> {
         let before = self.session.link.servers();
         for server in before.iter().collect::<BTreeSet<_>>() {
@@ -93,8 +95,8 @@ impl Search<'_> {
         Ok(self.session.link.servers() == before)
     }
 
-    /// Walks through one server; `false` when the connection was lost, since the next one may lead to
-    /// another server, where the walk has no place.
+    /// Walks through one server. Returns false if the connection was lost: the next connection may
+    /// lead to another server, on which the cursor means nothing.
     async fn walk_through(
         &self,
         server: &Server,
@@ -144,7 +146,7 @@ impl Search<'_> {
         }
     }
 
-    /// Those of the names that are held or waited for.
+    /// Returns the names among these that are held or waited for.
     async fn used(&self, names: BTreeSet<LockName>) -> Result<Vec<LockName>, Error> {
         if self.plain {
             return Ok(names.into_iter().collect());
@@ -160,7 +162,8 @@ impl Search<'_> {
             for name in &names {
                 let keys = Keys::of(name);
                 let all: Vec<&str> = keys.all().collect();
-                // H, Q and R at one time: what is handed over is in one of them at each.
+                // H, Q and R with one command: during a hand-off the claim is always in one of
+                // them.
                 commands.cmd("EXISTS").arg(&[all[0], all[2], all[4]]);
                 commands.cmd("EXISTS").arg(keys.holder());
             }
@@ -169,7 +172,7 @@ impl Search<'_> {
                 match answer {
                     [Value::Int(0), _] => {}
                     [Value::Int(_), Value::Int(1)] => used.push(name),
-                    // The dead leave the queue when somebody comes by.
+                    // A claim whose lease has ended leaves the queue only with the next script.
                     [Value::Int(_), Value::Int(_)] => {
                         if !self.session.inspect(&name).await?.is_free() {
                             used.push(name);

@@ -1,5 +1,8 @@
-//! Asking for the claims that wait: it keeps their places alive, and finds grants whose message
-//! got lost.
+//! The task that polls for all waiting claims of a client. A poll keeps the places in the queues
+//! alive, and finds grants whose messages were lost.
+//!
+//! If a poll or its answer is lost, the listeners get the error, and the core sends the claim
+//! again. The place in the queue lasts for a lease, and a poll comes at least every third of it.
 
 use std::sync::{Arc, Weak};
 
@@ -14,10 +17,10 @@ use crate::{
     store::Store,
 };
 
-/// How many claims are asked about with one command.
+/// The number of claims in one poll.
 pub(crate) const BATCH: usize = 100;
 
-/// Asks for as long as the store is there.
+/// Polls until the store is dropped.
 pub(crate) async fn mind(store: Weak<Store>, inbox: Arc<Inbox>) {
     let mut asking = FuturesUnordered::new();
     loop {
@@ -54,7 +57,7 @@ async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
                 }
             }
         }
-        // The core asks again, for as long as the caller has patience.
+        // The core retries for as long as the caller waits.
         Err(error) => batch.iter().for_each(|r| inbox.tell(r.claim, Err(error.clone()))),
     }
 }

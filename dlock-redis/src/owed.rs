@@ -1,4 +1,7 @@
-//! Giving claims up, now and later: see [`later`](crate::later).
+//! Releasing or cancelling claims, now and later: see [`later`](crate::later).
+//!
+//! A claim in the list of its server stays there until a release was answered, or its lease has
+//! ended. If this process exits first, the lease frees the lock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,16 +13,16 @@ use crate::{
     session::Session,
 };
 
-/// How often it is tried to tell a server.
+/// The pause between two rounds of retries.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How many are sent at a time.
+/// The number of releases under way at a time.
 const AT_ONCE: usize = 16;
 
-/// A server that may have to be told later.
+/// A server to which releases may have to be sent later.
 pub(crate) trait Owed: Send + Sync + 'static {
     fn session(&self) -> &Session;
 
-    /// Sends a release; whether the claim was there.
+    /// Sends a release. True if the claim was there.
     fn send_release(
         &self,
         name: &LockName,
@@ -28,7 +31,7 @@ pub(crate) trait Owed: Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 }
 
-/// Gives a claim up; whether it was there.
+/// Releases or cancels a claim. Returns true if it was there.
 pub(crate) async fn give_up(
     server: &Arc<impl Owed>,
     name: &LockName,
@@ -40,15 +43,15 @@ pub(crate) async fn give_up(
     Ok(found)
 }
 
-/// The server does not know this claim, by which nothing is asked for any more. If an acquire of it may
-/// still arrive, it is given up once more afterwards.
+/// Handles a claim that has ended and that the server does not know. If an acquire of it may still
+/// arrive, it is released once more after the deadline of that acquire.
 pub(crate) fn is_over(server: &Arc<impl Owed>, name: &LockName, claim: ClaimId) {
     if let Some(past) = server.session().unanswered.take(claim) {
         give_up_later(server, name, claim, 0, past, past.saturating_add(LATER));
     }
 }
 
-/// Gives a claim up as soon as the server answers, from a time on, but not once the lease has ended.
+/// Releases a claim as soon as the server answers, after `from`, and before its lease has ended.
 pub(crate) fn give_up_later(
     server: &Arc<impl Owed>,
     name: &LockName,
@@ -69,7 +72,10 @@ async fn see_to(server: Arc<impl Owed>) {
     let later = &server.session().later;
     loop {
         tokio::time::sleep(AGAIN.mul_f64(rand::random_range(0.5..1.0))).await;
+        // Taken before the releases are sent: `is_done` compares it with a `from` that may move.
         let now = Clock::Boot.now();
+        // `are_left` and `add` decide under one lock whether a task runs. So no claim is added to a
+        // list whose task has just ended.
         if !later.are_left(now) {
             return;
         }
@@ -82,7 +88,7 @@ async fn see_to(server: Arc<impl Owed>) {
         });
         let mut releasing = stream::iter(claims).buffer_unordered(AT_ONCE);
         while let Some((claim, answer)) = releasing.next().await {
-            // It is away again.
+            // The server is unreachable again. The rest waits for the next round.
             if answer.is_err_and(|error| error.is_transient()) {
                 break;
             }
@@ -91,8 +97,9 @@ async fn see_to(server: Arc<impl Owed>) {
     }
 }
 
-/// Sees work through that nobody waits for.
+/// Runs work in the background.
 pub(crate) fn background(work: impl Future<Output = ()> + Send + 'static) {
+    // Outside of a runtime the work is dropped, and the lease of the claim frees the lock.
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(work);
     }

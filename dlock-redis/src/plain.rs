@@ -1,10 +1,14 @@
-//! The lock that everybody knows: `SET NAME claim NX PX lease`, and a compare-and-delete script.
+//! The well-known lock: `SET NAME claim NX PX lease`, and a compare-and-delete script.
 //!
-//! See <https://redis.io/docs/latest/commands/set/>. Here the first is a script as well, so that it has
-//! no effect when it arrives late. The key is the lock's name, as it is, and its
-//! value is the claim in 32 hexadecimal digits, so that other programs can read it, respect it, and
-//! hold it with a value of their own. There is one kind of lock, nobody queues, and tokens mean
-//! nothing: two grants are told apart by the server's clock only.
+//! See <https://redis.io/docs/latest/commands/set/>. Here the `SET` is in a script as well, so that
+//! it has no effect if it arrives late. The key is the lock's name, unchanged, and its value is the
+//! claim in 32 hexadecimal digits. So other programs can read it, respect it, and hold it with a
+//! value of their own. This form has one kind of lock and no queue. Tokens mean nothing: they are
+//! only the server's clock, which may be set back.
+//!
+//! A waiter polls, so no notification is needed, and no step follows a grant. If the process dies,
+//! the key expires. If the answer to a `SET` is lost, the retry finds the claim's own value, and
+//! the claim has the lock.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -28,26 +32,26 @@ use crate::{
 };
 
 /// One server, as one client sees it.
-pub(crate) struct Plain(Arc<Shared>);
+pub(crate) struct Plain(Arc<PlainShared>);
 
-struct Shared {
+struct PlainShared {
     session: Session,
 }
 
 impl Plain {
     pub(crate) async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         let session = Session::open(&config, None).await?;
-        Ok(Arc::new(Self(Arc::new(Shared { session }))))
+        Ok(Arc::new(Self(Arc::new(PlainShared { session }))))
     }
 }
 
-impl Shared {
+impl PlainShared {
     async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
         if request.mode != Mode::Exclusive {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the plain form (dlock.plain) supports the mutex only: omit it to use readers and \
-                 permits",
+                "the plain form (dlock.plain) supports only the mutex: remove it to use readers \
+                 and permits",
             ));
         }
         self.session.check_lease(request.lease)?;
@@ -76,10 +80,10 @@ impl Shared {
         commands.cmd("GET").arg(name.as_str()).cmd("PTTL").arg(name.as_str());
         let answers = self.session.run_all(&commands).await?;
         match answers.as_slice() {
-            // Its end may come between the two.
+            // The key may expire between the two commands.
             [Value::Nil, _] | [_, Value::Int(-2)] => Ok(LockState::default()),
             [Value::BulkString(value), Value::Int(left)] => {
-                // Another program's value is no claim of dlock's.
+                // A value that another program wrote is not a claim of dlock.
                 let claim = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 let remaining = match u64::try_from(*left) {
                     Ok(left) => Duration::from_millis(left),
@@ -101,7 +105,7 @@ impl Shared {
     }
 }
 
-impl Owed for Shared {
+impl Owed for PlainShared {
     fn session(&self) -> &Session {
         &self.session
     }
@@ -151,7 +155,7 @@ impl Backend for Plain {
             match self.0.acquire(request).await {
                 Ok(Acquired::Granted(grant)) => return Ok(grant),
                 Ok(_) => pace.pause(request.lease).await,
-                // The caller may go on with the same claim, which this may have taken.
+                // An earlier poll whose answer was lost may have taken the lock for this claim.
                 Err(error) => {
                     let error = error.with_certainty(Certainty::Unknown);
                     return Err(error.at("acquire", &request.name, self.store()));
@@ -201,7 +205,7 @@ impl Admin for Plain {
         findings.map_err(|error| error.during("examine").with_store(self.store()))
     }
 
-    /// Every string that begins so, since there is nothing by which to tell a lock.
+    /// Lists every string with this prefix, since nothing distinguishes a lock from another string.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let names = list_plain(&self.0.session, prefix, limit).await;
         names.map_err(|error| error.during("list").with_store(self.store()))

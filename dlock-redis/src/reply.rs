@@ -1,4 +1,7 @@
-//! What the scripts answer.
+//! Parsers of the answers to scripts and commands.
+//!
+//! An answer that can't be read is an error, and never counts as a grant. Another program, a proxy
+//! or a later version may have written it.
 
 use dlock_core::{ClaimId, ClaimState, Error, FencingToken, Format, LockState, Mode, Note, Queue};
 use redis::{RedisResult, Value};
@@ -6,45 +9,45 @@ use std::{collections::HashMap, time::Duration};
 
 use crate::{error::unreadable, scripts::MARKER};
 
-/// How a claim stands on the server.
+/// The state of a claim on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It holds the lock by this token.
+    /// It holds the lock with this token.
     Held(FencingToken),
     /// It waits.
-    Waits(Place),
-    /// It does not want to wait.
+    Waits(QueuePlace),
+    /// The lock is busy, and the claim does not wait.
     Busy,
-    /// Others use the lock with this capacity.
+    /// Other claims use the lock with this capacity.
     Conflict(u32),
     /// No token is left that the server counts exactly.
     Spent,
-    /// A record of its name has this format, which is not read.
+    /// A record of its name has this format, which this version does not read.
     Unread(u64),
     /// The server does not know it.
     Gone,
 }
 
 impl Standing {
-    /// Whether it holds the lock. One that waits, or waits again since a failover lost its grant,
-    /// does not.
+    /// Returns whether it holds the lock. A claim that waits again, because a failover lost its
+    /// grant, does not.
     pub(crate) const fn is_held(self) -> bool {
         matches!(self, Self::Held(_))
     }
 }
 
-/// Where a claim waits.
+/// The place of a waiting claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Whether nobody waits before it.
+pub(crate) struct QueuePlace {
+    /// Whether no claim waits before it.
     pub(crate) first: bool,
-    /// When the first of the holders' leases ends, from the answer on.
+    /// The time from the answer to the end of the first holder's lease.
     pub(crate) next_end: Duration,
     /// The server's clock, in microseconds.
     pub(crate) at: u64,
 }
 
-/// The first of these answers, or its error.
+/// Returns the first of these answers, or its error.
 pub(crate) fn first(answers: Vec<Value>) -> RedisResult<Value> {
     answers.into_iter().next().unwrap_or_default().extract_error()
 }
@@ -62,11 +65,11 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
     match numbers.as_slice() {
         [0] => Ok(Standing::Gone),
         [1, value, _] => token(*value).map(Standing::Held),
-        [2, place, next_end, at] => Ok(Standing::Waits(Place {
+        [2, place, next_end, at] => Ok(Standing::Waits(QueuePlace {
             first: *place == 1,
             next_end: match u64::try_from(*next_end) {
                 Ok(left) if left > 0 => Duration::from_millis(left),
-                // A key without a lifetime: nothing is known of its end.
+                // A key without a lifetime: its end is not known.
                 _ => Duration::MAX,
             },
             at: u64::try_from(*at).map_err(|_| bad())?,
@@ -87,8 +90,8 @@ pub(crate) fn standings(value: &Value) -> Result<Vec<Standing>, Error> {
     }
 }
 
-/// Reads the answers to KEEP for so many claims. One that can't be read is of a claim that this
-/// client can't count on, and none of the others.
+/// Reads the answers to KEEP. If one of them can't be read, only its claim counts as gone, and the
+/// others are not affected.
 pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error> {
     match value {
         Value::Array(values) if values.len() == claims => {
@@ -98,9 +101,10 @@ pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error>
     }
 }
 
-/// The server's clock, in microseconds, as a list of answers shows it.
+/// Returns the server's clock, in microseconds, as a list of answers shows it.
 pub(crate) fn time_of(value: &Value) -> Option<u64> {
     let Value::Array(values) = value else { return None };
+    // Any of the answers shows the same time, since a script reads the clock once.
     let at = values.iter().find_map(|value| match integers(value)?.as_slice() {
         [1, _, at] | [2, _, _, at] | [3, at] => Some(*at),
         _ => None,
@@ -108,11 +112,12 @@ pub(crate) fn time_of(value: &Value) -> Option<u64> {
     u64::try_from(at?).ok()
 }
 
-/// The server's clock, in microseconds, as the answer to any script shows it, if it does.
+/// Returns the server's clock, in microseconds, if the answer to a script shows it.
 pub(crate) fn clock(value: &Value) -> Option<u64> {
-    // No other number in an answer is as large: it is in 1970.
+    // No other number in an answer is as large, since as a time it would be in January 1970.
     let is_time = |number: &i64| *number > 1_000_000_000_000;
     let shown = match (value, integers(value).as_deref()) {
+        // ACQUIRE and PLAIN answer with one integer if it is the clock.
         (Value::Int(at), _) => Some(*at),
         (_, Some([1, _, at] | [2, _, _, at] | [3 | 6, at])) => Some(*at),
         // That of RENEW.
@@ -122,13 +127,13 @@ pub(crate) fn clock(value: &Value) -> Option<u64> {
     u64::try_from(shown.filter(is_time)?).ok()
 }
 
-/// Whether a script was run too late, and so has done nothing.
+/// Returns whether a script ran after its deadline, and so has done nothing.
 pub(crate) fn is_late(value: &Value) -> bool {
     matches!(value, Value::Array(parts) if matches!(parts.as_slice(), [Value::Int(6), Value::Int(_)]))
 }
 
-/// Reads the answer to RENEW: the server's clock, in microseconds, and the places, from 0, of those
-/// that hold nothing.
+/// Reads the answer to RENEW: the server's clock, in microseconds, and the indices, from 0, of the
+/// claims that hold nothing.
 pub(crate) fn renewal(value: &Value) -> Option<(u64, Vec<usize>)> {
     let numbers = integers(value)?;
     let (at, gone) = numbers.split_first()?;
@@ -173,13 +178,13 @@ pub(crate) fn pairs(value: &Value) -> Option<HashMap<String, String>> {
     })
 }
 
-/// The fields of `INFO` and its like.
+/// Returns the fields of `INFO` and its like.
 pub(crate) fn fields(info: &str) -> HashMap<String, String> {
     let fields = info.lines().filter_map(|line| line.trim().split_once(':'));
     fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// Reads the answer to `SCAN`: where to go on, and keys.
+/// Reads the answer to `SCAN`: the next cursor, and keys.
 pub(crate) fn scanned(value: &Value) -> Option<(String, Vec<&[u8]>)> {
     let Value::Array(parts) = value else { return None };
     let [Value::BulkString(cursor), Value::Array(keys)] = parts.as_slice() else { return None };
@@ -223,12 +228,12 @@ fn read_state(value: &Value) -> Option<LockState> {
             return None;
         }
         let mode = Mode::from_weight(weight, capacity);
-        // Without the millisecond that was put on top: see `millis`.
+        // Without the millisecond that `millis` has added.
         let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
         let age = number(age).map(Duration::from_micros);
         let note = notes.get(&**id).and_then(|note| std::str::from_utf8(note).ok());
         let (format, note) = note.and_then(marked).unwrap_or((Format::OLDEST, note.unwrap_or("")));
-        // What can't be one is left out, since nothing depends on it.
+        // A text that is no valid note is left out, since nothing depends on it.
         let note = Note::new(note).ok();
         let state = ClaimState::new(claim, mode, token, remaining)
             .with_age(age)
@@ -236,9 +241,10 @@ fn read_state(value: &Value) -> Option<LockState> {
             .with_format(format);
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
+    // In the order of their grants. The script lists shared holders by the ends of their leases.
     holders.sort_by_key(|holder| holder.token);
     let last = match last {
-        // More than a script can count, and perhaps than a token can be.
+        // More than a script counts exactly, and possibly more than a token can be.
         Value::BulkString(digits) => {
             let digits = std::str::from_utf8(digits).ok()?;
             let last = digits.parse().ok().and_then(|last| FencingToken::new(last).ok());
@@ -249,8 +255,8 @@ fn read_state(value: &Value) -> Option<LockState> {
     Some(LockState::new(holders, waiters, last))
 }
 
-/// A format, and the note behind its marker, if there is one. The script has refused those that are
-/// not read.
+/// Returns the format of a marker and the note behind it, if the text has a marker. The script has
+/// refused unknown formats.
 fn marked(text: &str) -> Option<(Format, &str)> {
     let text = text.strip_prefix(MARKER)?;
     let (format, note) = text.split_once(' ').unwrap_or((text, ""));
@@ -264,11 +270,11 @@ fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// What is put on top of a lease, so that none ends early whatever the server's version takes for
-/// the time of a command.
+/// Added to each lease, so that none ends early. Versions of the server differ in the time that
+/// they take for a command.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A lease as the server takes it, in milliseconds: rounded up, and a tick longer.
+/// Returns a lease as the server takes it, in milliseconds: rounded up, and a tick longer.
 pub(crate) fn millis(lease: Duration) -> u64 {
     u64::try_from((lease + TICK).as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
@@ -303,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn all_answers_that_show_the_clock_are_told_from_others() {
+    fn answers_that_show_the_clock_are_recognized() {
         const AT: i64 = 1_700_000_000_000_000;
         let all = |answers: &[&[i64]]| Value::Array(answers.iter().map(|one| list(one)).collect());
         for shows in [
@@ -339,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_whose_key_never_ends_is_not_asked_about_all_the_time() {
+    fn a_holder_without_expiry_is_not_polled_all_the_time() {
         for left in [0, -1, i64::MIN] {
             let answer = Value::Array([2, 1, left, 9].map(Value::Int).to_vec());
             let Ok(Standing::Waits(place)) = standing(&answer) else { panic!("{answer:?}") };
@@ -348,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_of_the_claim_before_it_and_one_that_can_not_be_is_none() {
+    fn a_note_belongs_to_its_claim_and_an_invalid_one_is_none() {
         let text = |text: &str| Value::BulkString(text.into());
         let [one, two] = [1, 2].map(ClaimId::from_bits);
         let claim = |id: ClaimId, token| {

@@ -1,10 +1,10 @@
-//! What connecting tries out: each command that is needed later, where it will be needed.
+//! The check of the user's rights at a connect: each command that is needed later is tried.
 //!
-//! A script runs them all on the keys of a name that nobody uses, and leaves nothing. Those keys
-//! are made as those of names are, with the prefix of the user's names, so that a right to such keys
-//! is enough. In a cluster each master is tried, since each has users of its own; so is each master
-//! of a quorum. Without a prefix the plain form has no key of which it is known that names are like
-//! it: there, what is refused for its key only says nothing.
+//! A script runs all of them on the keys of an unused name, and leaves nothing behind. Those keys
+//! have the form of all keys, with the prefix of the user's names, so a right to such keys is
+//! enough. In a cluster, each master is tried, since each has its own users. In a quorum, each
+//! master is tried for the same reason. In the plain form without a prefix, no key is certain to be
+//! like the keys of its names. There, a refusal of only the key proves nothing.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use crate::{
     scripts::{Call, Script},
 };
 
-/// What [`ACL`] is for the plain form.
+/// [`ACL`] for the plain form.
 const ACL_PLAIN: &str = include_str!("acl_plain.txt");
 
-/// What is to be tried out.
+/// The check, with its parameters.
 pub(crate) struct Rights {
     plain: bool,
     prefix: String,
@@ -47,14 +47,14 @@ impl Rights {
         }
     }
 
-    /// Tries everything on the server that has this bucket.
+    /// Tries all commands on the server that has this bucket.
     ///
     /// # Errors
-    /// `Config(Access)` for what the user may not do, `Unsupported` for what nobody may.
+    /// `Config(Access)` if the user lacks a right, `Unsupported` if no user can have it.
     pub(crate) async fn try_out(&self, link: &Link, bucket: Bucket) -> Result<(), Error> {
         let keys = self.keys(bucket);
         let call = self.call(&keys, &keys, bucket);
-        // Its text too may have to be sent one day.
+        // As text, since the text of a script may have to be sent later as well.
         match link.send(&call.by_text(), &Sending::of(Kind::Acquire)).await {
             Ok(answer) => self.judge(&answer, |_| true)?,
             Err(error) if is_key_denial(&error.to_string()) => {
@@ -63,7 +63,7 @@ impl Rights {
             Err(error) => return Err(self.explained(error)),
         }
         match link.send(call.by_digest(), &Sending::of(Kind::Acquire)).await {
-            // Somebody has just made it forget its scripts.
+            // Another client has just flushed the server's scripts.
             Err(error) if cure(&error) != Cure::SendText => return Err(self.explained(error)),
             _ => {}
         }
@@ -90,7 +90,7 @@ impl Rights {
         call.arg(channel.unwrap_or_default()).arg(keys.first())
     }
 
-    /// What the server refused within the script, as far as it counts.
+    /// Interprets the refusals within the script. `counts` selects those that matter.
     fn judge(&self, answer: &Value, counts: impl Fn(&str) -> bool) -> Result<(), Error> {
         let Value::Array(parts) = answer else { return Err(error::unreadable("a script", answer)) };
         let texts: Vec<_> =
@@ -105,7 +105,7 @@ impl Rights {
         error::refused(&refused, &self.acl()).map_or(Ok(()), Err)
     }
 
-    /// The user may not use the keys, or not all of them.
+    /// Handles a refusal of the keys, or of some of them.
     async fn keys_denied(
         &self,
         link: &Link,
@@ -114,7 +114,7 @@ impl Rights {
         error: RedisError,
     ) -> Result<(), Error> {
         if self.plain && self.prefix.is_empty() {
-            // Its names may be in other keys. What is no matter of keys is refused all the same.
+            // The names may have other keys. Refusals that do not depend on a key still count.
             let answer = link
                 .send(&self.call(&[], keys, bucket).by_text(), &Sending::of(Kind::Acquire))
                 .await;
@@ -142,7 +142,7 @@ impl Rights {
         error::explain_for(error, &self.acl())
     }
 
-    /// The line that allows it all.
+    /// Returns the ACL line that grants all needed rights.
     fn acl(&self) -> String {
         let prefix = keys::literal(&self.prefix);
         match (self.plain, prefix.is_empty()) {

@@ -1,4 +1,8 @@
-//! The scripts, one for each verb. What they take and answer stands at the head of each file.
+//! The scripts, one for each verb. The head of each file states its arguments and results.
+//!
+//! `lock.lua` has the rules of the lock, and is included in the scripts that change a queue. The
+//! server runs each script atomically. So the rules need no other order than "read first, then
+//! write": a key of a wrong type then fails the script before it has changed anything.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -14,11 +18,11 @@ use crate::{
     unanswered::Unanswered,
 };
 
-/// Numbers in a script are exact to 2^53, which microseconds reach in the year 2255; the tokens above
-/// a floor need some room.
+/// The largest token for FLOOR. Numbers in a script are exact to 2^53, which microseconds reach in
+/// the year 2255, and the tokens above the floor need some room.
 const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
 
-/// What the number of a format stands behind, in the place of a note.
+/// The character before the number of a format, in the place of a note.
 pub(crate) const MARKER: char = '\u{1}';
 
 /// A Lua script and the digest by which the server caches it.
@@ -29,10 +33,10 @@ pub(crate) struct Script {
     kind: Kind,
 }
 
-/// A claim, its lock, how it is to be held from now on, and for how long.
+/// A claim with its lock, the mode from now on, and the lease.
 pub(crate) type Kept<'a> = (ClaimId, &'a LockName, Mode, Duration);
 
-/// How a claim stands as far as its client knows.
+/// The state of the claims in a KEEP, as far as their client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     ToHold,
@@ -54,7 +58,7 @@ pub(crate) struct Scripts {
     pub(crate) plain: Script,
     /// How long the last token of a free lock is kept, in milliseconds.
     pub(crate) retention: u64,
-    /// In which format claims are written.
+    /// The format in which claims are written.
     format: Format,
 }
 
@@ -66,6 +70,8 @@ impl Scripts {
             "--%lock\n",
             include_str!("scripts/acquire.lua")
         );
+        // The rules are inserted as text, because the server has no libraries of scripts before
+        // version 7.
         let script = |kind, text: &str| Script::new(text.replace("--%lock\n", LOCK), kind);
         Self {
             acquire: script(Kind::Acquire, acquire),
@@ -83,8 +89,8 @@ impl Scripts {
         }
     }
 
-    /// ACQUIRE for this claim, which is told on this channel of a grant that comes later. Its token is
-    /// the proposed one or larger.
+    /// ACQUIRE for this claim. A message on this channel announces a later grant. The token is the
+    /// proposed one or larger.
     pub(crate) fn acquire(
         &self,
         request: &AcquireRequest,
@@ -93,15 +99,15 @@ impl Scripts {
     ) -> Call<'_> {
         let call = self.acquire.on(Keys::COUNT).keys(&Keys::of(&request.name));
         let call = call.request(request, channel).arg(self.retention).arg(proposal);
-        // One without a note has no such argument.
+        // Without a note there is no such argument, which saves bytes of each request.
         match self.note(request) {
             Some(note) => call.arg(&*note),
             None => call,
         }
     }
 
-    /// What stands in the place of the note: in a format that is not the first, its marker, and the
-    /// note behind it. No note holds the character that the marker begins with.
+    /// Returns the text in the place of the note. If the format is not format 1, that is its marker
+    /// and the note behind it. No note contains the first character of the marker.
     pub(crate) fn note<'r>(&self, request: &'r AcquireRequest) -> Option<Cow<'r, str>> {
         let note = request.note.as_ref().map(Note::as_str);
         if self.format == Format::OLDEST {
@@ -122,8 +128,8 @@ impl Scripts {
         self.inspect.on(Keys::COUNT).keys(&Keys::of(name))
     }
 
-    /// KEEP for these claims, whose names are of one slot, and which wait as far as this client
-    /// knows, or hold their locks.
+    /// KEEP for these claims. Their names are in one slot. As far as this client knows, either all
+    /// of them wait, or all hold their locks.
     pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
         let mut call = self.keep.on(Keys::COUNT * claims.len());
         for (_, name, ..) in claims {
@@ -138,7 +144,8 @@ impl Scripts {
                 .arg(mode.capacity());
         }
         if known == Known::ToWait {
-            // After a restart, what is held is kept; nothing new is granted.
+            // KEEP of a waiting claim may grant it the lock. So the restart guard refuses it, while
+            // the renewal of a held claim passes.
             call.sending = Sending::of(Kind::Poll);
             call.sending.role = Role::Grants;
         }
@@ -154,8 +161,8 @@ impl Scripts {
             return Err(Error::config(
                 ConfigIssue::Token,
                 format!(
-                    "tokens can't be raised above {above}, beyond what Redis counts exactly: use no more \
-                     than {LARGEST_FLOOR}"
+                    "tokens can't be raised above {above}, because Redis does not count exactly \
+                     that far: use at most {LARGEST_FLOOR}"
                 ),
             ));
         }
@@ -166,7 +173,8 @@ impl Scripts {
 
 impl Script {
     fn new(text: String, kind: Kind) -> Self {
-        // Comments and indentation would be sent and compared with every EVAL.
+        // Comments and indentation would be sent and hashed with every EVAL. So comments in the
+        // scripts cost nothing, but no string in them may contain two dashes.
         let text: Vec<&str> = text
             .lines()
             .map(|line| line.split("--").next().unwrap_or_default().trim())
@@ -177,14 +185,14 @@ impl Script {
         Self { text, digest, kind }
     }
 
-    /// What connecting tries: see [`rights`](crate::rights).
+    /// Returns the script that checks the rights: see [`rights`](crate::rights).
     pub(crate) fn probe() -> Self {
         Self::new(include_str!("scripts/probe.lua").to_owned(), Kind::Acquire)
     }
 
-    /// The call of this script by its digest, with so many keys.
+    /// Returns the call of this script by its digest, with this number of keys.
     pub(crate) fn on(&self, keys: usize) -> Call<'_> {
-        // About what a verb on one name takes, so that it is allocated once.
+        // About the size that a verb on one name needs, so that one allocation is enough.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
         command.arg("EVALSHA").arg(&self.digest).arg(keys);
         let mut commands = Pipeline::with_capacity(1);
@@ -195,18 +203,19 @@ impl Script {
 
 /// A script with its keys and arguments.
 ///
-/// The crate's own type loads a script on every master of a cluster when one does not know it,
-/// and fails when one of them is down; this sends the text to where the keys are.
+/// The driver's own type for this is not used: if one master of a cluster does not know a script,
+/// the driver loads it on every master, and fails if one of them is down. Here the text is sent
+/// only to the master that has the keys.
 #[derive(Clone)]
 pub(crate) struct Call<'a> {
     script: &'a Script,
     sending: Sending<'a>,
-    /// One, by the digest.
+    /// One command, by the digest.
     commands: Pipeline,
 }
 
 impl<'a> Call<'a> {
-    /// All five keys of a name.
+    /// Adds all five keys of a name.
     pub(crate) fn keys(mut self, keys: &Keys) -> Self {
         for key in keys.all() {
             self.commands.arg(key);
@@ -214,13 +223,13 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// One key, or one argument.
+    /// Adds one key, or one argument.
     pub(crate) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         self.commands.arg(argument);
         self
     }
 
-    /// What an acquire asks for, and where it is told of a grant that comes later.
+    /// Adds the arguments of an acquire, with the channel for the message about a later grant.
     pub(crate) fn request(self, request: &AcquireRequest, channel: Option<&str>) -> Self {
         self.arg(request.claim.to_string())
             .arg(millis(request.lease))
@@ -231,8 +240,8 @@ impl<'a> Call<'a> {
             .arg(channel.unwrap_or_default())
     }
 
-    /// It takes locks, or places in their queues, for these claims. The link adds the deadline, as
-    /// its last argument.
+    /// Marks a call that takes locks, or places in queues, for these claims. The link adds the
+    /// deadline as the last argument.
     pub(crate) const fn taking(
         mut self,
         book: &'a Unanswered,
@@ -242,7 +251,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// It gives this claim up.
+    /// Marks a call that releases or cancels this claim.
     pub(crate) const fn giving_up(mut self, book: &'a Unanswered, claim: ClaimId) -> Self {
         self.sending.role = Role::GivesUp(book, claim);
         self
@@ -252,15 +261,16 @@ impl<'a> Call<'a> {
         &self.sending
     }
 
-    /// The call by digest.
+    /// Returns the call by digest.
     pub(crate) const fn by_digest(&self) -> &Pipeline {
         &self.commands
     }
 
-    /// The call with the text, for a server that does not know the digest.
+    /// Returns the call with the text, for a server that does not know the digest.
     pub(crate) fn by_text(&self) -> Pipeline {
         let mut commands = redis::pipe();
         commands.cmd("EVAL").arg(&self.script.text).ignore_errors();
+        // The same arguments, without the two words `EVALSHA` and the digest.
         for argument in self.commands.cmd_iter().flat_map(Cmd::args_iter).skip(2) {
             if let redis::Arg::Simple(argument) = argument {
                 commands.arg(argument);

@@ -1,4 +1,10 @@
-//! A link with what to do when a command fails: what all forms of the backend send through.
+//! A link with the retries of failed commands. All forms of the backend send through it.
+//!
+//! After an error a command is sent again only if a second execution does no harm. This holds for
+//! all scripts, since they are idempotent by claim id. The result of a retry has to account for the
+//! first sending, which may have been executed without an answer: see [`Session::give_up`]. An
+//! acquire that arrives too late is refused because of its deadline: see
+//! [`unanswered`](crate::unanswered).
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -32,9 +38,9 @@ pub(crate) struct Session {
     pub(crate) scripts: Scripts,
     /// The acquires that may still arrive.
     pub(crate) unanswered: Unanswered,
-    /// The claims that are given up later.
+    /// The claims whose release is sent later.
     pub(crate) later: Later,
-    /// For how long nothing is granted after a start.
+    /// The restart guard.
     pub(crate) guard: Duration,
     /// How long one request waits for its answer.
     pub(crate) patience: Duration,
@@ -42,7 +48,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, and tries out what will be needed.
+    /// Connects, and checks the rights.
     pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
@@ -68,11 +74,11 @@ impl Session {
         }
     }
 
-    /// Tries out what will be needed, on each server. In a cluster some of them may be away.
+    /// Checks the rights on each server. In a cluster some of them may be unreachable.
     ///
     /// # Errors
-    /// `Config(Access)` for what the user may not do, `Unsupported` for what nobody may; else that of
-    /// a server, if none answers.
+    /// `Config(Access)` if the user lacks a right, `Unsupported` if no user can have it. The error
+    /// of one server, if none answers.
     pub(crate) async fn check_rights(&self) -> Result<(), Error> {
         let buckets = self.link.buckets();
         let tried =
@@ -87,13 +93,13 @@ impl Session {
         Err(error.with_store(&self.store))
     }
 
-    /// Runs a script. Faults that asking again cures are asked about again, for about as long as
-    /// an answer may take: all scripts have their effect once however often they are sent.
+    /// Runs a script. Errors that a retry can cure are retried for about one response timeout.
+    /// Every script has its effect once, however often it is sent.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         self.run_through(call, &mut Trouble::new(self.patience)).await
     }
 
-    /// Gives a claim up by the script of the release; whether the claim was there.
+    /// Releases or cancels a claim with the script RELEASE. Returns true if the claim was there.
     pub(crate) async fn release(
         &self,
         name: &LockName,
@@ -103,8 +109,7 @@ impl Session {
         self.give_up(self.scripts.release(name, claim, used), claim).await
     }
 
-    /// Runs a script that gives a claim up; whether the claim was there. An earlier sending whose
-    /// answer got lost may have been the one that found it.
+    /// Runs a script that releases or cancels a claim. Returns true if the claim was there.
     pub(crate) async fn give_up<'a>(
         &'a self,
         call: Call<'a>,
@@ -114,13 +119,16 @@ impl Session {
         let call = call.giving_up(&self.unanswered, claim);
         match self.run_through(&call, &mut trouble).await? {
             Value::Int(1) => Ok(true),
+            // An earlier sending whose answer was lost may have removed the claim. That counts as
+            // found: the caller must not report a loss that did not happen.
             Value::Int(0) => Ok(trouble.unknown),
             other => Err(unreadable("a release", &other)),
         }
     }
 
-    /// Starts the leases of exclusive holders anew, by RENEW on these keys: the server's clock, when it
-    /// was asked, and the places in the list of those that hold nothing so.
+    /// Restarts the leases of exclusive holders with RENEW on these keys. Returns the server's
+    /// clock, the time of the request, and the indices of the claims that do not hold their locks
+    /// exclusively.
     pub(crate) async fn renew(
         &self,
         keys: &[&str],
@@ -137,7 +145,7 @@ impl Session {
         Ok((at, call.sending().began(), gone))
     }
 
-    /// Who holds the lock and who waits.
+    /// Returns the holders and waiters of a lock.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         reply::state(&self.run(&self.scripts.inspect(name)).await?)
     }
@@ -151,8 +159,8 @@ impl Session {
         }
     }
 
-    /// Sends commands back to back, which change nothing and may be sent again. Errors stand among
-    /// the answers.
+    /// Sends commands back to back. They change nothing, so they may be sent again. The answers
+    /// contain the errors.
     pub(crate) async fn run_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
         let mut trouble = Trouble::new(self.patience);
         loop {
@@ -163,13 +171,15 @@ impl Session {
         }
     }
 
-    /// Whether a server can be asked just now, as far as is known. Of a cluster a part may be up.
+    /// Returns whether there is a connection to the server. A cluster always counts as up, since a
+    /// part may be.
     pub(crate) fn is_up(&self) -> bool {
         self.topology == Topology::Cluster || self.link.epoch().is_some()
     }
 
-    /// What exclusion survives.
+    /// Returns the faults that exclusion survives.
     pub(crate) fn exclusion(&self) -> Exclusion {
+        // Only a single server keeps its grants by its own settings.
         let alone = matches!(self.topology, Topology::Single | Topology::Socket);
         match alone && self.link.keeps_grants() {
             true => Exclusion::Restart,
@@ -192,20 +202,20 @@ pub(crate) fn check_lease(lease: Duration, guard: Duration) -> Result<(), Error>
     Err(Error::config(
         ConfigIssue::Lease,
         format!(
-            "a lease of {lease:?} is longer than dlock.restart_guard ({guard:?}): set that to the \
-             longest lease in use, on every client"
+            "a lease of {lease:?} is longer than dlock.restart_guard ({guard:?}): set \
+             dlock.restart_guard to the longest lease in use, on every client"
         ),
     ))
 }
 
-/// How long asking again goes on.
+/// The retries of one command.
 pub(crate) struct Trouble {
     began: Option<Instant>,
     patience: Duration,
     tries: u32,
-    /// Whether a sending may have had its effect although no answer came.
+    /// Whether a sending without an answer may have been executed.
     unknown: bool,
-    /// The server does not know the script that was sent by its digest.
+    /// The server does not know the digest of the script, so its text is sent.
     with_text: bool,
 }
 
@@ -214,7 +224,7 @@ impl Trouble {
         Self { began: None, patience, tries: 0, unknown: false, with_text: false }
     }
 
-    /// What is to be sent now.
+    /// Returns the command to send now.
     pub(crate) fn commands<'a>(&self, call: &'a Call<'_>) -> Cow<'a, Pipeline> {
         match self.with_text {
             false => Cow::Borrowed(call.by_digest()),
@@ -222,12 +232,14 @@ impl Trouble {
         }
     }
 
-    /// Waits before the next try.
+    /// Waits before the next retry.
     ///
     /// # Errors
-    /// The error explained, when there is to be none.
+    /// The explained error, if there is no further retry.
     pub(crate) async fn over(&mut self, error: RedisError) -> Result<(), Error> {
         let cure = cure(&error);
+        // Immediately: the server has refused the digest, so it has done nothing. Not twice in a
+        // row, since a server that knows neither form would be asked for ever.
         self.with_text = cure == Cure::SendText && !self.with_text;
         if self.with_text {
             return Ok(());
@@ -237,6 +249,8 @@ impl Trouble {
         let now = Clock::Boot.now();
         let spent = now.since(*self.began.get_or_insert(now)) >= self.patience;
         if spent || matches!(cure, Cure::None | Cure::SendText) {
+            // The last error may say that nothing was applied. It says nothing about the earlier
+            // sendings.
             return Err(match self.unknown {
                 true => explained.with_certainty(Certainty::Unknown),
                 false => explained,

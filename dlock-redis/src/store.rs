@@ -1,4 +1,16 @@
-//! The verbs over one link: scripts, and what to do when they fail.
+//! The verbs over one link.
+//!
+//! 1. `acquire` registers the claim with the inbox, then sends the script. The script grants the
+//!    lock or adds the claim to the queue.
+//! 2. `granted` waits for a message or for the answer to a poll, whichever first shows that the
+//!    claim holds the lock.
+//! 3. `release` removes the claim, and its script grants the lock to the next claim in the queue.
+//!
+//! Each script is atomic on the server. So a client that dies never leaves a state within a step,
+//! only a state between two steps: a queued claim that no client polls, or a grant that no client
+//! renews. Both end with their leases. Any answer may be lost: the scripts are idempotent by claim
+//! id, and [`Session`] sends them again. If an acquire may still arrive after its claim was
+//! released, see [`unanswered`](crate::unanswered).
 
 mod keep;
 mod together;
@@ -43,11 +55,13 @@ impl Store {
         Ok(Self { session, durable, inbox, clocks: StoreClocks::new() })
     }
 
-    /// Where who waits is to be told of its grant, which is expected from now on.
+    /// Returns the channel for the message about a later grant. From now on the inbox expects that
+    /// message.
     async fn channel_for(&self, request: &AcquireRequest) -> Option<Arc<str>> {
         if request.queue != Queue::Enqueue {
             return None;
         }
+        // Both before the claim is sent: its message may arrive before the answer.
         let channel = self.session.link.channel(Bucket::of(&request.name)).await;
         self.inbox.expect(request);
         channel
@@ -75,7 +89,7 @@ impl Store {
         }
     }
 
-    /// What an answer to an acquire means.
+    /// Interprets the answer to an acquire.
     fn settle(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -85,6 +99,8 @@ impl Store {
         match answer {
             Standing::Waits(place) => {
                 self.inbox.placed(request.claim, sent, place);
+                // The grant was written later than the answer, but its message came first. With
+                // durability it does not count until `granted` has confirmed it.
                 Ok(match self.inbox.take(request.claim) {
                     Some(turn) if self.durable.is_none() => Acquired::Granted(turn.grant(request)),
                     _ => Acquired::Queued,
@@ -109,7 +125,8 @@ impl Store {
     pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let mut turn = self.inbox.listen(request).await?;
         if let Some(durable) = &self.durable {
-            // What another client wrote is waited for by writing something behind it.
+            // Another client wrote the grant. `WAIT` covers only the writes of its own connection,
+            // so this client writes as well, and waits for the replication of its own write.
             loop {
                 if let Some(turn) = durable.confirm(&self.session, request).await? {
                     return Ok(turn.grant(request));
@@ -118,9 +135,9 @@ impl Store {
             }
         }
         if Clock::Boot.now().since(turn.since) > request.lease / 2 {
-            // It lay around while this process stood still, or can't be trusted: to see whether it
-            // is true, and to start its lease anew, the server is asked. Once: where every answer
-            // takes so long, the core has the last word.
+            // The message is old because this process was stopped, or its time can't be trusted.
+            // The next poll shows whether the grant is still there, and restarts its lease. This
+            // happens once only: if every answer takes this long, the core decides.
             turn = self.inbox.listen(request).await?;
         }
         Ok(turn.grant(request))
@@ -128,6 +145,7 @@ impl Store {
 
     pub(crate) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
         self.inbox.forget(claim.id);
+        // The inbox has forgotten the claim before its release is sent, so no poll keeps it alive.
         if give_up(self, &claim.name, claim.id, claim.used).await? {
             return Ok(Released::Released);
         }
@@ -151,7 +169,8 @@ impl Store {
         }
     }
 
-    /// The part of the store that a name is in: a slot of a cluster goes where it likes.
+    /// Returns the part of the store that keeps a name. In a cluster it is the bucket and not the
+    /// server, since the slot of a bucket may move.
     pub(crate) fn shard(&self, name: &LockName) -> u32 {
         match self.session.topology {
             Topology::Cluster => u32::from(Bucket::of(name).number()),
@@ -159,7 +178,7 @@ impl Store {
         }
     }
 
-    /// The list in pieces that one command can carry.
+    /// Splits the list into batches for one command each. In a cluster, a batch has one slot.
     pub(crate) fn batches<T>(
         &self,
         list: Vec<T>,
@@ -179,7 +198,7 @@ impl Store {
         groups.into_values().flatten().collect()
     }
 
-    /// What this store promises.
+    /// Returns the guarantees of this store.
     pub(crate) fn guarantees(&self) -> Guarantees {
         let wake_up = if self.session.link.has_push() { WakeUp::Push } else { WakeUp::Poll };
         Guarantees::WEAKEST

@@ -1,21 +1,23 @@
 //! The acquires that have no answer, and may reach their server late.
 //!
-//! Each acquire carries a deadline by its server's clock. When the clock shows less, this client still
-//! waits for the answer; when it shows more, the script does nothing. But a client that loses its
-//! connection stops waiting earlier. It goes on over another one, where the release of the claim may
-//! overtake the acquire: it finds nothing, and then the acquire takes the lock for nobody.
+//! Each acquire carries a deadline by its server's clock. This client waits for the answer until
+//! the deadline, and after it the script does nothing. But a client that loses its connection stops
+//! waiting earlier. It continues over another connection, where the release of the claim may
+//! overtake the acquire. Then the release finds nothing, and the acquire takes the lock for a claim
+//! that has ended.
 //!
-//! So each acquire without an answer is remembered here. When its claim is given up, those are settled
-//! that were sent on the same connection, which keeps the order, and those whose deadline was past. If
-//! others are left, the claim is given up once more when their deadlines are past, too: see
-//! [`later`](crate::later). While answers come, nothing is remembered, and nothing more is sent.
+//! So each acquire without an answer is remembered here. The release of its claim settles the
+//! acquires that were sent on the same connection, which keeps the order, and those whose deadline
+//! had passed. If others are left, the claim is released once more after their deadlines: see
+//! [`later`](crate::later). While every request is answered, nothing is remembered, and nothing
+//! more is sent. Without this, `dlock-models/src/redis_late/` finds a lock without a holder.
 //!
 //! # Concurrency
 //!
-//! The flag of a connection ([`Via`]) goes from open to closed once. The task that serves the connection
-//! sets it, after the server has closed its side; releases and later acquires read it. A reader that sees
-//! the old value remembers an acquire for longer than it must, which costs a second cancel and no more.
-//! The claims themselves change under their mutex.
+//! The flag of a connection ([`Via`]) goes from open to closed once. The task that serves the
+//! connection sets it, after the server has closed its side; releases and later acquires read it. A
+//! reader that sees the old value remembers an acquire for longer than necessary, which only costs
+//! a second cancel. The claims change under their mutex.
 
 use std::{
     collections::HashMap,
@@ -29,7 +31,8 @@ use std::{
 use dlock_core::{AcquireRequest, ClaimId, Clock, Instant};
 use parking_lot::Mutex;
 
-/// At this size claims are looked for that are over, and if there are none, no more are remembered.
+/// At this size, claims that are over are removed. If there are none, no more claims are
+/// remembered.
 const MOST: usize = 4096;
 
 /// The acquires of one client without an answer.
@@ -39,43 +42,46 @@ pub(crate) struct Unanswered(Mutex<HashMap<ClaimId, Vec<Lost>>>);
 /// One sending.
 struct Lost {
     via: Via,
-    /// When its deadline is past for certain.
+    /// When its deadline has certainly passed, by this client's clock.
     until: Instant,
 }
 
-/// A connection, and whether the other side has closed it. None is equal to another.
+/// A connection, and whether the other side has closed it. No two connections are equal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Via(Arc<AtomicBool>);
 
-/// An acquire that is sent: without an answer by the time that this is dropped, it is remembered.
-pub(crate) struct Sending<'a> {
+/// An acquire that is being sent. If this is dropped before the answer, the acquire is remembered.
+pub(crate) struct PendingAcquire<'a> {
     book: &'a Unanswered,
     requests: &'a [AcquireRequest],
     lost: Option<Lost>,
 }
 
-/// For how long the answer to an acquire of these claims is waited for: a grant that is older than
-/// its lease is none.
+/// Returns how long to wait for the answer to an acquire of these claims: no longer than the
+/// shortest lease, since a grant that is older than its lease is worthless.
 pub(crate) fn patience(requests: &[AcquireRequest], response_timeout: Duration) -> Duration {
     requests.iter().map(|request| request.lease).fold(response_timeout, Duration::min)
 }
 
 impl Unanswered {
-    /// These claims are asked for over this connection, by somebody with so much patience.
+    /// Records that an acquire of these claims is sent over this connection. Its sender waits for
+    /// `patience`.
     pub(crate) fn sending<'a>(
         &'a self,
         requests: &'a [AcquireRequest],
         via: &Via,
         now: Instant,
         patience: Duration,
-    ) -> Sending<'a> {
+    ) -> PendingAcquire<'a> {
         // The server's clock may be slower than this one.
         let longest = patience.saturating_add(patience / 50) + Duration::from_millis(10);
         let lost = Lost { via: via.clone(), until: now.saturating_add(longest) };
-        Sending { book: self, requests, lost: Some(lost) }
+        PendingAcquire { book: self, requests, lost: Some(lost) }
     }
 
-    /// Something about this claim was sent at this time, over this connection, and answered.
+    /// Records that the server has answered a request about this claim, which was sent at `sent`
+    /// over this connection. So the acquires that were sent before it on this connection can't
+    /// arrive later, nor those whose deadline had passed.
     pub(crate) fn is_past(&self, claim: ClaimId, via: &Via, sent: Instant) {
         let mut claims = self.0.lock();
         if let Some(lost) = claims.get_mut(&claim) {
@@ -86,7 +92,8 @@ impl Unanswered {
         }
     }
 
-    /// When the acquires of this claim that may still arrive are past. It is forgotten then.
+    /// Returns the last deadline of the acquires of this claim that may still arrive, and forgets
+    /// the claim.
     pub(crate) fn take(&self, claim: ClaimId) -> Option<Instant> {
         let lost = self.0.lock().remove(&claim)?;
         lost.iter().map(|lost| lost.until).max()
@@ -103,8 +110,9 @@ impl Unanswered {
     }
 }
 
-impl Sending<'_> {
-    /// It was sent at this time, and is answered: so are those that were sent before it.
+impl PendingAcquire<'_> {
+    /// Records that the server has answered the acquire that was sent at this time. The acquires
+    /// that were sent before it are settled as well.
     pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
         for request in self.requests {
@@ -113,7 +121,7 @@ impl Sending<'_> {
     }
 }
 
-impl Drop for Sending<'_> {
+impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         let Some(Lost { via, until }) = self.lost.take() else { return };
         for request in self.requests {
@@ -128,7 +136,7 @@ impl Via {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The other side has closed it.
+    /// Records that the other side has closed the connection.
     pub(crate) fn close(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -155,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_not_remembered() {
+    fn an_answered_request_is_not_remembered() {
         let (book, request) = (Unanswered::default(), [request()]);
         book.sending(&request, &Via::default(), at(1), PATIENCE).answered(at(1));
         assert_eq!(book.take(request[0].claim), None);
     }
 
     #[test]
-    fn a_release_settles_what_was_sent_before_it_on_its_connection_or_is_past() {
+    fn a_release_settles_earlier_requests_of_its_connection() {
         let (book, requests) = (Unanswered::default(), [request(), request()]);
         let [one, two] = [(); 2].map(|()| Via::default());
         let lose = |via, now| drop(book.sending(&requests, via, at(now), PATIENCE));

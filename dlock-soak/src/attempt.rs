@@ -1,4 +1,4 @@
-//! One attempt of a worker to take a lock.
+//! One attempt of a worker to acquire a lock.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use super::{
     plan::{Kind, Target},
 };
 
-/// How long anybody may wait once all is well: a backstop on a busy machine.
+/// The longest wait in the phases without faults. It is a generous limit for a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 
-/// Before the store is asked again that was out of reach.
+/// The pause before the next request to a store that was unreachable.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How to take a lock once.
+/// The parameters of one attempt.
 pub(super) struct Attempt {
     pub(super) target: Target,
     pub(super) mode: Mode,
@@ -34,8 +34,8 @@ pub(super) enum Wait {
 }
 
 impl Attempt {
-    /// Takes it; in peace, also from a store that takes its time to be well again.
-    /// How often it was out of reach.
+    /// Acquires the lock. After the faults, it retries while the store is unreachable. Returns the
+    /// number of retries, and the result.
     pub(super) async fn insist(&self) -> (usize, Result<Option<Guard>, Error>) {
         let end = now().saturating_add(PATIENCE);
         let mut again = 0;
@@ -86,7 +86,7 @@ impl Attempt {
     }
 }
 
-/// The token of each name, in the order of the attempt's names.
+/// Returns the token of each name, in the order of the attempt's names.
 pub(super) fn tokens(guard: &Guard, attempt: &Attempt) -> Result<Vec<FencingToken>, Stop> {
     let tokens = guard.tokens();
     let of = |name: &String| {
@@ -96,11 +96,11 @@ pub(super) fn tokens(guard: &Guard, attempt: &Attempt) -> Result<Vec<FencingToke
     attempt.target.names.iter().map(of).collect()
 }
 
-/// What it failed of, as one word.
+/// Returns the kind of the error as one word.
 pub(super) fn kind(error: &Error) -> String {
     match (error.kind(), error.certainty()) {
         (ErrorKind::Unavailable, Certainty::NotApplied) => REFUSED.to_owned(),
-        // Without what stands in brackets, which may have spaces.
+        // The text may contain a value in brackets with spaces.
         (kind, _) => format!("{kind:?}").replace(' ', ""),
     }
 }

@@ -1,4 +1,5 @@
-//! From the lines of all processes to what was believed when, and so to histories.
+//! Turns the log lines of all processes into acquisitions and their beliefs, and these into
+//! histories.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,10 +15,10 @@ use super::{
     times::Times,
 };
 
-/// One acquisition of one name, from the asking to the end of the belief.
+/// One acquisition of one name, from the request to the end of the belief.
 #[derive(Clone, Debug)]
 pub(crate) struct Tale {
-    /// Task and process.
+    /// The task and the process.
     pub(crate) actor: usize,
     pub(crate) hold: u64,
     pub(crate) name: String,
@@ -25,40 +26,41 @@ pub(crate) struct Tale {
     pub(crate) mode: Mode,
     pub(crate) phase: Phase,
     pub(crate) asked: Instant,
-    /// When it was known, and by which token.
+    /// The time at which the client knew of the grant, and the token.
     pub(crate) got: Option<(Instant, FencingToken)>,
-    /// The latest deadline that the guard named.
+    /// The latest local deadline that the guard reported.
     pub(crate) until: Instant,
-    /// From when on its holder looked whether it is lost.
+    /// The time from which the holder checked whether the lock is lost.
     pub(crate) looked: Instant,
     pub(crate) shared: Option<Instant>,
-    /// Whether it was asked for anew, and so lost its place in line.
+    /// Whether the lock was requested again, so that the claim lost its place in the queue.
     pub(super) again: bool,
-    /// When the grant may have come: a process that was stopped learns of it when it goes on.
+    /// The earliest time of the grant: a process that was stopped learns of it when it is resumed.
     pub(super) heard: Option<Instant>,
-    /// When it began to be let go.
+    /// The time at which the release began.
     pub(crate) let_go: Option<Instant>,
-    /// When and how that was answered.
+    /// The time and the content of the answer to the release.
     pub(crate) left: Option<(Instant, String)>,
     pub(crate) lost: Option<(Instant, String)>,
-    /// When the attempt came to nothing, how, and what was said.
+    /// The time at which the attempt failed, the kind of the failure, and its text.
     pub(crate) not: Option<(Instant, String, String)>,
-    /// When its process was killed or its task aborted.
+    /// The time at which its process was killed or its task aborted.
     pub(crate) cut: Option<Instant>,
 }
 
-/// How many processes, tasks and holds there can be, so that the numbers of two do not meet.
+/// Limits on the numbers of processes, tasks and holds, so that two numbers never collide.
 const PROCESSES: usize = 100_000;
 const TASKS: usize = 1_000_000;
 const HOLDS: u64 = 1_000_000_000;
 
-/// Reads the log of one process. A line that its death cut off is not for anybody.
+/// Reads the log of one process. A line that was cut off by the death of the process is ignored.
 pub(crate) fn read(text: &str) -> Result<Vec<Line>, Stop> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(str::parse).collect()
 }
 
-/// What the lines tell. Those of one acquisition are in order; `killed` is when processes were.
+/// Returns the acquisitions in these lines. The lines of one acquisition must be in order. `killed`
+/// has the times at which processes were killed.
 pub(crate) fn tales<'a>(
     lines: impl IntoIterator<Item = &'a Line> + Clone,
     killed: &BTreeMap<usize, Instant>,
@@ -93,10 +95,10 @@ pub(crate) fn tales<'a>(
     Ok(tales.into_values().collect())
 }
 
-/// How long it may take until all tasks of a process that goes on have run.
+/// The longest time until all tasks of a resumed process have run.
 const WAKING: Duration = Duration::from_millis(50);
 
-/// When each process did not run.
+/// Returns the times in which each process did not run.
 pub(super) fn idle<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<usize, Times> {
     let mut all: BTreeMap<usize, Vec<(Instant, Instant)>> = BTreeMap::new();
     for line in lines {
@@ -157,51 +159,52 @@ impl Tale {
         }
     }
 
-    /// The number of its process.
+    /// Returns the number of its process.
     pub(super) fn process(&self) -> usize {
         self.actor / TASKS
     }
 
-    /// When the attempt was over, however it went; `None` if it was to the end of the run.
+    /// Returns the time at which the attempt ended with any result; `None` if it lasted until the
+    /// end of the run.
     pub(super) fn answered(&self) -> Option<Instant> {
         let got = self.got.map(|(at, _)| at);
         let not = self.not.as_ref().map(|(at, ..)| *at);
         [got, not, self.cut].into_iter().flatten().min()
     }
 
-    /// When the belief ended.
+    /// Returns the end of the belief.
     pub(crate) fn ended(&self) -> Instant {
         let lost = self.lost.as_ref().map(|(at, _)| *at);
         let all = [self.let_go, lost, self.cut];
         all.into_iter().flatten().fold(self.until, Instant::min)
     }
 
-    /// Whether anybody ever believed in it. A process that was stopped may learn of a grant when
-    /// its deadline has gone by.
+    /// Whether the client ever believed that it held the lock. A process that was stopped may learn
+    /// of a grant after its local deadline.
     pub(super) fn was_believed(&self) -> bool {
         self.got.is_some_and(|(at, _)| at < self.ended())
     }
 
-    /// Whether the holder was told that the store does not know it any more, at a time when it was
-    /// to be believed.
+    /// Whether the holder was notified before its local deadline that the store no longer knew the
+    /// claim.
     pub(super) fn was_revoked(&self) -> bool {
         self.lost.as_ref().is_some_and(|(at, how)| how != EXPIRED && *at < self.until)
     }
 
-    /// When its holder was told that the clock of the store had stepped, or that the store had lost
-    /// what it knew.
+    /// Returns the time at which the holder was notified of a clock step of the store, or of lost
+    /// data of the store.
     pub(super) fn told_of_trouble(&self) -> Option<Instant> {
         let (at, how) = self.lost.as_ref()?;
         [CLOCK_STEP, STORE_RESET].contains(&how.as_str()).then_some(*at)
     }
 
-    /// Whether its release was told that it had been lost before, at a time when it was to be
-    /// believed.
+    /// Whether the release was answered with a loss before the local deadline.
     pub(super) fn was_gone(&self) -> bool {
         self.left.as_ref().is_some_and(|(at, how)| how == GONE && *at < self.until)
     }
 
-    /// Whether it is not known how the attempt ended although its process lived on.
+    /// Whether the result of the attempt is unknown although its process was not killed and its
+    /// task was not aborted.
     pub(super) fn is_open(&self) -> bool {
         self.got.is_none() && self.not.is_none() && self.cut.is_none()
     }
@@ -234,13 +237,12 @@ impl Tale {
 }
 
 impl Excuse {
-    /// Whether the store may have forgotten this hold.
+    /// Whether the store may have lost this hold.
     pub(super) fn covers(&self, tale: &Tale) -> bool {
         self.may_have_met(tale) && tale.ended() > self.at
     }
 
-    /// Whether the store may have forgotten this hold before its release came, which it has
-    /// answered then.
+    /// Whether the store may have lost this hold before it answered the release.
     pub(super) fn covers_release(&self, tale: &Tale, answered: Instant) -> bool {
         self.may_have_met(tale) && answered > self.at
     }
@@ -250,12 +252,12 @@ impl Excuse {
     }
 }
 
-/// What was granted and believed in: for the checkers of exclusion, readers and permits.
+/// Returns the beliefs, for the checkers of exclusion, readers and permits.
 pub(super) fn beliefs(tales: &[Tale]) -> History {
     history(tales.iter().filter(|tale| tale.was_believed()).flat_map(Tale::events))
 }
 
-/// The same, where what is excused counts as ended at the beginning of its excuse.
+/// Returns the beliefs, but ends each excused belief at the beginning of its excuse.
 pub(super) fn excused_beliefs(tales: &[Tale], excuses: &[Excuse]) -> History {
     history(
         tales
@@ -270,15 +272,15 @@ pub(super) fn excused_beliefs(tales: &[Tale], excuses: &[Excuse]) -> History {
     )
 }
 
-/// Everything that was granted, believed in or not: for the checker of tokens.
+/// Returns all grants, with or without a belief, for the checker of tokens.
 pub(super) fn grants(tales: &[Tale]) -> History {
     history(tales.iter().filter(|tale| tale.got.is_some()).flat_map(Tale::events))
 }
 
-/// The time in which all had to be well: for the checker of wake-ups. Who has waited since before
-/// it counts as one who came with it: until then a dead holder may have been in the way. Who was
-/// not asked to say that the lock is free, because the guard was dropped, made it so when it was
-/// dropped.
+/// Returns the history of the phase without faults, for the checker of wake-ups. If a claim waited
+/// before that phase, its wait counts from the beginning of the phase: until then, a dead holder
+/// may have blocked it. If no answer confirmed a release, because the guard was dropped, the lock
+/// counts as free from the end of the belief.
 pub(super) fn peace(tales: &[Tale]) -> History {
     let well = |tale: &&Tale| tale.phase == Phase::Well;
     let since = tales.iter().filter(well).map(|tale| tale.asked).min();

@@ -1,9 +1,9 @@
-//! **Bypass**: nobody who is in line is passed over, or not too often.
+//! **Bypass**: no waiter in the queue is passed over, or not too often.
 //!
-//! No history says in which order the store saw the claims of several processes. But a claim that
-//! was asked for, and whose process and store were well, is in line before one that was asked for
-//! [much later](ARRIVAL). Where the lock is fair, none of those may be granted while it still waits;
-//! where it is not, few.
+//! No history shows in which order the store saw the claims of several processes. But if its
+//! process and the store worked, a claim is in the queue before a claim that was requested [much
+//! later](ARRIVAL). If the lock is fair, no later claim may be granted while the earlier one still
+//! waits; if the lock is not fair, only a few may.
 
 use std::{
     cmp::Reverse,
@@ -19,16 +19,16 @@ use super::{
     times::Times,
 };
 
-/// How long a claim may be on its way to the store, and how long one that is given up may be on its
-/// way out: longer than a request that is not answered and sent again.
+/// The longest time that a claim needs to reach the store, and that a cancelled claim needs to
+/// leave the queue. It is longer than a request that is not answered and then retried.
 pub(super) const ARRIVAL: Duration = Duration::from_secs(1);
-/// How often each of those who wait for a plain lock may pass over one of them.
+/// How often each waiter of a plain lock may pass over another waiter.
 const TIMES: usize = 10;
-/// For how long a process may stand still without losing its place in line; and if nobody made it
-/// stand still, for how long the machine may be too busy to serve the store in time.
+/// The longest time that a process may pause without losing its place in the queue. If no fault
+/// made it pause, it is also the longest time that the machine may be too busy to serve the store.
 const STILL: Duration = Duration::from_millis(50);
 
-/// A wait that others passed over.
+/// A wait that other claims passed over.
 #[derive(Clone, Debug)]
 pub(super) struct Passed<'a> {
     pub(super) waiter: &'a Tale,
@@ -36,8 +36,8 @@ pub(super) struct Passed<'a> {
     pub(super) allowed: usize,
 }
 
-/// The waits for one name that were passed over too often. `trouble` is when the store was not
-/// well, and `own` when a process was not.
+/// Returns the waits for one name that were passed over too often. `trouble` has the times in which
+/// the store had a fault, and `own` those in which a process had one.
 pub(super) fn check<'a>(
     tales: &'a [Tale],
     trouble: &Times,
@@ -89,15 +89,16 @@ fn of_kind<'a>(
     found
 }
 
-/// Until when it was surely in line.
+/// Returns the time until which the claim was certainly in the queue.
 fn in_line_until(tale: &Tale, ended: Instant) -> Instant {
     let given_up = tale.not.as_ref().map(|(at, ..)| at.saturating_sub(ARRIVAL));
     let got = tale.got.map(|(at, _)| at);
     [given_up, got, tale.cut].into_iter().flatten().min().unwrap_or(ended)
 }
 
-/// When those were asked for and granted that must not pass over one of this kind. Of a process
-/// that passes a plain lock on from task to task, the first in a row.
+/// Returns the times of request and grant of the claims that must not pass over a claim of this
+/// kind. If a process hands off a plain lock from task to task, only the first of these grants
+/// counts.
 fn passers(tales: &[Tale], kind: Wanted) -> Vec<(Instant, Instant)> {
     let granted = tales.iter().filter_map(|tale| tale.got.map(|(at, _)| (at, tale)));
     if kind == Wanted::Fair {
@@ -110,7 +111,7 @@ fn passers(tales: &[Tale], kind: Wanted) -> Vec<(Instant, Instant)> {
     rows.map(|row| (row[0].1.asked, row[0].0)).collect()
 }
 
-/// The largest number of those who waited at one time.
+/// Returns the largest number of claims that waited at one time.
 fn most_waiters(tales: &[Tale], ended: Instant) -> usize {
     let mut waits: Vec<(Instant, Instant)> =
         tales.iter().map(|tale| (tale.asked, tale.answered().unwrap_or(ended))).collect();
@@ -126,7 +127,7 @@ fn most_waiters(tales: &[Tale], ended: Instant) -> usize {
     most
 }
 
-/// Counts by place, to be asked how many there are before one: a Fenwick tree.
+/// Counts by index, with the sum below an index: a Fenwick tree.
 struct Counts(Vec<usize>);
 
 impl Counts {
@@ -152,7 +153,7 @@ impl Counts {
     }
 }
 
-/// When processes stood still for so long that they may have lost their places in line.
+/// Returns the times in which processes paused for long enough to lose their places in the queue.
 pub(super) fn standstills<'a>(
     lines: impl IntoIterator<Item = &'a Line>,
 ) -> BTreeMap<usize, Vec<(Instant, Instant)>> {
@@ -175,7 +176,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// One that waits from 0 to 3 s, and so many others that ask at 2 s, of processes in turn.
+    /// Returns how often a claim that waits from 0 to 3 s is passed over by `others` claims that
+    /// are requested at 2 s, by alternating processes.
     fn passed(others: u64, kind: &str, last: &str, trouble: &[(u64, u64)]) -> usize {
         let ask = |n: u64, ms: u64| format!("{n} ask {n} storm x {} a {kind}\n", ms * MS);
         let mut lines = short::lines(0, &(ask(1, 0) + last));
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_granted_first_is_not_passed_over() {
+    fn the_first_to_be_granted_is_not_bypassed() {
         assert_eq!(passed(5, "fair", &got(2002), &[]), 0);
     }
 
@@ -222,7 +224,7 @@ mod tests {
 
     #[test]
     fn few_may_pass_over_a_plain_waiter() {
-        // At most 6 wait at one time.
+        // At most 6 claims wait at one time.
         assert_eq!(passed(5, "mutex", &got(3000), &[]), 0);
         let later = |n: u64| {
             format!("{n} ask 9 storm x {} a\n{n} got {} {n} {}\n", n * MS, n * MS + 1, n * MS + 2)

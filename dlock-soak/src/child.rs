@@ -1,15 +1,16 @@
-//! The child's side: this binary started again, with tasks that take locks until the parent says
-//! that it is enough.
+//! The child's side: this binary, started again. Its tasks acquire locks until the parent ends
+//! them.
 //!
-//! The parent writes, one line each: `process N`, `store ADDRESS`, `log FILE`, `resource SOCKET`,
-//! `seed N`, what there is in [`Load`](super::Load), and `go`; the child answers `ready`. Then:
+//! The parent writes one line for each order: `process N`, `store ADDRESS`, `log FILE`,
+//! `resource SOCKET`, `seed N`, the options of [`Load`](super::Load), and `go`. The child answers
+//! `ready`. Then:
 //!
 //! ```text
-//! stall MS             -> stalled NS     no thread of its runtime runs for so long
-//! abort                -> aborted N      its tasks end where they stand, and others begin
-//! cancels PERCENT MS   -> cancelled N    attempts are dropped half-way
+//! stall MS             -> stalled NS     no thread of its runtime runs for this time
+//! abort                -> aborted N      its tasks are aborted, and others begin
+//! cancels PERCENT MS   -> cancelled N    attempts are cancelled
 //! calm, well           ->                the phase of the run
-//! end                  -> done           once all locks are let go
+//! end                  -> done           once all locks are released
 //! ```
 
 use std::{io::Write, time::Duration};
@@ -24,20 +25,21 @@ use super::{
     orders::Orders,
 };
 
-/// Makes a process a child.
+/// The variable that makes a process a child.
 pub(super) const CHILD: &str = "DLOCK_TEST_LOAD";
 
-/// The threads of its runtime.
+/// The number of threads of its runtime.
 const THREADS: usize = 2;
 
-/// For how long it tries to connect, since it may be born while the store is away, or busy.
+/// The time for which it tries to connect, since the store may be unreachable or busy when it
+/// starts.
 const CONNECTS: Duration = Duration::from_secs(30);
 
 pub(super) fn is_one() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Serves the parent until it has enough.
+/// Serves the parent until the parent ends it.
 pub(super) fn serve<C, F>(connect: C) -> !
 where
     C: Fn(String) -> F,
@@ -111,7 +113,7 @@ where
     let end = Clock::Boot.now().saturating_add(CONNECTS);
     loop {
         match connect(store.to_owned()).await {
-            Ok(backend) => return Ok(Locks::over(backend)?),
+            Ok(backend) => return Ok(Locks::new(backend)?),
             Err(error) if !error.is_transient() || Clock::Boot.now() >= end => {
                 return Err(error.into());
             }
@@ -122,16 +124,16 @@ where
 
 fn say(what: &str) {
     let mut out = std::io::stdout().lock();
-    // The parent that does not listen any more has ended.
+    // If the parent no longer reads, it has ended.
     let _ = writeln!(out, "{what}").and_then(|()| out.flush());
 }
 
-/// A child that is stopped would outlive a parent that is killed.
+/// Makes the child die with its parent: a stopped child would otherwise outlive a killed parent.
 fn die_with_parent() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Signal, set_parent_process_death_signal};
-        // Without it the child sees the end of its pipe.
+        // If this fails, the child sees the end of its pipe.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
 }

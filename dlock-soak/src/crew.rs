@@ -1,4 +1,4 @@
-//! The tasks of a child, and what is done to all of them at once.
+//! The tasks of a child, and the faults that affect all of them at once.
 
 use std::{
     path::Path,
@@ -22,10 +22,11 @@ use super::{
     worker::{Cancels, Worker},
 };
 
-/// How long the releases of what was dropped may take.
+/// The longest time that the releases of dropped guards may take.
 const LETTING_GO: Duration = Duration::from_secs(10);
 
-/// How long what was dropped may go on in the background before it counts as left.
+/// The time for which dropped operations may continue in the background before they count as
+/// leaked.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// The tasks of a child.
@@ -37,13 +38,13 @@ pub(super) struct Crew {
     phases: watch::Receiver<Phase>,
     cancels: Arc<Cancels>,
     workers: JoinSet<Verdict>,
-    /// The number of the next task: none has that of one that was aborted.
+    /// The number of the next task. Numbers of aborted tasks are not used again.
     next: usize,
     vigil: JoinSet<Verdict>,
 }
 
 impl Crew {
-    /// Begins, within the runtime.
+    /// Starts the tasks; the caller must be within the runtime.
     pub(super) fn begin(
         locks: Locks,
         orders: Orders,
@@ -86,9 +87,10 @@ impl Crew {
         }
     }
 
-    /// Aborts all tasks where they stand, and begins new ones. How many were aborted.
+    /// Aborts all tasks and starts new ones. Returns the number of aborted tasks.
     pub(super) async fn abort(&mut self) -> Result<usize, Stop> {
-        // Before the first of them ends: nobody believes for longer than this.
+        // The line is written before the first task ends, so that no belief counts for longer than
+        // it lasted.
         self.log.write_own(now(), What::Abort { below: self.next })?;
         self.workers.abort_all();
         let mut aborted = 0;
@@ -102,7 +104,7 @@ impl Crew {
         Ok(aborted)
     }
 
-    /// Has so many of a hundred attempts dropped half-way, for so long. How many were.
+    /// Cancels this percentage of attempts for this time. Returns the number of cancelled attempts.
     pub(super) async fn cancel(&self, percent: u32, time: Duration) -> usize {
         let Cancels { percent: now, dropped } = &*self.cancels;
         let before = dropped.load(Ordering::Relaxed);
@@ -112,7 +114,7 @@ impl Crew {
         dropped.load(Ordering::Relaxed) - before
     }
 
-    /// Ends in order, once the phase says so.
+    /// Shuts down in order, once the phase requires it.
     pub(super) async fn end(mut self) -> Verdict {
         while let Some(task) = self.workers.join_next().await {
             task??;
@@ -125,13 +127,13 @@ impl Crew {
     }
 }
 
-/// Blocks every worker thread of the runtime for so long, from outside of it. How long all of them
-/// were blocked together.
+/// Blocks every worker thread of the runtime for this time, from outside of it. Returns the time
+/// for which all of them were blocked together.
 pub(super) fn stall(runtime: &Handle, threads: usize, time: Duration) -> Result<Duration, Stop> {
     let all_in = Arc::new(Barrier::new(threads));
     let block = |_| {
         let all_in = Arc::clone(&all_in);
-        // None of them goes on before each of them has a thread for itself.
+        // No task continues before each of them has its own thread.
         let blocking = async move {
             all_in.wait();
             let from = now();

@@ -1,16 +1,16 @@
-//! The laws of the lines that processes write down, for arbitrary bytes: each panics where one is
-//! broken.
+//! The laws of the log lines for arbitrary bytes. Each function panics if a law is broken.
 //!
-//! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
+//! `fuzz/` runs them for a long time, the tests below for a short time. They are not part of a
+//! normal build.
 
 use std::collections::BTreeMap;
 
 use crate::{belief, line::Line};
 
-/// A line of a log: what is read can be written, and reads as itself.
+/// A line of a log: a parsed line can be written, and reads back as itself.
 pub fn line(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // What is read has no line feed in it.
+    // A line that is read contains no line feed.
     let text = text.lines().next().unwrap_or_default();
     if let Ok(line) = text.parse::<Line>() {
         let written = line.to_string();
@@ -18,7 +18,7 @@ pub fn line(data: &[u8]) {
     }
 }
 
-/// A whole log: one tale for each hold, that does not last longer than was promised.
+/// A whole log: each hold gives one acquisition, which does not last longer than was promised.
 pub fn log(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(lines) = belief::read(text) else { return };

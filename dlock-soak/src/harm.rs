@@ -1,4 +1,4 @@
-//! Harm to the processes, each with proof that it was done; and notes of other harm.
+//! Faults of the processes, each with proof that it took effect, and notes of other faults.
 
 use std::time::Duration;
 
@@ -12,17 +12,18 @@ use futures_util::future::try_join_all;
 use super::{
     Running,
     process::Process,
-    record::{Excuse, Fault, KILL, Record},
+    record::{Excuse, FaultRecord, KILL, Record},
 };
 
-/// What the store said before something happened to it may be heard so much later.
+/// The longest delay with which a message that the store sent before a fault may still arrive.
 const ON_ITS_WAY: Duration = Duration::from_millis(500);
 
 impl Running {
-    /// Kills one of the processes without a chance to clean up; another begins in its place.
+    /// Kills one of the processes without a chance to clean up. Starts another one as a
+    /// replacement.
     ///
     /// # Errors
-    /// When it had ended by itself, or there is no other to be had.
+    /// If it had already exited, or if the replacement can't be started.
     pub async fn kill_one(&mut self) -> Verdict {
         let at = self.any();
         let new = self.begin().await?;
@@ -34,10 +35,10 @@ impl Running {
         Ok(())
     }
 
-    /// Stops one of the processes where it stands, for so long; when called again meanwhile, another.
+    /// Stops one of the processes for this time. A concurrent call stops another process.
     ///
     /// # Errors
-    /// When one of its threads did not stop, it has ended by itself, or all are stopped.
+    /// If one of its threads did not stop, if it has exited, or if all processes are stopped.
     pub async fn stop_one(&self, time: Duration) -> Verdict {
         let (first, at) = (self.any(), now());
         let mut processes = self.processes.iter().cycle().skip(first).take(self.processes.len());
@@ -48,11 +49,11 @@ impl Running {
         Ok(())
     }
 
-    /// Blocks all threads of the runtime of one of the processes for so long: no timer runs there,
-    /// and no renewal.
+    /// Blocks all threads of the runtime of one of the processes for this time, so that no timer
+    /// fires and no lease is renewed.
     ///
     /// # Errors
-    /// When they were not blocked together for at least half of it.
+    /// If they were not all blocked together for at least half of the time.
     pub async fn stall_one(&mut self, time: Duration) -> Verdict {
         let (one, at) = (self.any(), now());
         let process = &mut self.processes[one];
@@ -64,11 +65,11 @@ impl Running {
         Ok(())
     }
 
-    /// Aborts all tasks of one of the processes where they stand, with their guards and what they
-    /// waited for; others begin in their place. How many were aborted.
+    /// Aborts all tasks of one of the processes, with their guards and their waits, and starts
+    /// others. Returns the number of aborted tasks.
     ///
     /// # Errors
-    /// When none was.
+    /// If no task was aborted.
     pub async fn abort_one(&mut self) -> Result<usize, Stop> {
         let (one, at) = (self.any(), now());
         let process = &mut self.processes[one];
@@ -79,11 +80,11 @@ impl Running {
         Ok(usize::try_from(aborted)?)
     }
 
-    /// Has this many of a hundred attempts of all processes dropped half-way, for so long. How many
-    /// were dropped.
+    /// Cancels this percentage of the attempts of all processes for this time. Returns the number
+    /// of cancelled attempts.
     ///
     /// # Errors
-    /// When none was.
+    /// If no attempt was cancelled.
     pub async fn cancel_storm(&mut self, percent: u32, time: Duration) -> Result<usize, Stop> {
         let at = now();
         let order = format!("cancels {} {}", percent.min(100), time.as_millis());
@@ -97,27 +98,27 @@ impl Running {
         Ok(usize::try_from(dropped)?)
     }
 
-    /// Notes that something was done to the store or to the network at this moment.
+    /// Notes a fault of the store or of the network at this moment.
     pub fn note(&self, fault: &str, at: Instant) {
         self.note_span(fault, at, at);
     }
 
-    /// Notes that something was done to the store or to the network between these moments.
+    /// Notes a fault of the store or of the network between these moments.
     pub fn note_span(&self, fault: &str, at: Instant, until: Instant) {
         let fault = fault.to_owned();
-        self.story.lock().push(Record::Fault(Fault { at, until, fault, process: None }));
+        self.story.lock().push(Record::Fault(FaultRecord { at, until, fault, process: None }));
     }
 
-    /// Says that between these moments the store has lost what it knew, or took leases for ended
-    /// that were not: no belief that began before `until` counts as one past `at` when beliefs are
-    /// compared. Tokens and the resource are checked all the same.
+    /// Declares that the store lost data between these moments, or let leases expire too early. If
+    /// a belief began before `until`, comparisons of beliefs treat it as ended at `at`. The checks
+    /// of tokens and of the resource do not change.
     pub fn excuse(&self, at: Instant, until: Instant) {
         let excused_until = until.saturating_add(ON_ITS_WAY);
         self.story.lock().push(Record::Excuse(Excuse { at, excused_until }));
     }
 
     fn done(&self, fault: &str, at: Instant, process: Option<usize>) {
-        let fault = Fault { at, until: now(), fault: fault.to_owned(), process };
+        let fault = FaultRecord { at, until: now(), fault: fault.to_owned(), process };
         self.story.lock().push(Record::Fault(fault));
     }
 

@@ -1,7 +1,7 @@
-//! **Lateness**: a holder is told that its lease has ended at the deadline that the guard named, or
-//! soon after.
+//! **Lateness**: a holder is notified that its lease has expired at its local deadline, or soon
+//! after.
 //!
-//! A process that did not run can't tell anybody anything: only the time in which its timers ran
+//! A process that did not run cannot notify its tasks: only the time in which its timers ran
 //! counts.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -10,14 +10,14 @@ use dlock_core::Instant;
 
 use super::{belief::Tale, line::EXPIRED, times::Times};
 
-/// How late 99 of 100 may be told at most.
+/// The largest allowed 99th percentile of the delays.
 pub(super) const P99: Duration = Duration::from_millis(20);
-/// How late anybody may be told.
+/// The largest allowed delay of a single notification.
 pub(super) const MOST: Duration = Duration::from_millis(100);
-/// How many there must be before it can be said what 99 of 100 are.
+/// The smallest number of notifications for which the 99th percentile is checked.
 const ENOUGH: usize = 100;
 
-/// How late holders were told that their leases had ended.
+/// The delays with which holders were notified that their leases had expired.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
     told: Vec<(Instant, Duration)>,
@@ -26,7 +26,8 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Of these tales; `idle` is when each process did not run.
+    /// Computes the delays of these acquisitions; `idle` has the times in which each process did
+    /// not run.
     pub(super) fn of<'a>(
         tales: impl Iterator<Item = &'a Tale>,
         idle: &BTreeMap<usize, Times>,
@@ -35,7 +36,7 @@ impl Lateness {
         let mut told: Vec<(Instant, Duration)> = tales
             .filter_map(|tale| {
                 let (at, how) = tale.lost.as_ref()?;
-                // Who was busy with something else did not ask before.
+                // A holder that was busy did not check earlier.
                 let due = tale.until.max(tale.looked);
                 let idle = idle.get(&tale.process()).unwrap_or(&ran);
                 (how == EXPIRED).then(|| (*at, idle.without(due, *at)))
@@ -49,17 +50,17 @@ impl Lateness {
         Self { told, p99, most: sorted.last().copied().unwrap_or_default() }
     }
 
-    /// When each was told, and how much later than the deadline that is.
+    /// Returns the time of each notification and its delay after the local deadline.
     pub fn told(&self) -> &[(Instant, Duration)] {
         &self.told
     }
 
-    /// How late 99 of 100 were at most.
+    /// Returns the 99th percentile of the delays.
     pub fn p99(&self) -> Duration {
         self.p99
     }
 
-    /// How late the latest was.
+    /// Returns the largest delay.
     pub fn most(&self) -> Duration {
         self.most
     }
@@ -82,7 +83,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Holds whose leases ended at 40 ms, told at these.
+    /// Returns the delays of holds whose leases expired at 40 ms, with notifications at these
+    /// times.
     fn told(at: &[u64], more: &str) -> Lateness {
         let mut text = more.to_owned();
         for (n, ms) in at.iter().enumerate() {
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_run_or_did_not_look_is_excused() {
+    fn a_process_that_did_not_run_or_look_is_excused() {
         let late = format!("- late {} {}\n", 200 * MS, 30 * MS);
         assert_eq!(told(&[201], &late).most(), Duration::from_millis(1));
         assert!(told(&[301], &late).check().is_err());

@@ -1,13 +1,13 @@
-//! **Leaks**: what a process has open when all is let go is not more than soon after its begin.
+//! **Leaks**: when all locks are released, a process has no more open than shortly after its start.
 
 use std::collections::BTreeMap;
 
 use super::line::{Line, What, When};
 
-/// How many more there may be: connections and threads that are opened when they are needed.
+/// The tolerated increase: connections and threads that are opened on demand.
 const MORE: usize = 16;
 
-/// Processes that had more open at their end than soon after their begin.
+/// Returns the processes that had more open at their end than shortly after their start.
 pub(super) fn check<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Vec<String> {
     let mut early = BTreeMap::new();
     let mut found = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn check<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Vec<String
             early.insert(line.process, now);
             continue;
         }
-        // One that ended before it was warm has nothing to be measured by.
+        // A process that ended before it was warm has no baseline.
         let Some(before) = early.get(&line.process) else { continue };
         for (what, (now, before)) in
             ["files", "tasks", "threads"].iter().zip(now.iter().zip(before))

@@ -1,14 +1,13 @@
-//! Load: processes that take, hold, lose and let go of locks at random, while a test does harm to
-//! them or to the store; and what they believed in meanwhile, checked.
+//! A load for stores: processes that acquire, hold, lose and release locks at random while a test
+//! injects faults into them or into the store. A checker then judges what the holders believed.
 //!
-//! With the feature `command`, which is the default, the command `dlock-soak` is here as well: it
-//! starts stores, loads and harms them for as long as is asked for, and says whether the promises
-//! of dlock were kept.
+//! The default feature `command` adds the command `dlock-soak`. It starts stores and loads, injects
+//! faults for the requested time, and reports whether dlock kept its promises.
 //!
 //! # For tests of faults
 //!
-//! The test binary starts itself again for each process of holders, so its `main` is [`run`], which
-//! knows how to connect in a child and has the cases:
+//! The test binary starts itself again for each process of holders. So its `main` calls [`run`]
+//! with the cases and with a function that connects to the store in a child process:
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -34,45 +33,47 @@
 //! }
 //! ```
 //!
-//! # What is believed
+//! # Beliefs
 //!
-//! A holder believes from the moment at which its task has the guard. Its belief ends when the task
-//! begins to let go, when it is told of the loss, at the deadline that the guard itself names, or
-//! with the process, whichever comes first. Each process writes this down line by line, by the
-//! clock that all processes of the machine share, and what it wrote survives its death. From all
-//! of it a [`Report`] makes one [`History`](dlock_testkit::history::History) for each name, which the
-//! checkers of that module judge.
+//! A holder believes that it holds the lock from the moment at which its task has the guard. The
+//! belief ends with the first of these events: the task begins the release, it is notified of the
+//! loss, the local deadline of the guard passes, or the process ends. Each process writes these
+//! events to a log, one on each line, with times of the clock that all processes of the machine
+//! share. The log survives the death of the process. A [`Report`] turns all logs into one
+//! [`History`](dlock_testkit::history::History) for each name, which the checkers of that module
+//! judge.
 //!
-//! When the harm is done, [`Running::finish`] has the processes go on in peace: at first errors are
-//! excused, then nobody may fail or wait for long, and in the end all must be able to let go.
+//! After the last fault, [`Running::finish`] lets the processes continue without faults. First,
+//! errors are excused. Then no attempt may fail or wait for long. In the end all locks must be
+//! released.
 //!
-//! # What is harm
+//! # Faults
 //!
-//! The processes are killed, stopped, stalled, and their tasks aborted by [`Running`], which proves
-//! that it was done, and notes it. What is done to the store is [noted](Running::note) by the test.
-//! A test that notes all of it [says so](Load::with_faults_noted): then what has to be so while all
-//! is well is demanded between the faults, too. After a fault by which the store forgets whom it
-//! promised what, beliefs that overlap are [excused](Running::excuse), and nothing else is.
+//! [`Running`] kills, stops and stalls processes and aborts their tasks; it proves that each fault
+//! took effect, and notes it. The test [notes](Running::note) the faults of the store. A test that
+//! notes all of them [says so](Load::with_faults_noted): then the checks for times without faults
+//! also apply between the faults. After a fault through which the store loses its record of the
+//! holders, overlapping beliefs are [excused](Running::excuse), and nothing else is.
 //!
-//! # What is judged
+//! # Checks
 //!
-//! Beliefs by the checkers of [`history`](dlock_testkit::history), tokens, and further: how [late](Lateness)
-//! a holder learned that its lease had ended; whether anybody was passed over, or a lock stuck; what
-//! the processes left open, and whether one panicked or did not come to its end. Checkers excuse
-//! what they can't know: no delay on the way, and no process that did not run, makes a right history
-//! look wrong.
+//! The checkers of [`history`](dlock_testkit::history) judge beliefs and tokens. Other checks find
+//! out how [late](Lateness) a holder learned that its lease had expired, whether a waiter was
+//! passed over, whether a lock was stuck, which resources the processes left open, and whether a
+//! process panicked or did not end. Checkers excuse what they cannot know: neither a delayed
+//! message nor a process that did not run makes a correct history look wrong.
 //!
-//! # What is written
+//! # The resource and the history file
 //!
-//! Who has a lock for itself writes to a resource in the process of the test, which keeps the order
-//! in which the writes arrive. A holder that was stopped past its lease writes all the same, and a
-//! [`Fence`](dlock_core::Fence) has to refuse it once a newer holder has written.
+//! An exclusive holder writes to a resource in the process of the test, which records the order in
+//! which the writes arrive. A holder that was stopped past its lease still writes. A
+//! [`Fence`](dlock_core::Fence) has to refuse this write once a newer holder has written.
 //!
-//! [`Report::write_history`] keeps all of it in one file, as a JSON object a line in order of time,
-//! and [`Report::read_history`] judges it again. A line has one of these fields: `did` (what a
-//! process did), `fault` and `excused_until` (what was done to it, and what is excused), `write`
-//! (what reached the resource), `broke`, and `run`. Times are nanoseconds of the clock that all
-//! processes of the machine share, since it was started.
+//! [`Report::write_history`] writes everything into one file in order of time, one JSON object on
+//! each line. [`Report::read_history`] judges such a file again. A line has one of these fields:
+//! `did` (an action of a process), `fault` and `excused_until` (an injected fault, and what it
+//! excuses), `write` (a write that reached the resource), `broke`, and `run`. Times are nanoseconds
+//! of the clock that all processes of the machine share, since it was started.
 
 mod attempt;
 mod belief;

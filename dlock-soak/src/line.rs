@@ -1,4 +1,4 @@
-//! One line of what a process writes down: a JSON object.
+//! One line of a process's log: a JSON object.
 //!
 //! ```text
 //! {"process":3,"hold":17,"at":1,"did":"ask","task":0,"kind":"fair","phase":"storm","mode":"x","name":"a"}
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::wire;
 
-/// One line: what happened to one acquisition of a process, or to the process.
+/// One line: an event of one acquisition of a process, or of the process itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(super) process: usize,
@@ -40,44 +40,45 @@ pub(crate) enum What {
         mode: Mode,
         name: String,
     },
-    /// The store was out of reach, and the attempt began anew.
+    /// The store was unreachable, and the attempt began again.
     Again {},
-    /// It is believed to be held, until then unless it is renewed.
+    /// The lock is granted, and held until this local deadline unless it is renewed.
     Got {
         #[serde(with = "wire::token")]
         token: FencingToken,
         #[serde(with = "wire::nanos")]
         until: Instant,
     },
-    /// It is believed to be held still, until then.
+    /// The lock is still held, until this local deadline.
     Keep {
         #[serde(with = "wire::nanos")]
         until: Instant,
     },
-    /// A writer turns into a reader.
+    /// A writer becomes a reader.
     Share {},
-    /// Whoever was busy with it looks again whether it is held.
+    /// The holder was busy, and checks again whether it holds the lock.
     Look {},
-    /// It is about to be let go.
+    /// The release begins.
     Let {},
-    /// And that was answered: released, gone, unknown.
+    /// The release was answered: released, gone or unknown.
     Left { how: String },
-    /// It is known to be lost: expired, revoked.
+    /// The holder knows that the lock is lost: expired or revoked.
     Lost { how: String },
-    /// The attempt came to nothing: busy, timeout, cancelled, or the kind of the error.
+    /// The attempt failed: busy, timeout, cancelled, or the kind of the error.
     Not { how: String, text: String },
-    /// The process did not run since then, or not when it wanted to.
+    /// The process did not run since this time, or its timers were late.
     Late {
         #[serde(with = "wire::nanos")]
         since: Instant,
     },
-    /// Its tasks below this number end where they stand, by now at the latest.
+    /// All tasks with numbers below this one are aborted. Their beliefs count until this line at
+    /// most.
     Abort { below: usize },
-    /// What it has open of the system and of the runtime.
+    /// The number of resources of the system and of the runtime that the process has open.
     Uses { when: When, fds: usize, tasks: usize, threads: usize },
 }
 
-/// What an attempt asks for.
+/// The kind of lock that an attempt requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Wanted {
@@ -88,29 +89,29 @@ pub(crate) enum Wanted {
     Multi,
 }
 
-/// When a process says what it uses.
+/// The time at which a process reports its resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum When {
     /// After the first second of its work.
     Early,
-    /// When all is let go.
+    /// When all locks are released.
     Idle,
-    /// When its locks are shut down.
+    /// When its client has shut down.
     End,
 }
 
-/// What is to be expected meanwhile.
+/// The phase of a run, which determines the failures that are excused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Phase {
-    /// Harm is done; everything may fail.
+    /// Faults are injected; everything may fail.
     Storm,
-    /// The harm is over; everything may take its time to become well.
+    /// The faults are over; recovery may take time.
     Calm,
-    /// All has to be well.
+    /// No attempt may fail or wait for long.
     Well,
-    /// Nobody begins anything.
+    /// No task begins an attempt.
     End,
 }
 
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn a_written_line_can_be_read() {
         let at = Instant::from_nanos(17);
         let token = FencingToken::new(5).unwrap();
         let mode = Mode::permits(2, 3).unwrap();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_is_an_error() {
+    fn an_unreadable_line_is_an_error() {
         for text in [
             "",
             "1 got 5",

@@ -1,5 +1,5 @@
-//! **Liveness**: no lock is stuck. Whoever has it lets it go or its lease ends, and then one of
-//! those who wait has it within a [bound](BOUND).
+//! **Liveness**: no lock is stuck. Its holder releases it or the lease expires. Then a waiter is
+//! granted within a [bound](BOUND).
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use dlock_core::Instant;
 
 use super::{belief::Tale, line::TIMEOUT, times::Times};
 
-/// How long a free lock may take to come to one of those who wait: a backstop on a busy machine.
+/// The longest time until a waiter of a free lock is granted. It is a generous limit for a busy
+/// machine.
 pub(super) const BOUND: Duration = Duration::from_secs(5);
-/// Who gives up sooner proves nothing.
+/// The shortest wait that counts: a shorter one proves nothing.
 const PATIENT: Duration = Duration::from_millis(200);
 
-/// The longest time for which nobody believed to hold a name while somebody waited for it and
-/// nothing was in the way, and when it ended.
+/// Returns the longest time for which no client believed that it held the name while a claim waited
+/// and no fault explained it, and the end of that time.
 pub(super) fn longest_stuck(
     tales: &[Tale],
     trouble: &[(Instant, Instant)],
@@ -54,7 +55,7 @@ mod tests {
     fn stuck(text: &str, trouble: &[(u64, u64)]) -> u128 {
         let mut all = String::new();
         for line in text.lines() {
-            // In milliseconds.
+            // Numbers that end in `ms` are milliseconds.
             let words = line.split(' ').map(|word| match word.strip_suffix("ms") {
                 Some(ms) => (ms.parse::<u64>().unwrap() * MS).to_string(),
                 None => word.to_owned(),
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_and_those_who_give_up_are_no_proof() {
+    fn outages_and_cancelled_waits_are_no_proof() {
         let late = format!("{FIRST}2 ask 1 storm x 5ms a\n2 got 7000ms 2 7001ms\n");
         assert_eq!(stuck(&late, &[(1000, 6000)]), 1100);
         let cancelled = format!("{FIRST}2 ask 1 storm x 5ms a\n2 not 7000ms cancelled x\n");

@@ -1,4 +1,4 @@
-//! The file into which a process writes what happens to it.
+//! The log file of a process.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,7 +15,7 @@ use super::{
     resource::Writer,
 };
 
-/// The log of one process. A line that was written survives the death of the process.
+/// The log of one process. A written line survives the death of the process.
 #[derive(Debug)]
 pub(super) struct Log {
     process: usize,
@@ -25,44 +25,46 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens a file to write at its end, and the way to the resource.
+    /// Opens the log file to append to it, and connects to the resource.
     pub(super) fn open(process: usize, path: &Path, resource: &Path) -> Result<Self, Stop> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let resource = Writer::open(process, resource)?;
         Ok(Self { process, file, resource, next: AtomicU64::new(1) })
     }
 
-    /// An attempt begins. The number by which it is spoken of from now on.
+    /// Records that an attempt begins. Returns the number that identifies it in later lines.
     pub(super) fn ask(&self, what: What) -> Result<u64, Stop> {
         let hold = self.next.fetch_add(1, Ordering::Relaxed);
         self.write(hold, now(), what)?;
         Ok(hold)
     }
 
-    /// Writes to what the lock guards, and not to the log.
+    /// Writes to the resource that the lock protects, and not to the log.
     pub(super) fn apply(&self, hold: u64, token: FencingToken, name: &str) -> Verdict {
         self.resource.write(hold, token, name)
     }
 
-    /// Writes one line about an acquisition, in one piece.
+    /// Writes one line about an acquisition, in one system call.
     pub(super) fn write(&self, hold: u64, at: Instant, what: What) -> Verdict {
         self.append(&Line { process: self.process, hold: Some(hold), at, what })
     }
 
-    /// Writes one line about the process.
+    /// Writes one line about the process, in one system call.
     pub(super) fn write_own(&self, at: Instant, what: What) -> Verdict {
         self.append(&Line { process: self.process, hold: None, at, what })
     }
 
     fn append(&self, line: &Line) -> Verdict {
-        // Tasks write at the same time: the system appends whole writes one after the other.
+        // Several tasks write at the same time: the system appends each write as a whole.
         Ok((&self.file).write_all(format!("{line}\n").as_bytes())?)
     }
 }
 
-/// Now, and until when the guard is to be believed, or earlier; `None` once it is lost.
+/// Returns the current time and the local deadline of the guard, which may be reported too early
+/// but never too late. The deadline is `None` once the lock is lost.
 pub(super) fn believed(guard: &Guard) -> (Instant, Option<Instant>) {
-    // In this order: whatever stops the process in between, the deadline is not put too late.
+    // The order matters: if the process is stopped in between, the computed deadline is too early,
+    // not too late.
     let at = now();
     let left = guard.remaining();
     (at, (!left.is_zero()).then(|| at.saturating_add(left)))

@@ -1,5 +1,5 @@
-//! Harms stores and those who take locks in them, for as long as is asked for, and says whether
-//! what dlock promises was kept.
+//! Injects faults into stores and their clients for the requested time, and reports whether dlock
+//! kept its promises.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What a child is told before it begins.
+//! The orders that a child receives before it begins.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use dlock_testkit::{Stop, Verdict};
 
 use super::plan::Target;
 
-/// What the parent wants.
+/// The orders of the parent.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) process: usize,
@@ -21,7 +21,7 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// Takes one line.
+    /// Applies one line.
     pub(super) fn take(&mut self, line: &str) -> Verdict {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {

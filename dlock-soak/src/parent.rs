@@ -1,4 +1,4 @@
-//! The parent's side: it starts the processes, and gathers what they wrote.
+//! The parent's side: it starts the processes and collects their logs.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use super::{
     resource::Resource,
 };
 
-/// How long it may take until all is well again: failovers are noticed, connections made.
+/// The time until all clients must work again: failovers are noticed, and connections are made.
 const RECOVERY: Duration = Duration::from_millis(1500);
-/// For how long nobody may fail or wait for long then.
+/// The length of the phase in which no attempt may fail or wait for long.
 const PEACE: Duration = Duration::from_millis(2000);
-/// Keeps what the processes wrote, and says where.
+/// The variable that makes the parent keep the logs of the processes and print their directory.
 const KEEP: &str = "DLOCK_TEST_KEEP";
 
-/// Processes that take and let go of locks. Dropped, they are killed.
+/// Processes that acquire and release locks. They are killed when this is dropped.
 ///
-/// With `DLOCK_TEST_KEEP` set, the logs of the processes are kept, and where they are is printed.
+/// If `DLOCK_TEST_KEEP` is set, the logs of the processes are kept and their directory is printed.
 #[derive(Debug)]
 pub struct Running {
     load: Load,
@@ -34,9 +34,9 @@ pub struct Running {
     directory: TempDir,
     resource: Resource,
     pub(super) processes: Vec<Process>,
-    /// Those that were killed.
+    /// The processes that were killed.
     pub(super) dead: Vec<(usize, Files)>,
-    /// What was done.
+    /// The injected faults and the failures of processes.
     pub(super) story: Mutex<Vec<Record>>,
     began: Instant,
     seed: u64,
@@ -67,49 +67,48 @@ impl Running {
         Ok(running)
     }
 
-    /// How many processes run.
+    /// Returns the number of running processes.
     pub fn processes(&self) -> usize {
         self.processes.len()
     }
 
-    /// How many locks were granted so far.
+    /// Returns the number of grants so far.
     pub fn grants(&self) -> usize {
         self.count(|what| matches!(what, What::Got { .. }))
     }
 
-    /// How many locks were granted so far to processes of the older program.
+    /// Returns the number of locks granted so far to processes of the older program.
     pub fn grants_of_old(&self) -> usize {
         let old = self.files().filter(|(number, _)| self.load.program(*number).is_some());
         let lines = old.flat_map(|(_, files)| files.lines().unwrap_or_default());
         lines.filter(|line| matches!(line.what, What::Got { .. })).count()
     }
 
-    /// How many attempts were dropped so far.
+    /// Returns the number of cancelled attempts so far.
     pub fn cancelled(&self) -> usize {
         self.count(|what| matches!(what, What::Not { how, .. } if how == CANCELLED))
     }
 
     fn count(&self, of: impl Fn(&What) -> bool) -> usize {
-        // What can't be read is said at the end.
+        // A log that can't be read is reported at the end.
         let lines = self.files().flat_map(|(_, files)| files.lines().unwrap_or_default());
         lines.filter(|line| of(&line.what)).count()
     }
 
-    /// What each process wrote, also those that are dead.
+    /// Returns the files of each process, including those that were killed.
     fn files(&self) -> impl Iterator<Item = (usize, &Files)> {
         let alive = self.processes.iter().map(|process| (process.number, &process.files));
         alive.chain(self.dead.iter().map(|(number, files)| (*number, files)))
     }
 
-    /// Lets the processes go on in peace, has them end, and gathers what they wrote. Everything
-    /// has to be well by now. A process that has ended by itself or does not end is a violation
-    /// that the report has.
+    /// Lets the processes continue without faults, ends them, and collects their logs. When it is
+    /// called, all faults must be over. If a process exited unexpectedly or does not end, the
+    /// report contains a violation.
     ///
     /// # Errors
-    /// When a process that took the place of another does not begin, or what one wrote can't be
-    /// read.
+    /// If a replacement process does not start, or if a log can't be read.
     pub async fn finish(mut self) -> Result<Report, Stop> {
-        // On a busy machine, one that took the place of another may not have begun yet.
+        // On a busy machine, a replacement process may not have started yet.
         try_join_all(self.processes.iter_mut().map(Process::ready)).await?;
         let calm = now();
         self.tell(Phase::Calm).await;
@@ -157,7 +156,7 @@ impl Running {
         self.story.lock().push(Record::Broke(Broke { at: now(), process, broke }));
     }
 
-    /// Begins one more process.
+    /// Starts one more process.
     pub(super) async fn begin(&mut self) -> Result<Process, Stop> {
         let number = self.started;
         self.started += 1;
@@ -175,7 +174,7 @@ impl Running {
 
     async fn tell(&mut self, phase: Phase) {
         for process in &mut self.processes {
-            // One that has gone is noticed when it is to say that it is done.
+            // If the process has exited, [`Process::done`] reports it later.
             let _ = process.tell(&phase.to_string()).await;
         }
     }

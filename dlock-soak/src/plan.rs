@@ -1,4 +1,4 @@
-//! What the holder processes are to do.
+//! The work of the holder processes.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,18 +10,18 @@ use dlock_testkit::Stop;
 
 use super::{Running, line::Wanted};
 
-/// What processes of holders do to a few locks until they are told to end.
+/// The work that processes of holders do on a few locks until the test ends them.
 #[derive(Clone, Debug)]
 pub struct Load {
     pub(super) processes: usize,
     pub(super) tasks: usize,
     pub(super) leases: Vec<Duration>,
-    /// How many of a hundred attempts are dropped half-way.
+    /// The percentage of attempts that are cancelled.
     pub(super) cancels: u32,
     pub(super) targets: Vec<Target>,
     pub(super) env: Vec<(String, String)>,
     pub(super) faults_noted: bool,
-    /// What every second process runs instead of this program.
+    /// The program that every second process runs instead of this one.
     pub(super) old: Option<PathBuf>,
 }
 
@@ -29,29 +29,30 @@ pub struct Load {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// With hand-over within the process, and without.
+    /// A mutex, with and without local hand-off.
     Mutex,
-    /// In order of arrival. Left out where the store can't.
+    /// A fair lock. It is left out if the store does not support it.
     Fair,
-    /// Readers and writers, who turn into readers now and then.
+    /// A read-write lock. Some writers downgrade to readers.
     ReadWrite,
-    /// So many permits, taken by ones and twos. Left out where the store can't.
+    /// A semaphore with this number of permits, of which a claim takes one or two. It is left out
+    /// if the store does not support it.
     Semaphore(u32),
-    /// All the names at once, each as a mutex.
+    /// A multi-lock over mutexes of all the names.
     Multi,
 }
 
-/// A lock to take.
+/// A lock that the processes acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) kind: Kind,
-    /// One, unless it is a multi-lock.
+    /// The names: one, unless it is a multi-lock.
     pub(super) names: Vec<String>,
 }
 
 impl Load {
-    /// Four processes with four tasks each, on a mix of all kinds of locks whose names begin with
-    /// this, with leases of 300 to 500 ms.
+    /// Returns a load of four processes with four tasks each, on a mix of all kinds of locks. The
+    /// names begin with this prefix. The leases are 300 to 500 ms.
     pub fn new(prefix: &str) -> Self {
         let name = |last: &str| format!("{prefix}/{last}");
         let bare = Self {
@@ -72,24 +73,24 @@ impl Load {
             .with_lock(Kind::Semaphore(3), &[&name("d")])
     }
 
-    /// So many processes.
+    /// Sets the number of processes.
     #[must_use]
     pub fn with_processes(mut self, processes: usize) -> Self {
         self.processes = processes.max(1);
         self
     }
 
-    /// So many tasks in each process.
+    /// Sets the number of tasks in each process.
     #[must_use]
     pub fn with_tasks(mut self, tasks: usize) -> Self {
         self.tasks = tasks.max(1);
         self
     }
 
-    /// Leases of these lengths, one for each process in turn.
+    /// Sets the leases; each process uses the next one in turn.
     ///
     /// # Panics
-    /// When there are none.
+    /// If the list is empty.
     #[must_use]
     pub fn with_leases(mut self, leases: &[Duration]) -> Self {
         assert!(!leases.is_empty(), "a lock needs a lease");
@@ -97,14 +98,14 @@ impl Load {
         self
     }
 
-    /// So many of a hundred attempts are dropped half-way.
+    /// Sets the percentage of attempts that are cancelled.
     #[must_use]
     pub fn with_cancels(mut self, percent: u32) -> Self {
         self.cancels = percent.min(100);
         self
     }
 
-    /// One more lock to take. Kinds that exclude each other in the same way may share a name.
+    /// Adds a lock. Kinds that exclude each other in the same way may share a name.
     #[must_use]
     pub fn with_lock(mut self, kind: Kind, names: &[&str]) -> Self {
         let names = names.iter().map(|&name| name.to_owned()).collect();
@@ -112,48 +113,48 @@ impl Load {
         self
     }
 
-    /// This many mutexes on top, whose names begin with the prefix.
+    /// Adds this number of mutexes whose names begin with the prefix.
     #[must_use]
     pub fn with_mutexes(self, prefix: &str, count: usize) -> Self {
         (0..count).fold(self, |load, n| load.with_lock(Kind::Mutex, &[&format!("{prefix}/{n}")]))
     }
 
-    /// A variable in the environment of the processes.
+    /// Adds a variable to the environment of the processes.
     #[must_use]
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Every second process runs this program instead: the command `dlock-soak` of an older version.
+    /// Runs this program, the command `dlock-soak` of an older version, in every second process.
     #[must_use]
     pub fn with_old(mut self, program: Option<PathBuf>) -> Self {
         self.old = program;
         self
     }
 
-    /// Says that everything that is done to the store and to the network will be
-    /// [noted](Running::note): what has to be so when all is well is then demanded between the
-    /// faults, too, and not only after the last.
+    /// Declares that the test [notes](Running::note) every fault of the store and of the network.
+    /// Then the checks for times without faults also apply between the faults, not only after the
+    /// last one.
     #[must_use]
     pub fn with_faults_noted(mut self) -> Self {
         self.faults_noted = true;
         self
     }
 
-    /// No locks but those that are added from here on.
+    /// Removes all locks; later calls can add others.
     #[must_use]
     pub fn without_locks(mut self) -> Self {
         self.targets.clear();
         self
     }
 
-    /// The longest lease: for so long a dead holder keeps a lock.
+    /// Returns the longest lease, which is how long a lock of a dead holder stays unavailable.
     pub fn longest_lease(&self) -> Duration {
         self.leases.iter().copied().max().unwrap_or_default()
     }
 
-    /// The names of the locks.
+    /// Returns the names of the locks.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<_> =
             self.targets.iter().flat_map(|target| target.names.clone()).collect();
@@ -165,17 +166,18 @@ impl Load {
     /// Starts the processes, each of which connects to the store at this address.
     ///
     /// # Errors
-    /// When one of them can't connect.
+    /// If one of them can't connect.
     pub async fn start(self, address: &str) -> Result<Running, Stop> {
         Running::start(self, address).await
     }
 
-    /// What process number so many runs, if it is not this program.
+    /// Returns the program that the process with this number runs, if it is not this program.
     pub(super) fn program(&self, number: usize) -> Option<&Path> {
         self.old.as_deref().filter(|_| number % 2 == 1)
     }
 
-    /// What process number so many is told: a line for each choice.
+    /// Returns the lines that the parent sends to the process with this number, one for each
+    /// option.
     pub(super) fn lines(&self, number: usize) -> Vec<String> {
         let lease = self.leases[number % self.leases.len()].as_millis();
         let mut lines = vec![
@@ -235,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_processes_are_of_the_older_program() {
+    fn every_second_process_runs_the_older_program() {
         let load = Load::new("x");
         assert!((0..9).all(|number| load.program(number).is_none()));
         let load = load.with_old(Some("old".into()));

@@ -1,4 +1,4 @@
-//! One process of holders, as its parent sees it.
+//! One process of holders, from the parent's side.
 
 use std::{
     fs::File,
@@ -23,9 +23,9 @@ use tokio::{
 
 use super::{belief, child::CHILD, line::Line};
 
-/// How long a process may take to begin or to end.
+/// The longest time that a process may take to start or to end.
 const BOUND: Duration = Duration::from_secs(40);
-/// How long the system may take to stop all threads of a process.
+/// The longest time that the system may take to stop all threads of a process.
 const STOPPING: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -36,11 +36,11 @@ pub(super) struct Process {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     is_ready: bool,
-    /// Somebody stops it, or has.
+    /// Whether a caller is stopping the process.
     stopped: AtomicBool,
 }
 
-/// Where a process writes what happens to it, and what it complains of.
+/// The files of a process: its log, and its standard error.
 #[derive(Clone, Debug)]
 pub(super) struct Files {
     pub(super) log: PathBuf,
@@ -48,13 +48,14 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// The lines of its log so far.
+    /// Returns the lines of its log so far.
     pub(super) fn lines(&self) -> Result<Vec<Line>, Stop> {
-        // One that was killed early may have written nothing.
+        // A process that was killed early may have written nothing.
         belief::read(&std::fs::read_to_string(&self.log).unwrap_or_default())
     }
 
-    /// The first panic that it complained of, if there was one. All of it is passed on.
+    /// Returns the first panic in its standard error, if there was one. The whole text is also
+    /// printed.
     pub(super) fn panic(&self) -> Option<String> {
         let errors = std::fs::read(&self.errors).unwrap_or_default();
         let errors = String::from_utf8_lossy(&errors);
@@ -66,7 +67,7 @@ impl Files {
 }
 
 impl Process {
-    /// Starts this binary again as a child, or another one that serves a parent like this.
+    /// Starts this binary, or another version of it, as a child.
     pub(super) fn begin(
         number: usize,
         directory: &Path,
@@ -114,7 +115,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until it has let go of everything and is gone.
+    /// Waits until the process has released all locks and has exited.
     pub(super) async fn done(&mut self) -> Verdict {
         self.hear("done", BOUND).await?;
         let Ok(status) = timeout(BOUND, self.child.wait()).await else {
@@ -125,7 +126,8 @@ impl Process {
         Ok(())
     }
 
-    /// Gives an order, which may take so long. The number in the answer, which begins with `what`.
+    /// Sends an order that may take this time. Returns the number in the answer, which begins with
+    /// `what`.
     pub(super) async fn order(
         &mut self,
         order: &str,
@@ -152,12 +154,12 @@ impl Process {
         }
     }
 
-    /// Kills it. Just before that.
+    /// Kills the process. Returns the time just before that.
     ///
     /// # Errors
-    /// When it has ended by itself before.
+    /// If it had already exited.
     pub(super) async fn kill(&mut self) -> Result<Instant, Stop> {
-        // Whoever was killed did not believe for longer than this.
+        // The time is taken before the kill, so that no belief counts for longer than it lasted.
         let killed = now();
         self.child.kill().await?;
         let status = self.child.wait().await?;
@@ -166,16 +168,17 @@ impl Process {
         Ok(killed)
     }
 
-    /// Whether it is the caller's to stop: whoever stops it has it go on again, whatever another
-    /// one wants.
+    /// Whether the caller may stop the process. Only one caller at a time may, so that the caller
+    /// that stops it also resumes it.
     pub(super) fn may_stop(&self) -> bool {
         !self.stopped.swap(true, Ordering::SeqCst)
     }
 
-    /// Stops it for so long. Only one may at a time.
+    /// Stops the process for this time. The caller must have received `true` from
+    /// [`may_stop`](Self::may_stop).
     ///
     /// # Errors
-    /// When it does not stop, or does not stand still until it is to go on.
+    /// If it does not stop, or resumes before the end of this time.
     pub(super) async fn stop(&self, time: Duration) -> Verdict {
         self.signal(Signal::STOP)?;
         let stood = self.stand(time).await;
@@ -199,8 +202,8 @@ impl Process {
         }
     }
 
-    /// The state of a thread that is not stopped, if there is one. Where the system does not tell,
-    /// all are believed to be.
+    /// Returns the state of a thread that is not stopped, if there is one. If the system does not
+    /// show the states, all threads count as stopped.
     fn moves(&self) -> Result<Option<char>, Stop> {
         if !cfg!(target_os = "linux") {
             return Ok(None);
@@ -208,7 +211,7 @@ impl Process {
         let id = self.id()?;
         for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
             let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
-            // PID (NAME) STATE ..., and the name may be anything.
+            // The format is `PID (NAME) STATE ...`, and the name may contain any text.
             let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
             if state != Some('T') {
                 return Ok(state.or(Some('?')));

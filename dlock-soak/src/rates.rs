@@ -1,4 +1,4 @@
-//! How fast a load went.
+//! The rates of a load.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dlock_core::{Instant, Mode};
 use super::Report;
 
 impl Report {
-    /// How many locks were granted in each second from the beginning.
+    /// Returns the number of grants in each second from the beginning.
     pub fn grants_per_second(&self) -> Vec<u64> {
         let mut seconds = Vec::new();
         for (at, _) in self.all().filter_map(|tale| tale.got) {
@@ -21,8 +21,8 @@ impl Report {
         seconds
     }
 
-    /// How long it took from the moment at which one holder began to let go until the next one had
-    /// it that waited for it by then, and when that was. Of names that one has at a time.
+    /// Returns the duration of each hand-off and its time: from the start of a release to the next
+    /// grant, if that claim already waited. Only names with one holder at a time are counted.
     pub fn hand_overs(&self) -> Vec<(Instant, Duration)> {
         let mut all = Vec::new();
         for tales in self.by_name.values() {
@@ -47,7 +47,7 @@ impl Report {
     }
 }
 
-/// More seconds than any run has.
+/// A number of seconds larger than the length of any run.
 const MOST: usize = 10_000_000;
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     };
 
     #[test]
-    fn grants_and_hand_overs_are_counted() {
+    fn grants_and_hand_offs_are_counted() {
         let second = 1_000_000_000_u64;
         let text = format!(
             "1 ask 0 storm x 0 a\n1 got 1 1 90\n1 let 50\n\

@@ -1,5 +1,5 @@
-//! The whole story of a run, as JSON lines: what the processes did, what was done to them, and what
-//! reached the resource.
+//! The whole history of a run as JSON lines: the actions of the processes, the injected faults, and
+//! the writes that reached the resource.
 
 use std::{
     fs::File,
@@ -14,36 +14,36 @@ use serde::{Deserialize, Serialize};
 
 use super::{line::Line, resource::Write, wire};
 
-/// One line of the story. Each kind has a field that no other has.
+/// One line of the history. Each variant has a field that no other variant has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Record {
     Did(Line),
-    Fault(Fault),
+    Fault(FaultRecord),
     Excuse(Excuse),
     Wrote(Write),
     Broke(Broke),
     Run(Run),
 }
 
-/// Harm that was done.
+/// A fault that was injected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Fault {
+pub(crate) struct FaultRecord {
     #[serde(with = "wire::nanos")]
     pub(super) at: Instant,
-    /// When it was over.
+    /// The time at which it ended.
     #[serde(with = "wire::nanos")]
     pub(super) until: Instant,
     pub(super) fault: String,
-    /// To which process, if it was to one.
+    /// The process that it was injected into, if it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) process: Option<usize>,
 }
 
-/// By this name a process was killed.
+/// The name of the fault that kills a process.
 pub(super) const KILL: &str = "holder-kill";
 
-/// A time after which a store may have forgotten whom it promised a lock.
+/// A time after which a store may have lost its record of holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Excuse {
     #[serde(with = "wire::nanos")]
@@ -52,7 +52,7 @@ pub(crate) struct Excuse {
     pub(super) excused_until: Instant,
 }
 
-/// What a process must never do: panic, end by itself, or not come to its end.
+/// A failure that no process may have: it panicked, exited unexpectedly, or did not end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Broke {
     #[serde(with = "wire::nanos")]
@@ -61,7 +61,7 @@ pub(crate) struct Broke {
     pub(super) broke: String,
 }
 
-/// What the run was.
+/// The properties of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Run {
     #[serde(rename = "at", with = "wire::nanos")]
@@ -70,12 +70,12 @@ pub(crate) struct Run {
     #[serde(rename = "run")]
     pub(super) names: Vec<String>,
     pub(super) longest_lease: Duration,
-    /// Whether every fault is in the story.
+    /// Whether the history contains every fault.
     pub(super) faults_noted: bool,
-    /// When the harm was over.
+    /// The time at which the last fault ended.
     #[serde(with = "wire::nanos")]
     pub(super) calm: Instant,
-    /// From when on all had to be well.
+    /// The time from which no attempt may fail or wait for long.
     #[serde(with = "wire::nanos")]
     pub(super) well: Instant,
     #[serde(with = "wire::nanos")]
@@ -110,7 +110,7 @@ impl Record {
     }
 }
 
-/// Writes a story into a new file.
+/// Writes a history into a new file.
 pub(super) fn write(records: &[Record], file: &Path) -> Verdict {
     let mut out = BufWriter::new(File::create(file)?);
     for record in records {
@@ -120,7 +120,7 @@ pub(super) fn write(records: &[Record], file: &Path) -> Verdict {
     Ok(out.flush()?)
 }
 
-/// Reads one.
+/// Reads a history.
 pub(super) fn read(file: &Path) -> Result<Vec<Record>, Stop> {
     let mut records = Vec::new();
     for line in BufReader::new(File::open(file)?).lines() {

@@ -1,4 +1,4 @@
-//! What came of a load.
+//! The results of a load.
 
 use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
 
@@ -10,23 +10,23 @@ use super::{
     belief::{self, Tale},
     lateness::Lateness,
     line::{BUSY, CANCELLED, Line, Phase, REFUSED, TIMEOUT, UNAVAILABLE},
-    record::{self, Excuse, Fault, KILL, Record, Run},
+    record::{self, Excuse, FaultRecord, KILL, Record, Run},
     resource::{self, Write},
     times::Times,
 };
 
-/// How much later than the longest lease a lock may be free that nobody holds.
+/// The time beyond the longest lease after which a lock without a holder must be free.
 const ORPHANS: Duration = Duration::from_secs(5);
 
-/// What came of a load: who held what when, and how the attempts went.
+/// The results of a load: the holders of each lock over time, and the outcomes of the attempts.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Everything that follows is of these, which are in order of time.
+    /// All records in order of time. The other fields are derived from them.
     records: Vec<Record>,
     pub(super) run: Run,
     pub(super) by_name: BTreeMap<String, Vec<Tale>>,
     pub(super) writes: Vec<Write>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<FaultRecord>,
     pub(super) excuses: Vec<Excuse>,
     pub(super) idle: BTreeMap<usize, Times>,
 }
@@ -61,25 +61,25 @@ impl Report {
     /// Reads a history that was [written](Self::write_history), to judge it again.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// If it can't be read.
     pub fn read_history(file: &Path) -> Result<Self, Stop> {
         Self::of(record::read(file)?)
     }
 
-    /// Writes the whole story into a file, in order of time: a JSON object a line for everything
-    /// that the processes did, that was done to them, and that reached the resource.
+    /// Writes the whole history into a file in order of time, one JSON object on each line: every
+    /// action of the processes, every fault, and every write that reached the resource.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// If it can't be written.
     pub fn write_history(&self, file: &Path) -> Verdict {
         record::write(&self.records, file)
     }
 
-    /// The names that somebody holds or waits for although all have let go: waits for that until
-    /// the longest lease and five seconds more have passed.
+    /// Returns the names with a holder or a waiter although all processes have ended. Waits for
+    /// these names to become free until the longest lease plus five seconds have passed.
     ///
     /// # Errors
-    /// When the store can't be asked.
+    /// If the store can't be queried.
     pub async fn orphans(&self, backend: &DynBackend) -> Result<Vec<String>, Stop> {
         let end = now().saturating_add(self.run.longest_lease + ORPHANS);
         let mut left = Vec::new();
@@ -100,53 +100,54 @@ impl Report {
         Ok(left)
     }
 
-    /// How many holds the store did not know any more while they were to be believed.
+    /// Returns the number of holds that the store no longer knew before their local deadline.
     pub fn revoked(&self) -> usize {
         self.all().filter(|tale| tale.was_revoked()).count()
     }
 
-    /// How many holders were told that the clock of the store had stepped, or that the store had
-    /// lost what it knew.
+    /// Returns the number of holders that were notified of a clock step of the store, or of lost
+    /// data of the store.
     pub fn told_of_trouble(&self) -> usize {
         self.all().filter(|tale| tale.told_of_trouble().is_some()).count()
     }
 
-    /// How many locks were granted.
+    /// Returns the number of grants.
     pub fn grants(&self) -> usize {
         self.all().filter(|tale| tale.got.is_some()).count()
     }
 
-    /// How many attempts were dropped half-way.
+    /// Returns the number of attempts that were cancelled.
     pub fn cancelled(&self) -> usize {
         self.count(CANCELLED)
     }
 
-    /// How many holds ended before they were let go.
+    /// Returns the number of holds that were lost before their release.
     pub fn lost(&self) -> usize {
         self.all().filter(|tale| tale.lost.is_some()).count()
     }
 
-    /// How many attempts failed because the store was out of reach.
+    /// Returns the number of attempts that failed because the store was unreachable.
     pub fn unavailable(&self) -> usize {
         self.count(UNAVAILABLE) + self.count(REFUSED)
     }
 
-    /// How many writes reached the resource after one of a newer holder, and were refused.
+    /// Returns the number of writes that the fence refused because a newer holder had written
+    /// before.
     pub fn late_writes(&self) -> usize {
         resource::late(&self.writes)
     }
 
-    /// How late holders were told that their leases had ended.
+    /// Returns how late holders were notified that their leases had expired.
     pub fn lateness(&self) -> Lateness {
         Lateness::of(self.all(), &self.idle)
     }
 
-    /// The longest time from asking to holding.
+    /// Returns the longest time from a request to its grant.
     pub fn longest_wait(&self) -> Duration {
         waited(self.all())
     }
 
-    /// The longest time from asking to holding once all was well.
+    /// Returns the longest time from a request to its grant in the phase without faults.
     fn longest_wait_in_peace(&self) -> Duration {
         waited(self.all().filter(|tale| tale.phase == Phase::Well))
     }
@@ -159,7 +160,7 @@ impl Report {
         lines(&self.records)
     }
 
-    /// What processes did that they never must.
+    /// Returns actions that no process may ever do.
     pub(super) fn broken(&self) -> impl Iterator<Item = String> {
         self.records.iter().filter_map(|record| match record {
             Record::Broke(broke) => Some(format!("process {}: {}", broke.process, broke.broke)),
@@ -167,7 +168,7 @@ impl Report {
         })
     }
 
-    /// When it began.
+    /// Returns the time at which the load began.
     pub fn began(&self) -> Instant {
         self.run.began
     }
@@ -180,7 +181,7 @@ impl Report {
     /// Checks that enough happened for a verdict.
     ///
     /// # Errors
-    /// When fewer locks were granted.
+    /// If fewer locks were granted.
     pub fn at_least(&self, grants: usize) -> Result<&Self, Stop> {
         match self.grants() >= grants {
             true => Ok(self),
@@ -189,7 +190,7 @@ impl Report {
     }
 }
 
-/// Of a load that did nothing.
+/// The report of a load that did nothing.
 impl Default for Report {
     fn default() -> Self {
         Self {

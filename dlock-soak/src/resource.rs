@@ -1,8 +1,9 @@
-//! What the locks guard: it takes the writes of all holders in the order in which they arrive, once
-//! as they come and once behind a [`Fence`].
+//! The resource that the locks protect. It receives the writes of all holders in the order of their
+//! arrival, and passes each of them to a [`Fence`].
 //!
-//! A holder that was stopped writes when it goes on, before it looks whether it still holds. Such a
-//! late write is what tokens are for: the fence has to refuse it once a newer holder has written.
+//! A holder that was stopped writes when it is resumed, before it checks whether it still holds the
+//! lock. Fencing tokens exist for such late writes: the fence has to refuse the write once a newer
+//! holder has written.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,7 +21,7 @@ use super::wire;
 /// The last message.
 const END: &str = "end";
 
-/// The resource, which lives in the process of the test.
+/// The resource, which runs in the process of the test.
 #[derive(Debug)]
 pub(super) struct Resource {
     path: PathBuf,
@@ -32,18 +33,18 @@ pub(super) struct Resource {
 pub(crate) struct Write {
     #[serde(with = "wire::nanos")]
     pub(super) at: Instant,
-    /// Process and hold.
+    /// The process and the hold.
     #[serde(rename = "write")]
     pub(super) grant: (usize, u64),
     pub(super) name: String,
     #[serde(with = "wire::token")]
     pub(super) token: FencingToken,
-    /// Whether the fence let it pass.
+    /// Whether the fence admitted it.
     pub(super) passed: bool,
 }
 
 impl Resource {
-    /// Opens one, to be found in this directory.
+    /// Opens a resource with its socket in this directory.
     pub(super) fn open(directory: &Path) -> Result<Self, Stop> {
         let path = directory.join("resource");
         let socket = UnixDatagram::bind(&path)?;
@@ -57,7 +58,7 @@ impl Resource {
         &self.path
     }
 
-    /// Ends it. What was written, in the order of arrival.
+    /// Closes the resource. Returns the writes in the order of arrival.
     pub(super) fn close(&mut self) -> Result<Vec<Write>, Stop> {
         let Some(serving) = self.serving.take() else { return Ok(Vec::new()) };
         UnixDatagram::unbound()?.send_to(END.as_bytes(), &self.path)?;
@@ -88,7 +89,7 @@ fn serve(socket: &UnixDatagram) -> Result<Vec<Write>, Stop> {
     }
 }
 
-/// A holder's way to the resource.
+/// A holder's connection to the resource.
 #[derive(Debug)]
 pub(super) struct Writer {
     process: usize,
@@ -102,7 +103,7 @@ impl Writer {
         Ok(Self { process, socket })
     }
 
-    /// Writes, whether the lock is still held or not.
+    /// Writes to the resource, whether the lock is still held or not.
     pub(super) fn write(&self, hold: u64, token: FencingToken, name: &str) -> Verdict {
         let text = format!("{} {hold} {token} {name}", self.process);
         self.socket.send(text.as_bytes())?;
@@ -121,17 +122,17 @@ impl Write {
     }
 }
 
-/// How many writes the fence has refused: as many as came after one of a newer holder, if all is
-/// [well](check).
+/// Returns the number of writes that the fence refused. If [`check`] succeeds, these are exactly
+/// the writes that came after a write of a newer holder.
 pub(super) fn late(writes: &[Write]) -> usize {
     writes.iter().filter(|write| !write.passed).count()
 }
 
-/// Checks that no write passed after one of a newer holder, that no two holders wrote by the same
-/// token, and that nobody was refused without need.
+/// Checks that no write passed after one of a newer holder, that no two holders wrote with the same
+/// token, and that the fence refused no write without need.
 ///
 /// # Errors
-/// The first that is wrong.
+/// The first violation.
 pub(super) fn check(writes: &[Write]) -> Result<(), String> {
     let mut last: BTreeMap<&str, &Write> = BTreeMap::new();
     for write in writes {

@@ -1,4 +1,4 @@
-//! The `main` of a target of fault tests.
+//! The `main` function of a target of fault tests.
 
 use std::{fmt, pin::Pin};
 
@@ -11,15 +11,15 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::child;
 
-/// How many times longer than by default harm is done.
+/// The variable that multiplies the time of fault injection.
 const EFFORT: &str = "DLOCK_TEST_EFFORT";
 
-/// Each case starts servers and processes of its own.
+/// The default number of test threads. Each case starts its own servers and processes.
 const THREADS: usize = 2;
 
 type Case = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Verdict>>> + Send>;
 
-/// One case of harm.
+/// One case that injects faults.
 pub struct Scenario {
     name: String,
     store: Option<&'static str>,
@@ -28,7 +28,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// A case by this name.
+    /// Returns a case with this name.
     pub fn new<C, F>(name: &str, case: C) -> Self
     where
         C: FnOnce() -> F + Send + 'static,
@@ -38,13 +38,13 @@ impl Scenario {
         Self { name: name.to_owned(), store: None, case, ignored: false }
     }
 
-    /// A case over another store than the target's.
+    /// Returns the case with another store than the target's.
     #[must_use]
     pub fn over(self, store: &'static str) -> Self {
         Self { store: Some(store), ..self }
     }
 
-    /// Left out unless it is asked for with `--ignored`.
+    /// Returns the case as one that runs only with `--ignored`.
     #[must_use]
     pub fn ignored(self) -> Self {
         Self { ignored: true, ..self }
@@ -57,11 +57,12 @@ impl fmt::Debug for Scenario {
     }
 }
 
-/// Runs the cases, each as a test of its own, and exits. In a child process it takes locks for a
-/// [`Load`](super::Load) instead, over what `connect` makes of the address of the store.
+/// Runs the cases, each as a test of its own, and exits. In a child process, it acquires locks for
+/// a [`Load`](super::Load) instead, with the backend that `connect` returns for the address of the
+/// store.
 ///
-/// A case whose server is [missing](dlock_testkit::Stop::missing) is ignored, unless `DLOCK_TEST_REQUIRE`
-/// lists `store`, or the one that the case is [over](Scenario::over).
+/// If the server of a case is [missing](dlock_testkit::Stop::missing), the case is ignored, unless
+/// `DLOCK_TEST_REQUIRE` lists `store` or the store that the case is [over](Scenario::over).
 pub fn run<C, F>(store: &str, connect: C, scenarios: Vec<Scenario>) -> !
 where
     C: Fn(String) -> F,
@@ -85,7 +86,7 @@ where
     libtest_mimic::run(&arguments, trials.collect()).exit()
 }
 
-/// In a process of holders, serves the parent and ends with it.
+/// In a process of holders, serves the parent and exits with it.
 pub(crate) fn serve_if_child<C, F>(connect: C)
 where
     C: Fn(String) -> F,
@@ -96,7 +97,7 @@ where
     }
 }
 
-/// How many times longer than by default harm is to be done, which may be a fraction.
+/// Returns the factor for the time of fault injection, which may be a fraction.
 pub fn effort() -> f64 {
     let times = std::env::var(EFFORT).ok().and_then(|times| times.parse().ok());
     times.filter(|times| (0.01..=1e6).contains(times)).unwrap_or(1.0)

@@ -1,4 +1,4 @@
-//! Lines by hand, in few words, for tests.
+//! Log lines in a short notation, for tests.
 //!
 //! ```text
 //! HOLD ask TASK PHASE MODE NS NAME [KIND]
@@ -15,7 +15,7 @@ use dlock_core::{FencingToken, Instant};
 
 use super::line::{Line, What};
 
-/// The lines of one process.
+/// Returns the lines of one process.
 pub(super) fn lines(process: usize, text: &str) -> Vec<Line> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(|line| read(process, line)).collect()

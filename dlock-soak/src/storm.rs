@@ -1,4 +1,4 @@
-//! How long harm is done.
+//! The duration of the faults of a case.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use tokio::time::sleep;
 
 use super::{Report, Running, effort};
 
-/// For how long a case does harm by default.
+/// The default time for which a case injects faults.
 const STORM: Duration = Duration::from_secs(4);
 
-/// How many times longer a case goes on at most while too little has happened for a verdict.
+/// The largest factor by which a case takes longer while too little has happened for a verdict.
 const LONGEST: u32 = 8;
 
-/// How many grants a verdict needs.
+/// The number of grants that a verdict needs.
 const GRANTS: usize = 50;
 
-/// The time in which harm is done: four seconds times [`effort`]. It is longer if too little
-/// happened for a verdict by then, as on a busy machine or a slow disk.
+/// The time in which a case injects faults: four seconds times [`effort`]. It is extended if too
+/// little has happened for a verdict by then, for example on a busy machine or a slow disk.
 #[derive(Debug)]
 pub struct Storm {
     name: &'static str,
@@ -28,19 +28,19 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// One that begins now.
+    /// Returns a storm that begins now.
     pub fn begin(name: &'static str) -> Self {
         Self { name, began: Clock::Boot.now(), faults: 0, cancels: 0 }
     }
 
-    /// Goes on until so many attempts were dropped, within its longest time.
+    /// Extends the storm until this number of attempts were cancelled, within its longest time.
     #[must_use]
     pub fn with_cancels(self, cancels: usize) -> Self {
         Self { cancels, ..self }
     }
 
-    /// Waits for a random time up to this many milliseconds, and counts a fault; `false` when the
-    /// storm is over.
+    /// Waits for a random time up to `most` milliseconds, and counts a fault. Returns `false` if
+    /// the storm is over.
     pub async fn next(&mut self, load: &Running, most: u64) -> bool {
         let (lasts, time) = (Clock::Boot.now().since(self.began), STORM.mul_f64(effort()));
         // Each count reads all logs again.
@@ -54,10 +54,10 @@ impl Storm {
         true
     }
 
-    /// Says how it went, and checks that enough happened for a verdict.
+    /// Prints a summary, and checks that enough happened for a verdict.
     ///
     /// # Errors
-    /// When too little did.
+    /// If too little happened.
     pub fn says<'a>(&self, report: &'a Report) -> Result<&'a Report, Stop> {
         println!("{}: {} faults, {report}", self.name, self.faults);
         match self.faults {

@@ -1,16 +1,16 @@
-//! Times in which something was so.
+//! Sets of times in which a condition held.
 
 use std::time::Duration;
 
 use dlock_core::Instant;
 
-/// Times in which something was so, such as: a process did not run. In order, apart from each
-/// other.
+/// The times in which a condition held, such as that a process did not run. They are sorted and do
+/// not overlap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times(Vec<(Instant, Instant)>);
 
 impl Times {
-    /// All of these together.
+    /// Returns the union of these times.
     pub(super) fn of(mut all: Vec<(Instant, Instant)>) -> Self {
         all.sort_unstable();
         let mut apart: Vec<(Instant, Instant)> = Vec::new();
@@ -23,20 +23,21 @@ impl Times {
         Self(apart)
     }
 
-    /// When the one began in which this moment was, or which had ended by so little before.
+    /// Returns the beginning of the time that contains this moment, or that ended at most `little`
+    /// before it.
     pub(super) fn since(&self, at: Instant, little: Duration) -> Option<Instant> {
         let next = self.0.partition_point(|(from, _)| *from <= at);
         let (from, to) = self.0[..next].last()?;
         (at <= to.saturating_add(little)).then_some(*from)
     }
 
-    /// Whether it was so at any moment between these.
+    /// Whether the condition held at any moment between these.
     pub(super) fn meet(&self, from: Instant, to: Instant) -> bool {
         let next = self.0.partition_point(|(_, end)| *end < from);
         self.0.get(next).is_some_and(|(begin, _)| *begin <= to)
     }
 
-    /// When it was not so.
+    /// Returns the times in which the condition did not hold.
     pub(super) fn rest(&self) -> impl Iterator<Item = (Instant, Instant)> {
         let ends = self.0.iter().map(|(_, to)| *to);
         let froms = self.0.iter().map(|(from, _)| *from);
@@ -44,7 +45,7 @@ impl Times {
         std::iter::once(first).chain(ends).zip(froms.chain(std::iter::once(last)))
     }
 
-    /// For how long it was not so between these.
+    /// Returns the total time between these moments in which the condition did not hold.
     pub(super) fn without(&self, from: Instant, to: Instant) -> Duration {
         let next = self.0.partition_point(|(_, end)| *end <= from);
         let within = self.0[next..].iter().take_while(|(begin, _)| *begin < to);
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_is_one() {
+    fn adjacent_times_are_merged() {
         let times = Times::of([(7, 9), (1, 3), (3, 5), (2, 3)].map(|(a, b)| (at(a), at(b))).into());
         assert_eq!(times.0.len(), 2);
         let since = |nanos, little| times.since(at(nanos), Duration::from_nanos(little));

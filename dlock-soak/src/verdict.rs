@@ -1,4 +1,4 @@
-//! What has to be so of a load, and is judged.
+//! The checks of a load.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -20,40 +20,40 @@ use super::{
     times::Times,
 };
 
-/// How long a lock may be free while somebody waits for it, once all is well: a backstop on a busy
-/// machine.
+/// The longest time for which a lock with waiters may be free in the phase without faults. It is a
+/// generous limit for a busy machine.
 const WAKE_UP: Duration = Duration::from_secs(12);
-/// A release that takes longer shows that the store was not served in time: it is one round trip.
+/// If a release takes longer, the store was not served in time: a release is one round trip.
 const SLOW: Duration = Duration::from_millis(100);
-/// For how long a fault of the store or of the network may be felt after its end.
+/// The time for which a fault of the store or of the network may have effects after its end.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// What is checked.
+/// A check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Check {
-    /// Nobody believes beside somebody else in what excludes both.
+    /// No two holders that exclude each other believe that they hold the lock at the same time.
     Exclusion,
-    /// What is held is known to the store.
+    /// The store knows every lock that is held.
     Losses,
     /// Tokens grow.
     Tokens,
-    /// The fence of the resource lets no write pass that comes late.
+    /// The fence of the resource refuses every late write.
     Resource,
-    /// Whoever waits for a free lock gets it.
+    /// A waiter for a free lock is granted.
     Liveness,
-    /// Nobody is passed over too often.
+    /// No waiter is passed over too often.
     Fairness,
-    /// Who has lost a lock is told in time.
+    /// A holder that has lost a lock is notified in time.
     Lateness,
-    /// Nothing is held or waited for when all have gone.
+    /// No claim remains when all clients have ended.
     Orphans,
-    /// Nothing else stays open, or is left in the store.
+    /// Nothing else stays open or remains in the store.
     Leaks,
-    /// No process panics, hangs, or ends by itself.
+    /// No process panics, hangs, or exits unexpectedly.
     Hangs,
-    /// No error that no fault explains.
+    /// There is no error that no fault explains.
     Errors,
 }
 
@@ -76,28 +76,28 @@ impl fmt::Display for Check {
 }
 
 impl Report {
-    /// Checks everything that has to be so as long as the store keeps what it acknowledged.
+    /// Checks everything that must hold while the store keeps what it acknowledged.
     ///
     /// # Errors
-    /// The first that is not, and how many others are not.
+    /// The first violation, and the number of the others.
     pub fn check(&self) -> Verdict {
         self.demand(|_| true)
     }
 
-    /// Checks what has to be so when the store loses what it knew, and lets nobody in before the
-    /// leases have ended.
+    /// Checks what must hold if the store loses its data and then grants nothing until the leases
+    /// have expired.
     ///
     /// # Errors
-    /// The first that is not, and how many others are not.
+    /// The first violation, and the number of the others.
     pub fn check_exclusion(&self) -> Verdict {
         self.demand(|check| check != Check::Losses)
     }
 
-    /// Checks what has to be so even when the store loses what it knew and goes on at once: tokens,
-    /// and that all are well in the end.
+    /// Checks what must hold even if the store loses its data and continues at once: the order of
+    /// tokens, and that all clients work in the end.
     ///
     /// # Errors
-    /// The first that is not, and how many others are not.
+    /// The first violation, and the number of the others.
     pub fn check_tokens(&self) -> Verdict {
         self.demand(|check| !matches!(check, Check::Losses | Check::Exclusion))
     }
@@ -112,8 +112,8 @@ impl Report {
         )))
     }
 
-    /// Everything that was not as it has to be while the store keeps what it acknowledged, of each
-    /// kind a few examples.
+    /// Returns all violations of what must hold while the store keeps what it acknowledged, with a
+    /// few examples of each kind.
     pub fn violations(&self) -> Vec<(Check, String)> {
         let found = [
             (Check::Exclusion, self.overlaps()),
@@ -133,7 +133,7 @@ impl Report {
         found.into_iter().flat_map(named).collect()
     }
 
-    /// Where two believed to hold what excludes each other: one example for each name and rule.
+    /// Returns overlapping beliefs that exclude each other: one example for each name and rule.
     pub fn overlaps(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (name, tales) in &self.by_name {
@@ -146,8 +146,7 @@ impl Report {
         found
     }
 
-    /// How many came to believe beside others in what excludes them, and are
-    /// [excused](super::Running::excuse).
+    /// Returns the number of overlapping beliefs that are [excused](super::Running::excuse).
     pub fn excused(&self) -> usize {
         if self.excuses.is_empty() {
             return 0;
@@ -160,14 +159,15 @@ impl Report {
         self.by_name.values().map(of).sum()
     }
 
-    /// Where tokens are out of order: one example for each name and rule.
+    /// Returns tokens that are out of order: one example for each name and rule.
     pub fn token_violations(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (name, tales) in &self.by_name {
             let order = tokens::check(&belief::grants(tales));
             found.extend(order.err().map(|wrong| format!("{name}: {wrong}")));
             if tales.iter().all(|tale| tale.mode == Mode::Exclusive) {
-                // Of two that believed at one time, any may have been granted first.
+                // If two holders believed at the same time, either of them may have been granted
+                // first.
                 let beliefs = belief::excused_beliefs(tales, &self.excuses);
                 let holders = tokens::check_holders(&beliefs);
                 found.extend(holders.err().map(|wrong| format!("{name}: {wrong}")));
@@ -176,8 +176,9 @@ impl Report {
         found
     }
 
-    /// Waits that were passed over too often: a few examples for each name. Without
-    /// [all faults noted](super::Load::with_faults_noted), only of those once all was well.
+    /// Returns waits that were passed over too often: a few examples for each name. If the test did
+    /// not declare [all faults noted](super::Load::with_faults_noted), the result covers only waits
+    /// in the phase without faults.
     pub fn bypasses(&self) -> Vec<String> {
         let together = |all: BTreeMap<usize, Vec<_>>| -> BTreeMap<usize, Times> {
             all.into_iter().map(|(process, times)| (process, Times::of(times))).collect()
@@ -194,7 +195,7 @@ impl Report {
         let (harmed, calm) = (together(harm.clone()), Times::default());
         for (process, times) in &own {
             let harmed = harmed.get(process).unwrap_or(&calm);
-            // The machine was too busy for this one, and so perhaps for the store.
+            // The machine was too busy for this process, and so perhaps for the store.
             trouble.extend(times.iter().filter(|(from, to)| !harmed.meet(*from, *to)));
         }
         for (process, times) in harm {
@@ -212,14 +213,14 @@ impl Report {
         found
     }
 
-    /// When the store took long to answer a release, so that signs of life of those who waited may
-    /// have come too late, and their places be lost.
+    /// Returns the times in which the store took long to answer a release. Heartbeats may then have
+    /// come too late, so that waiters lost their places in the queue.
     fn slow_releases(&self) -> impl Iterator<Item = (Instant, Instant)> {
         let of = |tale: &Tale| Some((tale.let_go?, tale.left.as_ref()?.0));
         self.all().filter_map(of).filter(|(asked, left)| left.since(*asked) > SLOW)
     }
 
-    /// Names that nobody got for too long although somebody waited and nothing was in the way.
+    /// Returns names that were free for too long while a claim waited and no fault explained it.
     fn stuck(&self) -> Vec<String> {
         let bound = match self.run.faults_noted {
             true => self.run.longest_lease + liveness::BOUND,
@@ -239,13 +240,14 @@ impl Report {
         found
     }
 
-    /// What processes had open at their end and not soon after their begin.
+    /// Returns what processes had open at their end but not shortly after their start.
     pub fn leaks(&self) -> Vec<String> {
         leaks::check(self.lines())
     }
 
-    /// When the store may have been out of reach, or not known whom it promised what: until the
-    /// peace, if nobody said so more closely.
+    /// Returns the times in which the store may have been unreachable or may have lost its record
+    /// of holders. If not all faults are noted, this is the whole time until the phase without
+    /// faults.
     fn store_trouble(&self) -> Vec<(Instant, Instant)> {
         let felt = |until: Instant| until.saturating_add(SETTLING);
         let faults = self.faults.iter().filter(|fault| fault.process.is_none());
@@ -263,10 +265,10 @@ impl Report {
         all
     }
 
-    /// Holds that the store did not know any more although they were to be believed.
+    /// Returns holds that the store no longer knew before their local deadline.
     fn forgotten(&self) -> Vec<String> {
-        // What is told of a step or of a reset may be told to those who took the lock just after
-        // it, too, until an answer has shown that it happened.
+        // Until an answer has shown the clock step or the reset, the store's message about it may
+        // also reach clients that acquired the lock shortly after it.
         let shown = self.run.longest_lease + SETTLING;
         let soon = |excuse: &Excuse, at: Instant| {
             at >= excuse.at && at <= excuse.excused_until.saturating_add(shown)
@@ -286,7 +288,7 @@ impl Report {
         revoked.chain(gone.map(|tale| format!("gone before its release: {tale:?}"))).collect()
     }
 
-    /// Errors that no fault explains.
+    /// Returns errors that no fault explains.
     fn oddities(&self) -> Vec<String> {
         let usual = [BUSY, CANCELLED, TIMEOUT, UNAVAILABLE, REFUSED];
         let odd = self.all().filter_map(|tale| tale.not.as_ref().map(|not| (tale, not)));
@@ -294,7 +296,8 @@ impl Report {
         odd.map(|(tale, _)| format!("odd: {tale:?}")).take(3).collect()
     }
 
-    /// Where somebody failed or waited for long although all was well, or nobody did anything.
+    /// Returns attempts that failed or waited for long in the phase without faults, and names that
+    /// no client acquired in it.
     fn stalls(&self) -> Vec<String> {
         let mut found = Vec::new();
         let had = |tale: &Tale| tale.got.is_some_and(|(at, _)| at >= self.run.well);
@@ -304,8 +307,8 @@ impl Report {
             let failed = well().filter(|tale| tale.not.is_some());
             let open = tales.iter().filter(|tale| tale.is_open());
             found.extend(failed.chain(open).map(|tale| format!("stalled: {tale:?}")).take(3));
-            // A kind that the store can't do was never asked for, and of many names one may be left
-            // out by chance.
+            // A kind that the store does not support was never requested. If there are many names,
+            // one may be left out by chance.
             let asked = well().next().is_some() || (nobody && !tales.is_empty());
             if asked && !tales.iter().any(had) {
                 found.push(format!("{name}: nobody had it when all was well"));
@@ -319,7 +322,7 @@ impl Report {
     }
 }
 
-/// How many permits there are, of a semaphore.
+/// Returns the number of permits, if the lock is a semaphore.
 fn capacity(tales: &[Tale]) -> Option<u32> {
     tales.iter().find_map(|tale| match tale.mode {
         Mode::Permits { of, .. } => Some(of),
@@ -327,7 +330,7 @@ fn capacity(tales: &[Tale]) -> Option<u32> {
     })
 }
 
-/// How many came to believe beside others in what excludes them.
+/// Returns the number of overlapping beliefs that exclude each other.
 fn overlapping(history: &History, all: Option<u32>) -> usize {
     let counted = all.map_or(0, |all| permits::excesses(history, all).count());
     exclusion::overlaps(history).count() + shared::overlaps(history).count() + counted

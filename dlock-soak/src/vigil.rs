@@ -1,4 +1,5 @@
-//! What a child sees of itself: when it did not run, and what it has open.
+//! Records what a child observes of itself: the times in which it did not run, and its open
+//! resources.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,14 +11,14 @@ use super::{
     log::Log,
 };
 
-/// How often it looks.
+/// The interval between two checks.
 const EVERY: Duration = Duration::from_millis(5);
-/// How much later than it wanted to it may run before it says so.
+/// The delay of a check that is recorded as a time in which the process did not run.
 const LATE: Duration = Duration::from_millis(5);
-/// After how much of its work it is said to be warm.
+/// The working time after which a process counts as warm.
 const WARM: Duration = Duration::from_secs(1);
 
-/// Writes down each time in which timers did not run: the process was stopped, its threads were
+/// Records each time in which timers did not fire: the process was stopped, its threads were
 /// blocked, or the machine was too busy.
 pub(super) async fn keep(log: Arc<Log>) -> Verdict {
     loop {
@@ -30,13 +31,13 @@ pub(super) async fn keep(log: Arc<Log>) -> Verdict {
     }
 }
 
-/// Says what the process uses once it is warm.
+/// Records the resources that the process uses once it is warm.
 pub(super) async fn early(log: Arc<Log>) -> Verdict {
     sleep(WARM).await;
     look(&log, When::Early)
 }
 
-/// Says what the process uses. Nothing where the system does not tell.
+/// Records the resources that the process uses, if the system shows them.
 pub(super) fn look(log: &Log, when: When) -> Verdict {
     let count = |of: &str| std::fs::read_dir(of).map(Iterator::count);
     let (Ok(fds), Ok(threads)) = (count("/proc/self/fd"), count("/proc/self/task")) else {

@@ -1,4 +1,4 @@
-//! How the values of a history are written in JSON: times in nanoseconds, modes in few letters.
+//! The JSON forms of the values in a history: times in nanoseconds, modes in a few letters.
 
 /// A point in time, as nanoseconds of the clock that all processes share.
 pub(super) mod nanos {

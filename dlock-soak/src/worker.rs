@@ -1,4 +1,4 @@
-//! One task of a child: it takes, holds and lets go at random, and writes it down.
+//! One task of a child: it acquires, holds and releases locks at random, and logs it.
 
 use std::{
     pin::pin,
@@ -27,10 +27,10 @@ use super::{
     plan::{Kind, Target},
 };
 
-/// How often a holder looks whether it still holds.
+/// The interval at which a holder checks whether it still holds the lock.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A task that takes locks.
+/// A task that acquires locks.
 pub(super) struct Worker {
     task: usize,
     rng: StdRng,
@@ -42,7 +42,7 @@ pub(super) struct Worker {
     cancels: Arc<Cancels>,
 }
 
-/// How many attempts are dropped half-way: of a hundred, and so far.
+/// The percentage of attempts that are cancelled, and the number cancelled so far.
 #[derive(Debug, Default)]
 pub(super) struct Cancels {
     pub(super) percent: AtomicU32,
@@ -72,7 +72,7 @@ impl Worker {
         Self { cancels, ..self }
     }
 
-    /// Works until the end.
+    /// Works until the phase [`Phase::End`].
     pub(super) async fn work(mut self) -> Verdict {
         loop {
             let phase = *self.phases.borrow();
@@ -128,7 +128,7 @@ impl Worker {
             Kind::Semaphore(of) => Mode::permits(rng.random_range(1..=of.min(2)), of)?,
             _ => Mode::Exclusive,
         };
-        // Few different options: those who share them hand over to each other.
+        // The options vary little: tasks with equal options hand off locks to each other.
         let renew = if rng.random_bool(0.4) { Renew::Auto } else { Renew::Never };
         let options = LockOptions::new().with_lease(self.lease).with_renew(renew);
         let mut locks = self.locks.with_options(options)?;
@@ -144,7 +144,7 @@ impl Worker {
         Ok(Attempt { target, mode, locks, wait, phase })
     }
 
-    /// Drops it after a random number of polls or a random time.
+    /// Drops the future after a random number of polls or a random time.
     async fn until_cancelled<F: Future>(&mut self, taking: F) -> Option<F::Output> {
         if self.rng.random_bool(0.5) {
             let polls = self.rng.random_range(0..8);
@@ -176,7 +176,7 @@ impl Worker {
         match self.rng.random_range(0..10) {
             0..3 => drop(guard),
             3 => {
-                // Begun, and left to go on by itself.
+                // The release begins, and continues in the background.
                 let polls = self.rng.random_range(0..3);
                 let _ = polls::drop_after(polls, guard.release()).await;
             }
@@ -192,7 +192,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Holds on for a while, and writes down how long it is to be believed.
+    /// Holds the lock for a while, and logs its local deadline.
     async fn stay(
         &mut self,
         guard: &mut Guard,
@@ -202,7 +202,7 @@ impl Worker {
         since: Instant,
     ) -> Verdict {
         let time = match (attempt.phase, self.rng.random_range(0..20)) {
-            // Past the lease, unless it is renewed.
+            // This time may exceed the lease, unless the lease is renewed.
             (Phase::Storm, 0) => self.lease.mul_f64(self.rng.random_range(0.8..2.0)),
             (Phase::Storm, _) => Duration::from_micros(self.rng.random_range(0..20_000)),
             _ => Duration::from_micros(self.rng.random_range(0..4_000)),
@@ -210,19 +210,21 @@ impl Worker {
         let writer = attempt.target.kind == Kind::ReadWrite && attempt.mode == Mode::Exclusive;
         if writer && self.rng.random_bool(0.3) {
             self.write_all(holds, now(), &What::Share {})?;
-            // Whatever comes of it, the guard is a reader's from now on, or lost.
+            // Whatever the result, the guard is a reader's from now on, or lost.
             let _ = guard.downgrade().await;
             self.write_all(holds, now(), &What::Look {})?;
             writes.clear();
         }
         let end = since.saturating_add(time);
         loop {
-            // Not looking first whether it still holds, as if it had stopped just before.
+            // The writes come without a check of the guard, as if the process had been stopped just
+            // after one.
             for &(hold, token, name) in &*writes {
                 self.log.apply(hold, token, name)?;
             }
             let left = end.since(now());
-            // What began in the storm must not keep the others out in the peace after it.
+            // A hold that began while faults were injected must not block others in the phase
+            // without faults.
             let calm = attempt.phase == Phase::Storm && *self.phases.borrow() != Phase::Storm;
             if left.is_zero() || calm {
                 return Ok(());

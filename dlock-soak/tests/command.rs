@@ -7,7 +7,7 @@ fn soak(args: &[&str]) -> Output {
 }
 
 #[test]
-fn what_can_not_be_done_is_said_with_what_can() {
+fn wrong_arguments_are_refused_with_the_right_ones() {
     for (args, says) in [
         (&[][..], "--url private:redis"),
         (&["--url", "private:oracle"][..], "one of memory, sqlite, redis"),

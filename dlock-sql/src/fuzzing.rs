@@ -1,7 +1,8 @@
-//! The laws of all that parses here, and of what is written into statements, for arbitrary bytes:
-//! one function for each, which panics where one is broken.
+//! The properties of all parsers of this crate, and of all texts that it writes into statements,
+//! for arbitrary bytes. Each has one function, which panics if a property does not hold.
 //!
-//! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
+//! `fuzz/` runs them for long, and the tests below run them briefly. A normal build does not
+//! contain this module.
 
 use dlock_core::{BackendUrl, Error, LockName};
 
@@ -15,13 +16,13 @@ pub use sqlite::{sqlite_json, sqlite_url};
 #[cfg(test)]
 mod tests;
 
-/// No error is longer than this, whatever was read: it ends up in logs.
+/// The longest text of an error, whatever input it describes, because errors go to logs.
 const LONGEST_ERROR: usize = 1500;
 
 /// The passwords in the URLs here.
 const SECRET: &str = "hunter2";
 
-/// What a server says with an error's number or code, the number first: it is explained.
+/// A server's text with an error's number or code, the number first: it gets an explanation.
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 pub fn error(data: &[u8]) {
     use crate::{mysql::error::numbers::by_number, postgres::code::by_code};
@@ -40,7 +41,7 @@ mod sqlite {
     use super::short;
     use crate::{SqliteConfig, sqlite::json::Array};
 
-    /// A URL: what is accepted names a file as it was written, and nothing else.
+    /// A URL: an accepted one names a file exactly as it was written.
     pub fn sqlite_url(data: &[u8]) {
         let Ok(text) = std::str::from_utf8(data) else { return };
         let Ok(url) = format!("sqlite:{text}").parse() else { return };
@@ -56,7 +57,7 @@ mod sqlite {
         }
     }
 
-    /// Texts as a JSON array: they can be read from it as they were.
+    /// Texts as a JSON array: the array contains exactly these texts.
     pub fn sqlite_json(data: &[u8]) {
         let Ok(text) = std::str::from_utf8(data) else { return };
         let texts: Vec<&str> = text.split('|').collect();
@@ -72,7 +73,7 @@ mod sqlite {
         assert_eq!(rest, "");
     }
 
-    /// Reads one text in quotes, by RFC 8259; what stands behind it, too.
+    /// Reads one text in quotes, by RFC 8259. Returns it, and the rest of the input.
     fn read_text(json: &str) -> Option<(String, &str)> {
         let mut chars = json.strip_prefix('"')?.chars();
         let mut text = String::new();
@@ -103,7 +104,7 @@ mod mysql {
         mysql::{answer::end_of, json},
     };
 
-    /// A URL with a password, whatever is special in it: it shows nowhere, and what is accepted
+    /// A URL with a password of any characters: no output shows the password, and an accepted URL
     /// obeys the bounds.
     pub fn mysql_url(data: &[u8]) {
         server_url("mysql", data, |url| {
@@ -113,7 +114,7 @@ mod mysql {
         });
     }
 
-    /// Names as a JSON array of hexadecimal digits: they can be read from it as they were.
+    /// Names as a JSON array of hexadecimal digits: the array contains exactly these names.
     pub fn mysql_names(data: &[u8]) {
         let Some((_, name)) = text_and_name(data) else { return };
         let json = json::wanted([(&name, 0), (&name, 7)]);
@@ -162,7 +163,7 @@ mod postgres {
         postgres::literal::{Arg, fill},
     };
 
-    /// A URL with a password, whatever is special in it: it shows nowhere, and what is accepted
+    /// A URL with a password of any characters: no output shows the password, and an accepted URL
     /// obeys the bounds.
     pub fn postgres_url(data: &[u8]) {
         server_url("postgres", data, |url| {
@@ -172,7 +173,7 @@ mod postgres {
         });
     }
 
-    /// Texts written into a statement: each stands there as one literal, from which it can be read.
+    /// Texts written into a statement: each is one literal there, which contains exactly this text.
     pub fn postgres_literal(data: &[u8]) {
         let Ok(text) = std::str::from_utf8(data) else { return };
         let (first, second) = text.split_once('|').unwrap_or((text, ""));
@@ -189,8 +190,8 @@ mod postgres {
         assert_eq!([one, two, three], [kept(first), kept(second), kept(first)]);
     }
 
-    /// Reads an escape string, by "4.1.2.2. String Constants with C-Style Escapes"; what stands
-    /// behind it, too.
+    /// Reads an escape string, by "4.1.2.2. String Constants with C-Style Escapes". Returns it, and
+    /// the rest of the input.
     fn literal(sql: &str) -> Option<(String, &str)> {
         let mut chars = sql.strip_prefix("E'")?.chars();
         let mut text = String::new();
@@ -208,7 +209,7 @@ mod postgres {
         }
     }
 
-    /// A note of a grant: what is read, reads as itself.
+    /// A notification of a grant: an accepted one is equal to itself when it is read again.
     pub fn note(data: &[u8]) {
         let Some((text, name)) = text_and_name(data) else { return };
         if let Some(note) = Note::read(text) {
@@ -220,15 +221,15 @@ mod postgres {
     }
 }
 
-/// A text, and a lock's name that stands in it behind the last line feed.
+/// Splits a text and the lock's name that follows its last line feed.
 fn text_and_name(data: &[u8]) -> Option<(&str, LockName)> {
     let text = std::str::from_utf8(data).ok()?;
     let (text, name) = text.rsplit_once('\n').unwrap_or((text, text));
     Some((text, LockName::new(name).ok()?))
 }
 
-/// A URL of a server: it can be read, or is refused in few words; and a password in it, whatever is
-/// special there, shows nowhere.
+/// A URL of a server: it is accepted, or refused with a short error. No output shows its password,
+/// whatever characters it has.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 fn server_url(scheme: &str, data: &[u8], read: fn(&BackendUrl) -> Result<String, Error>) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -253,7 +254,7 @@ fn server_url(scheme: &str, data: &[u8], read: fn(&BackendUrl) -> Result<String,
     assert!(!shown.contains(SECRET), "{url} shows as {shown}");
 }
 
-/// Whoever reads the error reads no novel.
+/// Checks that an error is short.
 fn short(error: &Error) {
     let shown = error.to_string();
     assert!(shown.len() <= LONGEST_ERROR, "{} bytes: {shown}", shown.len());

@@ -1,5 +1,5 @@
-//! The only list of cases. A function in [`cases`](crate::cases) that is missing here is dead
-//! code, which the compiler tells.
+//! The only list of cases. If a function in [`cases`](crate::cases) is missing here, the compiler
+//! reports it as dead code.
 
 use crate::{
     Case,
@@ -18,7 +18,7 @@ macro_rules! list {
     };
 }
 
-/// Every case, by group. What stands in brackets is what a store must promise for it.
+/// All cases, by group. The brackets contain what a store must promise for a case.
 pub const ALL: &[Case] = list! {
     exclusion {
         clients_never_hold_together,
@@ -37,8 +37,8 @@ pub const ALL: &[Case] = list! {
     resend {
         an_acquire_sent_again_is_one_hold,
         an_acquire_sent_twice_at_once_is_one_hold,
-        a_waiter_that_asks_again_keeps_its_place [Fifo],
-        permits_asked_for_again_are_counted_once [Permits],
+        a_waiter_that_retries_keeps_its_place [Fifo],
+        resent_permits_are_counted_once [Permits],
         a_release_sent_again_finds_nothing,
         a_release_of_a_stranger_takes_nothing [Fifo],
         a_lost_answer_to_a_lock_leaves_one_hold [Fifo],
@@ -53,14 +53,14 @@ pub const ALL: &[Case] = list! {
         many_locks_are_renewed_together,
         without_renewal_the_lock_ends_with_its_lease,
         renewal_ends_at_its_limit,
-        a_client_that_dies_lets_go,
-        what_has_ended_is_not_renewed,
-        a_renewal_starts_the_lease_anew,
+        the_lock_of_a_dead_client_expires,
+        an_expired_claim_is_not_renewed,
+        a_renewal_restarts_the_lease,
         renewals_are_answered_one_by_one,
         a_waiter_without_a_sign_of_life_leaves_the_queue [Fifo],
         belief_ends_before_the_next_is_let_in,
-        belief_in_a_lock_handed_over_ends_before_the_next_is_let_in [Fifo],
-        what_remains_is_at_most_the_lease,
+        the_deadline_after_a_hand_off_ends_before_the_next_grant [Fifo],
+        the_remaining_time_is_at_most_the_lease,
         a_lock_delay_keeps_others_out_after_the_lease,
         a_release_ends_the_lock_delay,
     }
@@ -68,19 +68,19 @@ pub const ALL: &[Case] = list! {
         token_grows_after_release [Tokens],
         token_grows_across_clients_and_kinds [Tokens],
         token_grows_after_expiry [Tokens],
-        token_grows_across_local_hand_over [Tokens],
+        token_grows_across_local_hand_off [Tokens],
         token_grows_after_the_store_forgot_the_name [Tokens],
         token_grows_after_a_busy_try_and_a_withdrawal [Tokens, Fifo],
         blocks_of_tokens_do_not_meet [Tokens],
         an_expired_block_is_passed_over [Tokens],
         readers_have_a_token_each [Tokens, Fifo],
         permits_have_a_token_each [Tokens, Permits],
-        a_fence_refuses_who_lost_the_lock [Tokens],
+        a_fence_refuses_a_former_holder [Tokens],
     }
     floor {
         tokens_of_all_clients_rise_above_it [Tokens],
         tokens_behind_a_holder_rise_above_it [Tokens],
-        a_block_that_is_given_back_does_not_lower_it [Tokens],
+        a_released_block_does_not_lower_it [Tokens],
         tokens_in_reserve_are_not_used_below_it [Tokens],
         tokens_of_waiters_rise_above_it [Tokens, Fifo],
         where_it_can_not_be_it_is_refused_and_leaves_nothing,
@@ -103,10 +103,10 @@ pub const ALL: &[Case] = list! {
     fair {
         grants_follow_the_order_of_arrival [Fifo],
         a_try_does_not_overtake_a_waiter [Fifo],
-        who_withdraws_is_passed_over [Fifo],
-        who_is_dead_is_passed_over_after_its_lease [Fifo],
+        a_cancelled_claim_is_skipped [Fifo],
+        a_dead_waiter_is_skipped_after_its_lease [Fifo],
         waiting_again_keeps_the_place [Fifo],
-        a_fair_lock_is_never_handed_over_in_passing [Fifo],
+        a_fair_lock_is_never_handed_off_in_passing [Fifo],
         without_an_order_it_is_refused [NoFifo],
     }
     rwlock {
@@ -144,7 +144,7 @@ pub const ALL: &[Case] = list! {
         repeated_names_are_one,
         it_has_a_token_for_each_name,
         a_wait_that_ends_leaves_none,
-        a_wait_that_ends_gives_back_what_it_had [Fifo],
+        a_wait_that_ends_releases_its_locks [Fifo],
         a_name_in_other_use_leaves_none [Permits],
         it_is_lost_when_one_is,
         it_reaches_over_two_stores,
@@ -166,7 +166,7 @@ pub const ALL: &[Case] = list! {
         waiting_for_a_grant_may_be_dropped [Fifo],
     }
     loss {
-        it_is_told_when_the_lock_was_taken_away,
+        a_revocation_is_reported_to_the_holder,
         a_release_says_that_the_lock_was_lost,
         it_is_told_while_renewals_hang,
         it_is_told_while_renewals_fail,
@@ -187,12 +187,12 @@ pub const ALL: &[Case] = list! {
         names_that_can_not_be_are_refused,
     }
     list {
-        what_begins_so_is_listed,
+        names_with_the_prefix_are_listed,
         a_beginning_is_no_pattern,
         no_more_are_listed_than_asked_for,
         names_with_many_claims_are_listed_once [Fifo, Permits],
-        what_is_free_is_not_listed,
-        what_is_handed_over_meanwhile_is_listed [Fifo],
+        a_free_lock_is_not_listed,
+        a_lock_handed_off_during_a_listing_is_listed [Fifo],
         a_prefix_is_taken_off,
         where_it_can_not_be_it_is_refused,
     }
@@ -207,7 +207,7 @@ pub const ALL: &[Case] = list! {
         all_locks_of_a_client_have_it [Notes],
         without_one_there_is_none,
         where_it_can_not_be_it_is_left_out [NoNotes],
-        a_client_has_one_note,
+        a_claim_keeps_its_own_note [Notes],
     }
     errors {
         leases_out_of_range_are_refused,
@@ -221,20 +221,20 @@ pub const ALL: &[Case] = list! {
         an_error_names_lock_store_and_remedy,
         a_store_out_of_reach_is_unavailable,
         a_store_that_comes_back_in_time_is_waited_for,
-        what_is_not_given_can_be_demanded_and_is_refused,
+        a_missing_guarantee_is_refused_when_required,
     }
     claims {
         a_free_lock_is_granted_at_once,
         a_held_lock_is_queued_for_in_order [Fifo],
         busy_leaves_no_trace,
-        granted_answers_for_who_holds_it_already [Fifo],
-        a_waiter_whose_place_is_gone_is_told [Fifo],
+        granted_answers_for_a_holder [Fifo],
+        a_waiter_that_lost_its_place_gets_an_error [Fifo],
         a_release_withdraws_a_waiter [Fifo],
         a_release_lets_in_one [Fifo],
-        a_withdrawal_lets_in_who_now_fits [Fifo],
-        a_downgrade_lets_in_who_now_fits [Fifo],
-        who_is_not_there_is_not_renewed,
-        inspect_tells_what_is [Fifo],
+        a_cancellation_grants_claims_that_now_fit [Fifo],
+        a_downgrade_grants_claims_that_now_fit [Fifo],
+        an_absent_claim_is_not_renewed,
+        inspect_shows_the_current_state [Fifo],
         inspect_changes_nothing,
         a_claim_grows_older_and_no_renewal_makes_it_younger,
         a_claim_is_no_older_than_its_grant,
@@ -248,8 +248,8 @@ pub const ALL: &[Case] = list! {
     }
     process {
         a_process_excludes_another [Processes, Fifo],
-        processes_hand_over_to_each_other [Processes, Fifo],
-        a_killed_process_lets_go_after_its_lease [Processes],
+        processes_hand_off_to_each_other [Processes, Fifo],
+        a_killed_process_loses_its_lock_after_its_lease [Processes],
         a_killed_waiter_is_passed_over [Processes, Fifo],
         a_stopped_process_is_fenced_off [Processes, Tokens],
         a_counter_of_many_processes_is_exact [Processes],

@@ -1,4 +1,4 @@
-//! A case, and what it needs of a store.
+//! A case, and what it needs from a store.
 
 use std::{fmt, pin::Pin};
 
@@ -30,29 +30,29 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs of a store. A store that rules it out has the case ignored, with the reason.
+/// A need of a case. If a store rules it out, the case is ignored with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Grants in the order of arrival.
+    /// The store grants locks in the order of arrival.
     Fifo,
-    /// No such order, so that asking for it must be refused.
+    /// The store has no such order, so a request for it must be refused.
     NoFifo,
-    /// Semaphores.
+    /// The store has semaphores.
     Permits,
-    /// No semaphores, so that asking for one must be refused.
+    /// The store has no semaphores, so a request for one must be refused.
     NoPermits,
-    /// A place for notes.
+    /// The store keeps notes.
     Notes,
-    /// No place for notes, so that none must be seen.
+    /// The store keeps no notes, so no note must be seen.
     NoNotes,
-    /// Tokens that mean something.
+    /// The store has fencing tokens.
     Tokens,
-    /// A store that other processes reach.
+    /// Other processes can reach the store.
     Processes,
 }
 
 impl Need {
-    /// Why the store rules it out, if it does.
+    /// Returns why the store does not meet this need, if it does not.
     pub(crate) fn missing_in(self, given: &Guarantees, address: Option<&str>) -> Option<String> {
         let met = match self {
             Self::Fifo => given.fairness >= Fairness::Fifo,

@@ -1,5 +1,5 @@
-//! The child's side of the cross-process cases: the test binary started again, doing what the
-//! parent writes to its standard input, one line at a time, and answering in one line each.
+//! The child's side of the cross-process cases. A child is the test binary, started again. It reads
+//! commands from its standard input, one on each line, and answers each with one line.
 //!
 //! ```text
 //! lock NAME LEASE_MS     -> held TOKEN         waits
@@ -21,17 +21,17 @@ use dlock_core::{Guard, LockOptions, Locks, Released};
 
 use crate::{Stop, Store, suite::runtime};
 
-/// The address of the store. Its presence makes a process a child.
+/// The variable with the address of the store. A process that has it is a child.
 pub(crate) const ADDRESS: &str = "DLOCK_TEST_CHILD_OF";
 
 pub(crate) fn is_one() -> bool {
     std::env::var_os(ADDRESS).is_some()
 }
 
-/// In which setting the store is run.
+/// The variable with the setting in which the store runs.
 pub(crate) const SETTING: &str = "DLOCK_TEST_CHILD_SETTING";
 
-/// Serves the parent until it closes the pipe.
+/// Serves the parent until the parent closes the pipe.
 pub(crate) fn serve(stores: &[Box<dyn Store>]) -> ! {
     let code = match served(stores) {
         Ok(()) => 0,
@@ -48,7 +48,7 @@ fn served(stores: &[Box<dyn Store>]) -> Result<(), Stop> {
     let (address, setting) = (std::env::var(ADDRESS)?, std::env::var(SETTING)?);
     let store = stores.iter().find(|store| store.setting() == setting);
     let store = store.ok_or_else(|| Stop::failed("the parent has a setting of its own"))?;
-    let locks = runtime.block_on(async { Locks::over(store.connect_to(&address).await?) })?;
+    let locks = runtime.block_on(async { Locks::new(store.connect_to(&address).await?) })?;
     let mut child = Child { locks, guard: None };
     for line in std::io::stdin().lock().lines() {
         let words: Vec<String> = line?.split(' ').map(str::to_owned).collect();

@@ -1,4 +1,5 @@
-//! What a case works with: clients, names, times, and the look at what it leaves.
+//! The context of a case: clients, names, times, and the check of what the case leaves in the
+//! store.
 
 use std::{
     fmt::Display,
@@ -14,14 +15,14 @@ use parking_lot::Mutex;
 
 use crate::{Bounds, Case, Opened, Stop, Store, Verdict, stop::ensure};
 
-/// The lease of claims that must not end by themselves while a case runs. Longer than any bound,
-/// so that a claim that leaks is seen rather than ended.
+/// The lease of claims that must not expire while a case runs. It is longer than any bound, so that
+/// a leaked claim is detected before it expires.
 const STEADY: Duration = Duration::from_secs(300);
 
-/// How many times more the random cases do than by default.
+/// The variable that multiplies the number of random operations.
 const EFFORT: &str = "DLOCK_TEST_EFFORT";
 
-/// What a case works with.
+/// The context of a case.
 #[derive(Clone)]
 pub(crate) struct Cx(Arc<Inner>);
 
@@ -48,13 +49,13 @@ impl Cx {
         Self(Arc::new(Inner { case, store, opened, guarantees, bounds, names, goes_on }))
     }
 
-    /// A client of its own, at the level of the contract.
+    /// Returns a new client at the level of the contract.
     pub(crate) async fn backend(&self) -> Result<DynBackend, Stop> {
         Ok(self.0.opened.connect().await?)
     }
 
-    /// Whoever may send `client`'s acquires again: any client, or itself where claims belong to a
-    /// session.
+    /// Returns a client that may resend acquires of `client`: a new one, or `client` itself if
+    /// claims belong to a session.
     pub(crate) async fn twin(&self, client: &DynBackend) -> Result<DynBackend, Stop> {
         match self.0.guarantees.orphan_release {
             OrphanRelease::SessionEnd => Ok(client.clone()),
@@ -62,41 +63,41 @@ impl Cx {
         }
     }
 
-    /// A client of its own, whose locks do not end by themselves.
+    /// Returns a new client whose locks do not expire while the case runs.
     pub(crate) async fn locks(&self) -> Result<Locks, Stop> {
         self.locks_with(self.steady()).await
     }
 
-    /// A client of its own with these options.
+    /// Returns a new client with these options.
     pub(crate) async fn locks_with(&self, options: LockOptions) -> Result<Locks, Stop> {
         self.locks_over(self.backend().await?, options)
     }
 
-    /// A client over this backend.
+    /// Returns a client over this backend.
     pub(crate) fn locks_over(
         &self,
         backend: DynBackend,
         options: LockOptions,
     ) -> Result<Locks, Stop> {
-        Ok(Locks::over(backend)?.with_options(options)?)
+        Ok(Locks::new(backend)?.with_options(options)?)
     }
 
-    /// Two clients and a name.
+    /// Returns two clients and a name.
     pub(crate) async fn pair(&self) -> Result<(Locks, Locks, LockName), Stop> {
         Ok((self.locks().await?, self.locks().await?, self.name("lock")))
     }
 
-    /// Options for locks that do not end by themselves and do not wait without a bound.
+    /// Returns options for locks that do not expire while the case runs and whose wait is bounded.
     pub(crate) fn steady(&self) -> LockOptions {
         LockOptions::new().with_lease(STEADY).with_wait(self.bound())
     }
 
-    /// Options with the shortest lease.
+    /// Returns options with the shortest lease.
     pub(crate) fn brief(&self) -> LockOptions {
         self.steady().with_lease(self.lease())
     }
 
-    /// A name that nobody else uses.
+    /// Returns a name that no other case uses.
     pub(crate) fn name(&self, hint: &str) -> LockName {
         let (case, salt) = (&self.0.case, rand::random::<u32>());
         self.literal(&format!("{case}/{hint}/{salt:08x}")).unwrap_or_else(|stop| {
@@ -104,14 +105,14 @@ impl Cx {
         })
     }
 
-    /// This very name, which no other case may use.
+    /// Returns exactly this name, which no other case may use.
     pub(crate) fn literal(&self, name: &str) -> Result<LockName, Stop> {
         let name = LockName::new(name)?;
         self.0.names.lock().push((self.0.opened.clone(), name.clone()));
         Ok(name)
     }
 
-    /// A client of a second store of the same kind, and a name in it.
+    /// Returns a client of a second store of the same kind, and a name in it.
     pub(crate) async fn elsewhere(&self) -> Result<(DynBackend, LockName), Stop> {
         let opened: Arc<dyn Opened> = self.0.store.open().await?.into();
         let (backend, name) = (opened.connect().await?, self.name("elsewhere"));
@@ -119,7 +120,7 @@ impl Cx {
         Ok((backend, name))
     }
 
-    /// Makes the store forget what it keeps of a free name, or rules the case out.
+    /// Deletes the store's record of a free name, or rules the case out.
     pub(crate) async fn forget(&self, name: &LockName) -> Verdict {
         if self.0.opened.forget(name).await? {
             return Ok(());
@@ -127,12 +128,12 @@ impl Cx {
         Err(Stop::ruled_out("this store can't be made to forget a name"))
     }
 
-    /// Where child processes find the store.
+    /// Returns the address at which child processes find the store.
     pub(crate) fn address(&self) -> Result<String, Stop> {
         self.0.opened.address().ok_or_else(|| Stop::ruled_out("no address for a child"))
     }
 
-    /// In which setting the store is run.
+    /// Returns the setting in which the store runs.
     pub(crate) fn setting(&self) -> &str {
         self.0.store.setting()
     }
@@ -141,44 +142,45 @@ impl Cx {
         self.0.guarantees
     }
 
-    /// The shortest lease.
+    /// Returns the shortest lease.
     pub(crate) fn lease(&self) -> Duration {
         self.0.bounds.lease
     }
 
-    /// A lease that renewal keeps on a machine that stands still for a moment or two.
+    /// Returns a lease that renewal can keep on a machine that pauses for a moment or two.
     pub(crate) fn renewed(&self) -> Duration {
         (self.lease() * 4).max(Duration::from_secs(3))
     }
 
-    /// Options with such a lease.
+    /// Returns options with the lease of [`renewed`](Self::renewed).
     pub(crate) fn renewing(&self) -> LockOptions {
         self.steady().with_lease(self.renewed())
     }
 
-    /// How long anything may take that must happen.
+    /// Returns the bound on anything that must happen.
     pub(crate) fn bound(&self) -> Duration {
         self.0.bounds.wake_up
     }
 
-    /// A part of the case is done, so that it does not hang, however long all parts take.
+    /// Records that a part of the case is done. A case that completes parts does not hang, however
+    /// long all its parts take.
     pub(crate) fn goes_on(&self) {
         self.0.goes_on.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a part was done since this was asked last.
+    /// Whether a part was done since the last call.
     pub(crate) fn went_on(&self) -> bool {
         self.0.goes_on.swap(false, Ordering::Relaxed)
     }
 
-    /// `n` random or repeated operations, or as many times more as [`EFFORT`] asks for.
+    /// Returns the number of random or repeated operations: `n` times the factor in [`EFFORT`].
     pub(crate) fn effort(&self, n: u32) -> u32 {
         let times = std::env::var(EFFORT).ok();
         let whole = times.and_then(|times| times.split('.').next()?.parse().ok());
         n.saturating_mul(whole.unwrap_or(1).max(1))
     }
 
-    /// Waits for what must happen.
+    /// Waits for a future that must complete within the bound.
     #[track_caller]
     pub(crate) fn within<F: Future>(
         &self,
@@ -190,7 +192,7 @@ impl Cx {
         async move { tokio::time::timeout(bound, future).await.map_err(|_| late) }
     }
 
-    /// Asks until it is so.
+    /// Repeats the probe until it returns `true`.
     #[track_caller]
     pub(crate) fn until<F>(
         &self,
@@ -212,7 +214,7 @@ impl Cx {
         async move { asking.await? }
     }
 
-    /// Waits until so many claims wait for the name.
+    /// Waits until this number of claims wait for the name.
     #[track_caller]
     pub(crate) fn waiters<'a>(
         &'a self,
@@ -225,7 +227,7 @@ impl Cx {
         })
     }
 
-    /// Waits until nobody holds the name and nobody waits for it.
+    /// Waits until no claim holds the name or waits for it.
     pub(crate) async fn free(&self, backend: &DynBackend, name: &LockName) -> Verdict {
         let free =
             self.until("", || async move { Ok(backend.inspect(name).await?.is_free()) }).await;
@@ -236,7 +238,7 @@ impl Cx {
         Ok(())
     }
 
-    /// That of all names of this case nothing is left in the store, seen without the backend.
+    /// Checks, without the backend, that the store contains nothing of the names of this case.
     pub(crate) async fn nothing_is_left(&self) -> Verdict {
         let names = std::mem::take(&mut *self.0.names.lock());
         for (opened, name) in &names {
@@ -255,12 +257,12 @@ impl Cx {
     }
 }
 
-/// The time, on the clock that all parts of a case and all its processes share.
+/// Returns the time on the clock that all parts and processes of a case share.
 pub fn now() -> Instant {
     dlock_core::Clock::Boot.now()
 }
 
-/// Lets this much time pass, at least.
+/// Waits for at least this time.
 pub(crate) async fn pass(time: Duration) {
     let end = now().saturating_add(time);
     while now() < end {

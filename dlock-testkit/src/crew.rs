@@ -4,7 +4,7 @@ use tokio::task::JoinSet;
 
 use crate::{Stop, Verdict, context::Cx};
 
-/// Tasks that work on one case together. Dropped, they end.
+/// Tasks that work on one case together. They are aborted when this is dropped.
 #[derive(Default)]
 pub(crate) struct Crew(JoinSet<Verdict>);
 
@@ -13,12 +13,12 @@ impl Crew {
         Self::default()
     }
 
-    /// Sets one to work.
+    /// Starts a task.
     pub(crate) fn go(&mut self, work: impl Future<Output = Verdict> + Send + 'static) {
         self.0.spawn(work);
     }
 
-    /// Waits until all are done, or the first fails.
+    /// Waits until all tasks are done or one of them fails.
     pub(crate) async fn done(mut self, cx: &Cx) -> Verdict {
         let all = async {
             while let Some(one) = self.0.join_next().await {
@@ -29,7 +29,7 @@ impl Crew {
             }
             Ok(())
         };
-        // Contention has many steps, each of which may take the bound on a bad day.
+        // Contention has many steps, and on a busy machine each of them may take the whole bound.
         tokio::time::timeout(cx.bound() * 4, all)
             .await
             .unwrap_or_else(|_| Err(Stop::failed("tasks that contend do not get done")))

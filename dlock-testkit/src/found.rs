@@ -1,16 +1,17 @@
-//! What a store's examination finds.
+//! The findings of a store's examination.
 
 use dlock_core::{DynBackend, Finding, Level};
 
 use crate::Stop;
 
-/// What is not fine, of at least so many findings; each that is not has a remedy, and no other has.
+/// Returns the findings that are not fine. Checks that there are at least `least` findings, and
+/// that exactly those that are not fine have a remedy.
 ///
 /// # Errors
-/// The examination's.
+/// The error of the examination.
 ///
 /// # Panics
-/// When there are fewer, or a remedy is missing or not needed.
+/// If there are fewer findings, or a remedy is missing or superfluous.
 pub async fn amiss(client: &DynBackend, least: usize) -> Result<Vec<Finding>, Stop> {
     let findings = client.examine().await?;
     assert!(findings.len() >= least, "{findings:?}");
@@ -20,10 +21,11 @@ pub async fn amiss(client: &DynBackend, least: usize) -> Result<Vec<Finding>, St
     Ok(findings.into_iter().filter(|finding| finding.level > Level::Fine).collect())
 }
 
-/// There is one finding, about this, of this level, and its remedy names this.
+/// Checks that there is exactly one finding, with this subject and level, and that its remedy
+/// contains this text.
 ///
 /// # Panics
-/// When it is not so.
+/// If there is not.
 #[track_caller]
 pub fn only(findings: &[Finding], about: &str, level: Level, remedy: &str) {
     let [finding] = findings else { panic!("{findings:?}") };

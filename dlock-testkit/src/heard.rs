@@ -1,4 +1,4 @@
-//! What a program tells its tracing subscriber.
+//! Records what a program reports to its tracing subscriber.
 
 use std::{
     fmt,
@@ -23,14 +23,14 @@ pub struct Heard(Arc<Mutex<String>>, Arc<AtomicU64>);
 struct Line(String);
 
 impl Heard {
-    /// Listens until the guard is dropped.
+    /// Records until the returned guard is dropped.
     pub fn listen() -> (Self, DefaultGuard) {
         let heard = Self::default();
         let guard = tracing::subscriber::set_default(heard.clone());
         (heard, guard)
     }
 
-    /// What was heard up to now: a line for each span and event.
+    /// Returns what was recorded so far: a line for each span and event.
     pub fn text(&self) -> String {
         self.0.lock().clone()
     }

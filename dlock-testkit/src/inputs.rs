@@ -1,21 +1,21 @@
-//! Inputs for parsers: noise, and texts that are nearly right.
+//! Inputs for parsers: random bytes, and texts that are almost valid.
 //!
-//! The crates run their laws (`src/fuzzing.rs`) on these in each test run, for a few seconds;
-//! `fuzz/` runs the same for as long as one likes.
+//! In each test run, the crates try their laws (`src/fuzzing.rs`) on these inputs for a few
+//! seconds. `fuzz/` tries the same laws without a time limit.
 
 use proptest::{
     prelude::*,
     test_runner::{Config, TestError, TestRunner},
 };
 
-/// How many inputs of each kind a law is tried on.
+/// The number of inputs of each kind that a law is tried on.
 const CASES: u32 = 700;
 
-/// Tries a law on random bytes, on texts that are glued from these pieces, and on the texts among
-/// them with some bytes changed.
+/// Tries a law on three kinds of input: random bytes, texts that are joined from these pieces, and
+/// such texts with some bytes changed.
 ///
 /// # Panics
-/// With the smallest input that was found, where the law is broken.
+/// If the law is broken, with the smallest input found that breaks it.
 pub fn try_on(pieces: &'static [&'static str], law: fn(&[u8])) {
     let few = || prop::collection::vec(any::<u8>(), 0..64);
     check(few(), law);

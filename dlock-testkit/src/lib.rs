@@ -1,9 +1,10 @@
-//! The conformance kit: what a store must do to be a backend of dlock, as tests.
+//! The conformance kit: tests of the contract that every backend of dlock fulfils.
 //!
 //! # For backend authors
 //!
-//! Say how to open a fresh store and how to look into it, and hand it to [`run`]. This is the
-//! whole of `tests/conformance.rs`, with `harness = false` for that target in `Cargo.toml`:
+//! Implement [`Store`], which opens a fresh store, and [`Opened`], which reads what the store
+//! contains. Pass the store to [`run`]. The file `tests/conformance.rs` needs nothing else. Set
+//! `harness = false` for that target in `Cargo.toml`:
 //!
 //! ```no_run
 //! use async_trait::async_trait;
@@ -38,23 +39,25 @@
 //! }
 //! ```
 //!
-//! Each case is a test of its own, named after the claim it proves. One that the store's
-//! [`Guarantees`](dlock_core::Guarantees) rule out is *ignored*, with the reason, and what they
-//! do not promise is checked to be refused. A server that is missing ignores all cases, unless
-//! `DLOCK_TEST_REQUIRE` names the store (`DLOCK_TEST_REQUIRE=redis,zk`): then that is a failure.
-//! `DLOCK_TEST_EFFORT=20` makes the random and contended cases twenty times longer. A fraction
-//! leaves them as they are.
+//! Each case is a test of its own, named after the claim that it proves. If the store's
+//! [`Guarantees`](dlock_core::Guarantees) rule out a case, the case is *ignored* with the reason.
+//! Other cases check that the backend refuses requests that its guarantees exclude. If a server is
+//! missing, all cases are ignored, unless `DLOCK_TEST_REQUIRE` names the store
+//! (`DLOCK_TEST_REQUIRE=redis,zk`): then the missing server is a failure. `DLOCK_TEST_EFFORT=20`
+//! makes the random and contended cases twenty times longer. A fraction has no effect.
 //!
-//! Each case has names of its own and proves at its end, through [`Opened::leftovers`], that it
-//! left nothing behind. A store that other processes reach gives its [address](Opened::address):
-//! the cross-process cases start the test binary again and let it hold locks, stop, and die.
+//! Each case uses its own names. At its end, the case proves through [`Opened::leftovers`] that it
+//! left nothing behind. If other processes can reach the store, [`Opened::address`] returns its
+//! address: the cross-process cases start the test binary again as a child, which takes locks, is
+//! stopped, and is killed.
 //!
-//! # What else is here
+//! # Other parts of the kit
 //!
-//! - [`history`]: what clients did and were told, and one checker for each invariant.
+//! - [`history`]: the recorded operations of clients with their answers, and one checker for each
+//!   invariant.
 //! - [`model`]: the rules of a lock in their simplest form.
-//! - [`Suite`]: the cases for programs that run them in another way; the kit's own tests run them
-//!   on stores that are wrong on purpose, and each must be caught.
+//! - [`Suite`]: the cases, for programs that run them in another way. The kit's own tests run them
+//!   on stores with deliberate mistakes, and the cases have to catch each mistake.
 
 mod all;
 mod case;

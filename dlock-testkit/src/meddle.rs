@@ -1,4 +1,4 @@
-//! A backend over another that fails on demand, as a network does.
+//! A backend that fails on demand, as a network does, over another backend.
 
 use std::{
     sync::{
@@ -16,12 +16,12 @@ use dlock_core::{
 };
 use parking_lot::Mutex;
 
-/// A backend that fails on demand, over one that does not.
+/// A backend that fails on demand, over one that works.
 #[derive(Debug)]
 pub(crate) struct Meddled {
     inner: DynBackend,
     renewals: Mutex<Renewals>,
-    /// Largest number of claims that travelled in one renewal.
+    /// The largest number of claims in one renewal.
     batch: AtomicUsize,
     lost_acquires: Arc<AtomicUsize>,
     lost_releases: Arc<AtomicUsize>,
@@ -29,11 +29,11 @@ pub(crate) struct Meddled {
     slow: Duration,
 }
 
-/// What happens to renewals.
+/// The treatment of renewals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewals {
     Pass,
-    /// So many fail, then they pass.
+    /// This number of renewals fail; later ones succeed.
     Fail(usize),
     /// They never return.
     Hang,
@@ -44,8 +44,8 @@ impl Meddled {
         Arc::new(Self::over(inner, Duration::ZERO))
     }
 
-    /// One whose verbs take a while before and after they take effect, so that a future has
-    /// places to be dropped at.
+    /// Returns a backend whose verbs wait before and after they take effect, so that a future has
+    /// await points to be dropped at.
     pub(crate) fn slow(inner: DynBackend) -> Arc<Self> {
         Arc::new(Self::over(inner, Duration::from_millis(1)))
     }
@@ -70,17 +70,17 @@ impl Meddled {
         self.batch.load(Ordering::Relaxed)
     }
 
-    /// The replies to the next so many acquires get lost after they took effect.
+    /// Loses the replies to the next `replies` acquires after they took effect.
     pub(crate) fn lose_acquires(&self, replies: usize) {
         self.lost_acquires.store(replies, Ordering::Relaxed);
     }
 
-    /// The replies to the next so many releases get lost after they took effect.
+    /// Loses the replies to the next `replies` releases after they took effect.
     pub(crate) fn lose_releases(&self, replies: usize) {
         self.lost_releases.store(replies, Ordering::Relaxed);
     }
 
-    /// Whether no verb reaches the store.
+    /// Sets whether the store is unreachable.
     pub(crate) fn unreachable(&self, is: bool) {
         *self.unreachable.lock() = is;
     }
@@ -212,7 +212,7 @@ impl Admin for Meddled {
     }
 }
 
-/// A verb with a delay before and after, whose reply may get lost.
+/// Runs a verb with a delay before and after it, and may lose its reply.
 fn meddled<T: Send + 'static>(
     slow: Duration,
     lost: &Arc<AtomicUsize>,

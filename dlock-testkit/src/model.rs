@@ -1,33 +1,33 @@
-//! The rules of a lock, as simply as they can be said: what every backend is compared with.
+//! The rules of a lock in their simplest form. Every backend is compared with them.
 //!
-//! Written apart from `dlock_core::machine`, so that one mistake is not in both: this one knows
-//! no weights, only who may hold the lock together with whom.
+//! The code is independent of `dlock_core::machine`, so that the two do not share a mistake. It has
+//! no weights, only the rule which modes may hold the lock together.
 
 use dlock_core::{ClaimId, Mode};
 
-/// One lock: its claims in the order in which they came.
+/// One lock: its claims in the order of their arrival.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// The claims, first come first.
+    /// The claims, in the order of their arrival.
     pub claims: Vec<Member>,
 }
 
 /// One claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Who.
+    /// The id.
     pub id: ClaimId,
-    /// What it holds or wants.
+    /// The mode that it holds or requests.
     pub mode: Mode,
     /// Whether it holds the lock.
     pub held: bool,
-    /// How long a grant lasts, in whatever unit of time.
+    /// The length of a lease, in any unit of time.
     pub lease: u64,
-    /// When its lease ends.
+    /// The time at which its lease expires.
     pub until: u64,
 }
 
-/// How a claim stands.
+/// The state of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Standing {
@@ -35,14 +35,14 @@ pub enum Standing {
     Held,
     /// It waits.
     Waits,
-    /// It did not want to wait.
+    /// It is refused, because the lock is busy and it does not wait.
     Busy,
     /// The lock is in use with another capacity.
     Conflict,
 }
 
 impl Model {
-    /// A claim asks for the lock, for the first time or again.
+    /// Processes the request of a claim, for the first time or repeated.
     pub fn acquire(&mut self, claim: Member, wait: bool, now: u64) -> Standing {
         self.end_leases(now);
         let until = now.saturating_add(claim.lease);
@@ -69,8 +69,8 @@ impl Model {
         }
     }
 
-    /// A claim starts its lease anew, held, perhaps in a weaker mode, or waiting. How it stands,
-    /// unless it is gone.
+    /// Renews the lease of a claim. A holder may renew in a weaker mode. Returns the state of the
+    /// claim, or `None` if the model does not know it.
     pub fn renew(&mut self, id: ClaimId, mode: Mode, lease: u64, now: u64) -> Option<Standing> {
         self.end_leases(now);
         if let Some(member) = self.find(id) {
@@ -89,14 +89,14 @@ impl Model {
         Some(if member.held { Standing::Held } else { Standing::Waits })
     }
 
-    /// Time has passed, and nothing was asked that claims notice.
+    /// Expires leases and grants the lock, without a request.
     pub fn look(&mut self, now: u64) -> bool {
         self.end_leases(now);
         self.grant(now);
         true
     }
 
-    /// A claim is given up. Whether it was there.
+    /// Removes a claim. Returns whether the model knew it.
     pub fn release(&mut self, id: ClaimId, now: u64) -> bool {
         self.end_leases(now);
         let there = self.find(id).is_some();
@@ -105,12 +105,12 @@ impl Model {
         there
     }
 
-    /// Who holds the lock.
+    /// Returns the holders.
     pub fn holders(&self) -> impl Iterator<Item = &Member> {
         self.claims.iter().filter(|member| member.held)
     }
 
-    /// Who waits, first in line first.
+    /// Returns the waiters in the order of the queue.
     pub fn waiters(&self) -> impl Iterator<Item = &Member> {
         self.claims.iter().filter(|member| !member.held)
     }
@@ -119,7 +119,7 @@ impl Model {
         self.claims.retain(|member| member.until > now);
     }
 
-    /// Whoever came first gets the lock as long as it goes together with all who came before.
+    /// Grants claims in the order of arrival, until one does not go together with all before it.
     fn grant(&mut self, now: u64) {
         for at in 0..self.claims.len() {
             let (before, rest) = self.claims.split_at_mut(at);

@@ -1,4 +1,4 @@
-//! Dropping a future at each of its await points.
+//! Drops a future at each of its await points.
 
 use std::{
     pin::{Pin, pin},
@@ -8,22 +8,22 @@ use std::{
 
 use tokio::time::{Sleep, sleep};
 
-/// How long a future may stand still before it counts as waiting for somebody else.
+/// The time without progress after which a future counts as waiting for another task.
 const STILL: Duration = Duration::from_millis(60);
 
-/// How a future came to its end.
+/// How a future ended.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Ended<T> {
-    /// It was dropped at the await point that was asked for.
+    /// It was dropped at the requested await point.
     Dropped,
-    /// It was dropped while it waited for somebody else; polling more often does not help.
+    /// It was dropped while it waited for another task; more polls would not help.
     Waiting,
-    /// It completed before.
+    /// It completed before that.
     Completed(T),
 }
 
-/// Polls `future` so many times, then drops it.
+/// Polls `future` up to `polls` times, then drops it.
 pub async fn drop_after<F: Future>(polls: usize, future: F) -> Ended<F::Output> {
     let (future, still) = (pin!(future), pin!(sleep(STILL)));
     Counted { future, still, left: polls }.await

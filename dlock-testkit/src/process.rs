@@ -14,7 +14,7 @@ use crate::{
     context::Cx,
 };
 
-/// A process of its own that takes, holds and dies as it is told.
+/// A child process that acquires, holds and releases locks on command.
 pub(crate) struct Process {
     cx: Cx,
     child: Child,
@@ -38,25 +38,25 @@ impl Process {
         Ok(Self { cx: cx.clone(), child, input, output })
     }
 
-    /// Tells it what to do, without waiting for the answer.
+    /// Sends a command, without waiting for the answer.
     pub(crate) async fn tell(&mut self, command: &str) -> Verdict {
         self.input.write_all(format!("{command}\n").as_bytes()).await?;
         Ok(self.input.flush().await?)
     }
 
-    /// What it answers.
+    /// Waits for the answer.
     pub(crate) async fn answer(&mut self) -> Result<String, Stop> {
         let line = self.cx.within("the child answers", self.output.next_line()).await??;
         line.ok_or_else(|| Stop::failed("the child has gone"))
     }
 
-    /// Tells it what to do and waits for the answer.
+    /// Sends a command and waits for the answer.
     pub(crate) async fn ask(&mut self, command: &str) -> Result<String, Stop> {
         self.tell(command).await?;
         self.answer().await
     }
 
-    /// Has it take the lock.
+    /// Makes the child acquire the lock.
     pub(crate) async fn lock(
         &mut self,
         name: &LockName,
@@ -65,18 +65,18 @@ impl Process {
         held(&self.ask(&format!("lock {name} {}", lease.as_millis())).await?)
     }
 
-    /// Kills it, without a chance to clean up.
+    /// Kills the child, without a chance to clean up.
     pub(crate) async fn kill(&mut self) -> Verdict {
         Ok(self.child.kill().await?)
     }
 
-    /// Stops it where it stands.
+    /// Stops the child (`SIGSTOP`).
     #[cfg(unix)]
     pub(crate) fn stop(&self) -> Verdict {
         self.signal(rustix::process::Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Resumes the child (`SIGCONT`).
     #[cfg(unix)]
     pub(crate) fn resume(&self) -> Verdict {
         self.signal(rustix::process::Signal::CONT)
@@ -91,7 +91,7 @@ impl Process {
     }
 }
 
-/// The token in an answer `held TOKEN`.
+/// Returns the token in an answer `held TOKEN`.
 pub(crate) fn held(answer: &str) -> Result<FencingToken, Stop> {
     match answer.strip_prefix("held ") {
         Some(token) => Ok(FencingToken::new(token.parse()?)?),

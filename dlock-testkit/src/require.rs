@@ -1,11 +1,11 @@
-//! Servers whose absence is a failure.
+//! The stores that must not be missing.
 
 use crate::{Outcome, Verdict};
 
-/// The stores, separated by commas.
+/// The variable with the required stores, separated by commas.
 pub(crate) const REQUIRE: &str = "DLOCK_TEST_REQUIRE";
 
-/// Whether this store must not be missing.
+/// Whether the tests fail if this store is missing.
 pub fn is_required(store: &str) -> bool {
     is_listed(store, &std::env::var(REQUIRE).unwrap_or_default())
 }
@@ -14,11 +14,11 @@ fn is_listed(store: &str, list: &str) -> bool {
     list.split(',').any(|word| word.trim() == store)
 }
 
-/// Ends a test that needs this store: what failed is a panic, and so is a store that is missing if
-/// `DLOCK_TEST_REQUIRE` lists it. Otherwise a missing one is told, and passes.
+/// Ends a test that needs this store. A failure becomes a panic. A missing store becomes a panic if
+/// `DLOCK_TEST_REQUIRE` lists it; otherwise the reason is printed and the test passes.
 ///
 /// # Panics
-/// As said, with the reason.
+/// If the test failed or a required store is missing, with the reason.
 #[track_caller]
 pub fn judge(store: &str, verdict: Verdict) {
     match Outcome::from(verdict) {
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_and_not_required_passes() {
+    fn a_missing_program_that_is_not_required_passes() {
         judge("none", Err(Stop::missing("not installed")));
     }
 }

@@ -1,4 +1,4 @@
-//! The test target's `main`.
+//! The `main` function of a test target.
 
 use std::sync::Arc;
 
@@ -11,17 +11,19 @@ use crate::{
     require::{REQUIRE, is_required},
 };
 
-/// Most cases wait for leases to end, so that there are more of them than processors.
+/// The default number of test threads. It does not depend on the number of processors, because most
+/// cases wait for leases to expire.
 const THREADS: usize = 8;
 
-/// Runs every case on this store as a test of its own, and exits.
+/// Runs every case on this store as a test of its own, and exits the process.
 ///
-/// In a child process of a cross-process case it serves that case instead.
+/// In a child process of a cross-process case, serves that case instead.
 pub fn run(store: impl Store) -> ! {
     run_each(vec![Box::new(store)])
 }
 
-/// [`run`] on one kind of store in several settings, each with a [`Store::setting`] of its own.
+/// Does what [`run`] does for one kind of store in several settings, each with its own
+/// [`Store::setting`].
 pub fn run_each(stores: Vec<Box<dyn Store>>) -> ! {
     if child::is_one() {
         child::serve(&stores);
@@ -48,7 +50,7 @@ pub fn run_each(stores: Vec<Box<dyn Store>>) -> ! {
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    // `exit` runs no destructors, and dropping the stores is their clean-up.
+    // `exit` runs no destructors, and the stores clean up when they are dropped.
     drop(suites);
     conclusion.exit()
 }
@@ -61,17 +63,17 @@ fn trials_of(suite: &Arc<Suite>, before: &str, required: bool) -> Vec<Trial> {
     let cases = ALL.iter().map(|case| {
         let suite = suite.clone();
         Trial::ignorable_test(format!("{before}{}", case.name()), move || {
-            // That the store is missing has failed above, once.
+            // The test `store::opens` has already failed if a required store is missing.
             completion(suite.try_case(case), false)
         })
     });
     std::iter::once(opens).chain(cases).collect()
 }
 
-/// The end of a trial. A missing store fails it if the store is required.
+/// Returns the end of a trial. If a required store is missing, the trial fails.
 ///
 /// # Errors
-/// The reason of a failure.
+/// The reason of the failure.
 pub fn completion(outcome: Outcome, required: bool) -> Result<Completion, Failed> {
     match outcome {
         Outcome::Ignored { reason, store_missing: true } if required => {

@@ -1,10 +1,10 @@
-//! Why a case did not pass.
+//! The reasons why a case did not pass.
 
 use std::{fmt::Display, panic::Location};
 
-/// Why a case, or the opening of a store, did not go through.
+/// The reason why a case failed or was ignored, or why a store could not be opened.
 ///
-/// Made from every error by `?`, with the place it stood in.
+/// `?` creates it from every error, and records the place in the code.
 #[derive(Clone, Debug)]
 pub struct Stop {
     why: Why,
@@ -18,23 +18,25 @@ enum Why {
     Missing,
 }
 
-/// What a case comes to.
+/// The result of a case.
 pub type Verdict = Result<(), Stop>;
 
 impl Stop {
-    /// What was claimed is not so.
+    /// Returns a failure: the claim of the case does not hold.
     #[track_caller]
     pub fn failed(what: impl Display) -> Self {
         let at = Location::caller();
         Self { why: Why::Failed, text: format!("{what} ({}:{})", at.file(), at.line()) }
     }
 
-    /// The store can't be tested here, because of this: its server is not installed.
+    /// Returns the reason why the store can't be tested here, such as a server that is not
+    /// installed.
     pub fn missing(reason: impl Display) -> Self {
         Self { why: Why::Missing, text: reason.to_string() }
     }
 
-    /// The store does not promise what the case is about, and says so.
+    /// Returns the reason why the case does not apply: the store does not promise what the case
+    /// tests.
     pub(crate) fn ruled_out(reason: impl Display) -> Self {
         Self { why: Why::RuledOut, text: reason.to_string() }
     }
@@ -47,7 +49,7 @@ impl Stop {
         self.why == Why::Failed
     }
 
-    /// The reason, as text.
+    /// Returns the reason as text.
     pub fn into_text(self) -> String {
         self.text
     }

@@ -1,4 +1,4 @@
-//! The cases over one store.
+//! Runs the cases over one store.
 
 use std::{
     any::Any,
@@ -12,15 +12,16 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Bounds, Case, Opened, Stop, Store, Verdict, context::Cx};
 
-/// How many times as long as a step may take something hangs that is not bounded step by step.
+/// The bound of a whole case as a multiple of the bound of one step. It catches code that hangs
+/// outside of all steps.
 pub(crate) const HANGS: u32 = 8;
 
-/// The suite over one kind of store, for programs that run cases themselves. A test target calls
+/// The cases over one kind of store, for programs that run cases themselves. A test target calls
 /// [`run`](crate::run).
 pub struct Suite {
     store: Arc<dyn Store>,
     opened: OnceLock<Result<Shared, Stop>>,
-    // Last, so that a store's tasks outlive what is dropped before.
+    // The last field, so that the store's tasks outlive the fields that are dropped before it.
     runtime: Runtime,
 }
 
@@ -31,17 +32,17 @@ struct Shared {
     bounds: Bounds,
 }
 
-/// What a case came to.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The claim held.
     Passed,
-    /// The store rules the case out, or is missing.
+    /// The store rules the case out, or the store is missing.
     Ignored {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// Whether it is the store that is missing.
+        /// Whether the reason is that the store is missing.
         store_missing: bool,
     },
     /// The claim did not hold.
@@ -49,10 +50,10 @@ pub enum Outcome {
 }
 
 impl Suite {
-    /// The suite over this kind of store, which is opened when the first case runs.
+    /// Returns the cases over this kind of store, which is opened when the first case runs.
     ///
     /// # Errors
-    /// When no runtime can be made.
+    /// If no runtime can be created.
     pub fn new(store: impl Store) -> std::io::Result<Self> {
         Self::over(Arc::new(store))
     }
@@ -61,7 +62,7 @@ impl Suite {
         Ok(Self { store, opened: OnceLock::new(), runtime: runtime()? })
     }
 
-    /// Opens the store, if no case has.
+    /// Opens the store, unless an earlier call or case has opened it.
     pub fn open(&self) -> Outcome {
         self.shared().map(|_| ()).into()
     }
@@ -89,8 +90,9 @@ impl Suite {
                 cx.nothing_is_left().await
             };
             let mut whole = std::pin::pin!(whole);
-            // Each step has its own bound; this one is for what hangs outside of all steps. A case
-            // that does many things in turn may take longer, as long as it goes on.
+            // Each step has its own bound. This bound is for code that hangs outside of all steps.
+            // A case with many parts may take longer, provided that it completes a part within each
+            // bound.
             loop {
                 match tokio::time::timeout(bounds.wake_up * HANGS, &mut whole).await {
                     Ok(verdict) => break verdict,
@@ -133,7 +135,7 @@ impl From<Verdict> for Outcome {
     }
 }
 
-/// The runtime of one case.
+/// Creates the runtime of one case.
 pub fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }

@@ -1,4 +1,4 @@
-//! The contract's verbs, with the answer that a case expects.
+//! The contract's verbs, with the answers that cases expect.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use dlock_core::{
 
 use crate::{Stop, Verdict};
 
-/// A claim that waits in line and does not end by itself.
+/// Returns the request of a claim that joins the queue and does not expire during a case.
 pub(crate) fn ask(name: &LockName, mode: Mode) -> AcquireRequest {
     AcquireRequest::new(name.clone(), mode, Duration::from_secs(300))
 }
 
-/// [`ask`] for the lock alone.
+/// Returns [`ask`] in exclusive mode.
 pub(crate) fn alone(name: &LockName) -> AcquireRequest {
     ask(name, Mode::Exclusive)
 }
 
-/// The same with another lease.
+/// Returns the same request with another lease.
 pub(crate) fn leased(request: AcquireRequest, lease: Duration) -> AcquireRequest {
     request.with_lease(lease)
 }
 
-/// The same without waiting.
+/// Returns the same request without waiting.
 pub(crate) fn trying(request: AcquireRequest) -> AcquireRequest {
     request.with_queue(Queue::FailIfBusy)
 }
 
-/// Takes what must be free.
+/// Acquires a lock that must be free.
 #[track_caller]
 pub(crate) fn take<'a>(
     backend: &'a DynBackend,
@@ -44,7 +44,7 @@ pub(crate) fn take<'a>(
     }
 }
 
-/// Joins the queue of what must be held.
+/// Joins the queue of a lock that must be held.
 #[track_caller]
 pub(crate) fn queue<'a>(
     backend: &'a DynBackend,
@@ -59,7 +59,7 @@ pub(crate) fn queue<'a>(
     }
 }
 
-/// Whether a claim that does not wait gets the lock. If it does, it keeps it.
+/// Tries to acquire the lock without waiting. If the claim is granted, it keeps the lock.
 pub(crate) async fn tried(
     backend: &DynBackend,
     request: &AcquireRequest,
@@ -71,7 +71,7 @@ pub(crate) async fn tried(
     }
 }
 
-/// Releases a claim that must be there.
+/// Releases a claim that the store must know.
 #[track_caller]
 pub(crate) fn release<'a>(
     backend: &'a DynBackend,
@@ -87,7 +87,7 @@ pub(crate) fn release<'a>(
     }
 }
 
-/// Releases a claim that must have gone.
+/// Releases a claim that the store must no longer know.
 #[track_caller]
 pub(crate) fn release_in_vain<'a>(
     backend: &'a DynBackend,
@@ -113,7 +113,7 @@ pub(crate) async fn renew(
     one(backend.renew(&[renewal]).await?)
 }
 
-/// Turns a held claim into a shared one.
+/// Downgrades an exclusive holder to a shared one.
 pub(crate) async fn downgrade(
     backend: &DynBackend,
     request: &AcquireRequest,
@@ -122,7 +122,7 @@ pub(crate) async fn downgrade(
     one(backend.renew(&[Renewal::new(claim, Mode::Shared, request.lease)]).await?)
 }
 
-/// Releases whatever claim stands first, as an operator would: behind its holder's back.
+/// Revokes the lock of the first holder, as an operator would.
 pub(crate) async fn take_away(backend: &DynBackend, name: &LockName) -> Verdict {
     let state = backend.inspect(name).await?;
     let holder = state.holders.first().ok_or_else(|| Stop::failed("nobody holds the lock"))?;

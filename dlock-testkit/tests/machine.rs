@@ -156,7 +156,7 @@ proptest! {
     /// A copy of an acquire that is delivered behind the release of its claim, in time or past its
     /// deadline, is as good as none.
     #[test]
-    fn what_comes_late_leaves_no_trace(
+    fn a_late_copy_of_an_acquire_leaves_no_trace(
         log in log(), deadline in 0u64..80, places in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
     ) {
         let mut ops = played(&log);
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_together_happens_one_after_the_other(
+    fn operations_written_together_apply_one_after_the_other(
         log in log(), sizes in prop::collection::vec(1usize..5, 1..20),
     ) {
         let mut ops = played(&log);
@@ -264,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn who_joins_lets_nobody_in_and_is_let_in_by_the_next_operation(log in log()) {
+    fn a_join_grants_nothing_and_is_granted_by_the_next_operation(log in log()) {
         let nothing = Op::Raise { above: 0 };
         let (mut before, mut wrong) = (Machine::default(), None);
         run(&played(&log), |machine, op, now, _, grants| {
@@ -311,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn no_grant_is_lost_and_none_is_told_twice(log in log()) {
+    fn no_grant_is_lost_or_reported_twice(log in log()) {
         let mut held = BTreeSet::new();
         let mut wrong = None;
         run(&played(&log), |machine, op, _, _, grants| {
@@ -345,7 +345,7 @@ proptest! {
     }
 
     #[test]
-    fn what_has_ended_is_not_renewed(log in log()) {
+    fn an_expired_claim_is_not_renewed(log in log()) {
         let machine = run(&played(&log), |_, _, _, _, _| {});
         if let Some(end) = machine.next_expiry() {
             let ended: Vec<_> = machine

@@ -1,4 +1,4 @@
-//! Whom a server runs as that refuses to run as root.
+//! The account for a server that refuses to run as root.
 
 use std::fs;
 
@@ -14,8 +14,8 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// The account for a server: none but our own unless that is root. Then it is the first of
-    /// these that there is, or `nobody`.
+    /// Returns the account for a server, or `None` if this process does not run as root. The
+    /// account is the first of `preferred` that exists, or `nobody`.
     pub(super) fn instead_of_root(preferred: &[&str]) -> Result<Option<Self>, Stop> {
         if !geteuid().is_root() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Having a server's own command-line client do SQL.
+//! Runs SQL through a server's own command-line client.
 
 use std::process::Stdio;
 
@@ -6,8 +6,8 @@ use tokio::{io::AsyncWriteExt, process::Command};
 
 use crate::Stop;
 
-/// Has the client do the SQL that it gets as its input, free of the settings of whoever runs this.
-/// What it prints.
+/// Sends `sql` to the client's standard input and returns the client's output. The client ignores
+/// the settings of the user who runs the tests.
 pub(super) async fn ask(mut client: Command, sql: &str) -> Result<String, Stop> {
     let mut client = client
         .env_clear()
@@ -18,7 +18,7 @@ pub(super) async fn ask(mut client: Command, sql: &str) -> Result<String, Stop> 
         .spawn()?;
     let input = client.stdin.take();
     let write = async {
-        // A client that has no connection does not read; it says why, below.
+        // A client without a connection does not read its input. The error below gives the reason.
         if let Some(mut input) = input {
             let _ = input.write_all(sql.as_bytes()).await;
         }

@@ -1,9 +1,9 @@
-//! A wall clock that tests step under the servers that were started with it.
+//! A wall clock that tests can step, for the servers that were started with it.
 //!
-//! A small library is preloaded into the server, which adds an offset to what the system says. Its
-//! source is compiled once in a process; that takes a C compiler, and Linux. The offset is in a
-//! file that the servers have mapped, so they all step at once, while they run, and the tests and
-//! the machine never do.
+//! A small library is preloaded into the server. It adds an offset to the system's wall clock. Its
+//! source is compiled once per process, which needs a C compiler and Linux. The offset is in a file
+//! that the servers have mapped, so a step takes effect in all of them at once, while they run. The
+//! clocks of the tests and of the machine don't change.
 
 use std::{
     fs::{File, Permissions, set_permissions},
@@ -19,21 +19,22 @@ use tokio::sync::OnceCell;
 use super::{home::Home, program::find};
 use crate::{Stop, Verdict};
 
-/// A part of this package, and of no other.
+/// The library's source, which is part of this package.
 const SOURCE: &str = include_str!("../shim/clock.c");
 
 const COMPILE: &str = "cc -shared -fPIC -O2 -o clock.so clock.c";
 const LIBRARY: &str = "clock.so";
 const OFFSET: &str = "offset";
 
-/// Nobody drops it: its watchdog removes it when the process ends.
+/// Never dropped: its watchdog removes the directory when the process ends.
 static SHIM: OnceCell<Home> = OnceCell::const_new();
 
-/// The wall clock of all servers that are started with it (`Options::with_clock`), also when they
-/// start again. It runs with the machine's, and can be stepped while they run.
+/// The wall clock of all servers that are started with it (`Options::with_clock`). A restarted
+/// server keeps it. It runs at the rate of the machine's clock and can be stepped while servers
+/// run.
 ///
-/// Only the wall clock is stepped; what a server measures by a monotonic clock stays right, as it
-/// does when the clock of a real machine is set. Clones are the same clock.
+/// Only the wall clock is stepped. The monotonic clock of a server stays correct, as it does when
+/// the clock of a real machine is set. Clones are the same clock.
 #[derive(Clone, Debug)]
 pub struct SteppedClock(Arc<Shared>);
 
@@ -46,10 +47,10 @@ struct Shared {
 }
 
 impl SteppedClock {
-    /// A clock that is right.
+    /// Returns a clock with an offset of zero.
     ///
     /// # Errors
-    /// [`Stop::missing`] when there is no C compiler, or the system is not Linux.
+    /// [`Stop::missing`] if there is no C compiler, or the system is not Linux.
     pub async fn start() -> Result<Self, Stop> {
         let library = SHIM.get_or_try_init(compiled).await?.path().join(LIBRARY);
         let home = open_home()?;
@@ -61,37 +62,38 @@ impl SteppedClock {
         Ok(clock)
     }
 
-    /// What a program has to find in its environment to go by this clock.
+    /// Returns the environment variables that make a program use this clock.
     pub fn env(&self) -> [(&'static str, PathBuf); 2] {
         let file = self.0.home.path().join(OFFSET);
         [("LD_PRELOAD", self.0.library.clone()), ("DLOCK_CLOCK_FILE", file)]
     }
 
-    /// Steps it forward. It holds when this returns.
+    /// Steps the clock forward. The step has taken effect when this returns.
     ///
     /// # Errors
-    /// When the file can't be written.
+    /// If the file can't be written.
     pub fn forward(&self, by: Duration) -> Verdict {
         self.set(|offset| offset.saturating_add(nanos(by)))
     }
 
-    /// Steps it back. It holds when this returns.
+    /// Steps the clock back. The step has taken effect when this returns.
     ///
     /// # Errors
-    /// When the file can't be written.
+    /// If the file can't be written.
     pub fn back(&self, by: Duration) -> Verdict {
         self.set(|offset| offset.saturating_sub(nanos(by)))
     }
 
-    /// Sets it right.
+    /// Sets the offset to zero.
     ///
     /// # Errors
-    /// When the file can't be written.
+    /// If the file can't be written.
     pub fn reset(&self) -> Verdict {
         self.set(|_| 0)
     }
 
-    /// How many nanoseconds it is ahead of the machine's; less than none when it is behind.
+    /// Returns by how many nanoseconds this clock is ahead of the machine's. The number is negative
+    /// if this clock is behind.
     pub fn offset(&self) -> i64 {
         *self.0.offset.lock()
     }
@@ -99,7 +101,7 @@ impl SteppedClock {
     fn set(&self, to: impl FnOnce(i64) -> i64) -> Verdict {
         let mut offset = self.0.offset.lock();
         let stepped = to(*offset);
-        // In place: a file that is replaced is another one than the servers have.
+        // Written in place: the servers have mapped this file and would not see a replacement.
         self.0.file.write_all_at(&stepped.to_ne_bytes(), 0)?;
         *offset = stepped;
         Ok(())
@@ -120,7 +122,7 @@ async fn compiled() -> Result<Home, Stop> {
     Ok(home)
 }
 
-/// A directory that everybody may look into: servers run as others.
+/// Creates a directory that all accounts may read, because servers may run as other accounts.
 fn open_home() -> Result<Home, Stop> {
     let home = Home::new("dlock-clock-", None, "")?;
     let directory: &Path = home.path();

@@ -1,4 +1,4 @@
-//! What a proxy has done, as a proof that a fault met somebody.
+//! Counters of a proxy, which prove that a fault had an effect.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +21,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// So many bytes have met this.
+    /// Counts the bytes that this flow affected.
     pub(super) fn meet(&self, flow: Flow, bytes: usize) {
         let count = match flow {
             Flow::Pass => return,

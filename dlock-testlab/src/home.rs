@@ -1,4 +1,4 @@
-//! The directory of a server, for whoever the server runs as.
+//! The directory of a server, owned by the account that the server runs as.
 
 use std::{os::unix::fs::chown, path::Path, sync::Arc};
 
@@ -11,14 +11,15 @@ use crate::{Stop, Verdict};
 #[derive(Debug)]
 pub(super) struct Home {
     directory: TempDir,
-    // After the directory, which it removes if this process ends in the middle of doing so.
+    // Declared after the directory, so that the watchdog removes the directory if this process ends
+    // while it is being removed.
     pub(super) watchdog: Arc<Watchdog>,
     pub(super) account: Option<Account>,
     pub(super) remains: &'static str,
 }
 
 impl Home {
-    /// Makes the directory of a server with these [remains](super::launch::Launch::remains).
+    /// Creates the directory of a server with these [remains](super::launch::Launch::remains).
     pub(super) fn new(
         prefix: &str,
         account: Option<Account>,
@@ -31,7 +32,8 @@ impl Home {
         Ok(home)
     }
 
-    /// Another one of the same account, for what leaves nothing elsewhere.
+    /// Creates another directory for the same account, for programs that leave nothing outside of
+    /// it.
     pub(super) fn beside(&self, prefix: &str) -> Result<Self, Stop> {
         Self::new(prefix, self.account, "")
     }
@@ -46,7 +48,7 @@ impl Home {
         self.give(name)
     }
 
-    /// Makes certificates for a server that speaks TLS.
+    /// Writes certificates for a server that uses TLS.
     pub(super) fn certify(&self) -> Verdict {
         tls::generate(self.path())?;
         for name in [tls::CA, tls::SERVER.0, tls::SERVER.1] {

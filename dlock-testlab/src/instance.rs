@@ -1,4 +1,4 @@
-//! A server on one port, of whatever kind: what the kinds have in common.
+//! The parts that all kinds of servers on one port have in common.
 
 use std::{path::Path, time::Duration};
 
@@ -16,16 +16,16 @@ use super::{
 };
 use crate::{Stop, Verdict};
 
-/// How often a port may be taken by somebody else before the server has it.
+/// The number of attempts to start on another port if the port was taken.
 const ATTEMPTS: usize = 20;
 
-/// How long to wait for a port that somebody else has and that must be this one.
+/// The pause before a server retries a fixed port that another process has.
 const TAKEN: Duration = Duration::from_millis(250);
 
 /// A server process with its port and its directory.
 #[derive(Debug)]
 pub(super) struct Instance {
-    // Before the directory: it must have ended when that goes.
+    // Declared before the directory: the process must have ended when the directory is removed.
     daemon: Daemon,
     home: Home,
     port: u16,
@@ -36,12 +36,13 @@ pub(super) struct Instance {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    /// Whether it accepts connections. Another server may have its port, and accept them, too.
+    /// Whether the server accepts connections. Another server may have the port and accept
+    /// connections too.
     pub(super) is_ready: fn(&Daemon) -> bool,
 }
 
 impl Instance {
-    /// Starts a server in this home on a free port, and waits until it accepts connections.
+    /// Starts a server in this home on a free port and waits until it accepts connections.
     pub(super) async fn start(
         kind: Kind,
         home: Home,
@@ -86,7 +87,7 @@ impl Instance {
         self.daemon.kill();
     }
 
-    /// Has it end by itself, by this signal.
+    /// Sends the signal that shuts the server down, and waits until it has ended.
     pub(super) async fn stop(&self, signal: Signal) -> Verdict {
         self.daemon.resume()?;
         self.daemon.signal(signal)?;
@@ -99,7 +100,8 @@ impl Instance {
         .await
     }
 
-    /// Copies its data while it stands still: that is what a kill at that moment would leave.
+    /// Copies the data while the server is paused: the copy has what a kill at that moment would
+    /// leave.
     pub(super) async fn snapshot(&self) -> Result<Snapshot, Stop> {
         let runs = self.pid().is_some();
         if runs {
@@ -113,13 +115,13 @@ impl Instance {
         copied
     }
 
-    /// Kills it if it runs, and puts back what it had then.
+    /// Kills the server if it runs, and restores its data from the snapshot.
     pub(super) async fn put_back(&self, snapshot: &Snapshot) -> Verdict {
         self.kill();
         snapshot.restore(self.directory(), PUT).await
     }
 
-    /// Kills it if it runs, and removes all that it had. It has no data at all then.
+    /// Kills the server if it runs, and removes all its data. Afterwards it has no data directory.
     pub(super) async fn clear(&self) -> Result<&Home, Stop> {
         self.kill();
         clear(&self.home).await?;
@@ -139,7 +141,7 @@ impl Instance {
     }
 }
 
-/// Waits until it accepts connections; `false` when somebody else has its port.
+/// Waits until the server accepts connections; returns `false` if another process has its port.
 async fn accepts(kind: Kind, daemon: &Daemon) -> Result<bool, Stop> {
     let ended = until(kind.name, || async {
         match daemon.ended()? {

@@ -1,10 +1,10 @@
-//! What is to run as a daemon, and how.
+//! The description of a program that runs as a daemon.
 
 use std::path::{Path, PathBuf};
 
 use super::{account::Account, clock::SteppedClock, home::Home};
 
-/// What the program prints, in its directory.
+/// The file in the program's directory that gets its output.
 pub(super) const LOG: &str = "log";
 
 /// A program with what it needs to run.
@@ -13,26 +13,27 @@ pub(super) struct Launch {
     pub(super) program: PathBuf,
     pub(super) args: Vec<String>,
     pub(super) directory: PathBuf,
-    /// As whom it runs, if not as ourselves.
+    /// The account that the program runs as; `None` is the account of this process.
     pub(super) account: Option<Account>,
     pub(super) children: Children,
-    /// The shell commands that remove what it leaves outside of its directory, which they run in. They
-    /// run after each of its ends.
+    /// Shell commands that remove what the program leaves outside of its directory. They run in the
+    /// directory each time the program has ended.
     pub(super) remains: &'static str,
     pub(super) clock: Option<SteppedClock>,
 }
 
-/// Where the children of a server are.
+/// The process groups of a server's children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Children {
-    /// In its process group, if there are any.
+    /// The children are in the server's process group, or there are none.
     InGroup,
-    /// Each in a process group of its own.
+    /// Each child is in a process group of its own.
     Apart,
 }
 
 impl Launch {
-    /// The program with these arguments, as ourselves in this directory.
+    /// Returns a launch of the program with these arguments in this directory, as the account of
+    /// this process.
     pub(super) fn new(program: &Path, args: &[&str], directory: &Path) -> Self {
         Self {
             program: program.to_owned(),
@@ -45,13 +46,13 @@ impl Launch {
         }
     }
 
-    /// Sets where its children are.
+    /// Sets the process groups of the children.
     pub(super) fn with_children(mut self, children: Children) -> Self {
         self.children = children;
         self
     }
 
-    /// Sets which wall clock it goes by, if not by the machine's.
+    /// Sets the wall clock of the program. The default is the machine's.
     pub(super) fn with_clock(mut self, clock: Option<&SteppedClock>) -> Self {
         self.clock = clock.cloned();
         self
@@ -63,7 +64,7 @@ impl Launch {
 }
 
 impl Home {
-    /// A program that is to run here.
+    /// Returns a launch of the program in this home.
     pub(super) fn launch(&self, program: &Path, args: &[&str]) -> Launch {
         let (account, remains) = (self.account, self.remains);
         Launch { account, remains, ..Launch::new(program, args, self.path()) }

@@ -1,20 +1,21 @@
 //! Private servers for tests: real ones, on free ports of the loopback interface, with their data
 //! in temporary directories.
 //!
-//! A server ends when its value is dropped, and with it its directory; also when the test panics,
-//! and also when the test process is killed, because each server has a watchdog that outlives the
-//! process by a moment. Signals go to process ids that were started here, never to names, so a
-//! server that the machine runs for other purposes is never touched. What the servers of one kind
-//! share is made once in a process, and goes when that ends.
+//! When its value is dropped, a server ends and its directory is removed. This also happens when
+//! the test panics. If the test process is killed, a watchdog of each server, which outlives the
+//! process by a moment, kills the server. Signals go only to process ids that were started here,
+//! never to names, so a server that the machine runs for other purposes is never affected. Data
+//! that the servers of one kind share is created once per process and removed when the process
+//! ends.
 //!
-//! A server whose program is not installed is [`Stop::missing`], which ignores tests instead of
-//! failing them.
+//! If the program of a server is not installed, the result is [`Stop::missing`], which ignores
+//! tests instead of failing them.
 //!
-//! [`Proxy`] puts faults between a client and any of them, and counts whom they met;
-//! [`SteppedClock`] steps their wall clocks.
+//! [`Proxy`] injects faults between a client and any of these servers, and counts what they
+//! affected; [`SteppedClock`] steps the servers' wall clocks.
 //!
-//! What is not immediate: a server that was killed may still be seen as alive by its peers, for as
-//! long as their time-outs say.
+//! Not immediate: the peers of a killed server may consider it alive until their timeouts have
+//! elapsed.
 
 mod account;
 mod client;

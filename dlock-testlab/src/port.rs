@@ -7,11 +7,12 @@ use std::{
 
 use crate::Stop;
 
-/// Ports of the loopback interface that were free just now, all different. Somebody may take one
-/// before the server does: who starts a server tries again then.
+/// Returns different ports of the loopback interface that were free a moment ago. Another process
+/// may take one before the server does; then the caller retries.
 pub(crate) fn free<const N: usize>() -> Result<[u16; N], Stop> {
     let mut ports = [0; N];
-    // All are held until the last is known, or the system might give the same one twice.
+    // All listeners are held until the last port is known. Otherwise the system might return the
+    // same port twice.
     let mut held = Vec::with_capacity(N);
     for port in &mut ports {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -21,14 +22,14 @@ pub(crate) fn free<const N: usize>() -> Result<[u16; N], Stop> {
     Ok(ports)
 }
 
-/// The ports that no system gives out by itself, neither to servers nor to clients.
+/// The ports that no system assigns automatically, neither to servers nor to clients.
 const QUIET: Range<u16> = 15_000..32_000;
 
-/// How many of them to try. Hardly any is taken.
+/// The number of ports to try. Hardly any of them is taken.
 const ATTEMPTS: usize = 1000;
 
-/// The same, but no connection of a client will come to have one of them by accident. For a server
-/// that does not listen all the time, or not soon.
+/// Like `free`, but the system never assigns one of these ports to a client's connection. For a
+/// server that does not listen at once or not all the time.
 pub(crate) fn quiet<const N: usize>() -> Result<[u16; N], Stop> {
     let mut ports = [0; N];
     let mut held = Vec::with_capacity(N);

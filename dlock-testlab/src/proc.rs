@@ -1,24 +1,25 @@
-//! How a process is, as the system says in `/proc`.
+//! The state of a process, from `/proc`.
 
 use std::{fs, path::Path, thread::sleep, time::Duration};
 
 use crate::Stop;
 
-/// How often to look whether a process is stopped.
+/// The pause between two checks whether a process is stopped.
 const POLL: Duration = Duration::from_millis(1);
 
-/// How many times at most: a backstop for one that waits for its disk.
+/// The maximum number of checks: a backstop for a process that waits for its disk.
 const LOOKS: usize = 10_000;
 
-/// Whether the process is stopped, with all its threads, as by [`pause`](super::redis::RedisServer::pause).
-/// `false` for one that is gone, and everywhere but on Linux.
+/// Whether the process with all its threads is stopped, for instance by
+/// [`pause`](super::redis::RedisServer::pause). `false` if it has ended, and on all systems except
+/// Linux.
 pub fn is_stopped(pid: u32) -> bool {
     let threads = states(pid);
     !threads.is_empty() && threads.iter().all(|state| *state == 'T')
 }
 
-/// Waits until a process is stopped that was told to stop, which takes it a moment; `false` when it
-/// has ended. Where the system does not say how processes are, they are taken for stopped.
+/// Waits until a process is stopped after it got a stop signal, which takes a moment. Returns
+/// `false` if it has ended. On systems without `/proc`, processes count as stopped.
 pub(super) fn until_stopped(pid: u32) -> Result<bool, Stop> {
     if !Path::new("/proc/self/task").exists() {
         return Ok(true);
@@ -33,17 +34,17 @@ pub(super) fn until_stopped(pid: u32) -> Result<bool, Stop> {
     Err(Stop::failed(format!("process {pid} is not stopped, although it was told to")))
 }
 
-/// The state of each thread.
+/// Returns the state of each thread.
 fn states(pid: u32) -> Vec<char> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
     };
     let stats = threads.flatten().map(|thread| fs::read_to_string(thread.path().join("stat")));
-    // A thread that ended in between has none.
+    // A thread that has ended since the listing has no state.
     stats.flatten().filter_map(|stat| state(&stat)).collect()
 }
 
-/// Behind the name, which stands in parentheses and may contain some.
+/// The state is the field after the name. The name is in parentheses and may contain some.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_or_is_gone_is_not_stopped() {
+    fn a_running_or_ended_process_is_not_stopped() {
         let mut process = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = process.id();
         assert!(!is_stopped(pid) && !is_stopped(std::process::id()));

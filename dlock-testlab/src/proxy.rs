@@ -1,4 +1,4 @@
-//! A TCP proxy that puts faults between a client and a server.
+//! A TCP proxy that injects faults between a client and a server.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -17,13 +17,13 @@ use super::{
 };
 use crate::{Stop, Verdict};
 
-/// A TCP proxy on a free port of the loopback interface. It passes everything on until it is told
-/// otherwise, and ends with its connections when dropped.
+/// A TCP proxy on a free port of the loopback interface. It forwards everything until a fault is
+/// injected. When it is dropped, it ends and closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
     rules: watch::Sender<Rules>,
-    /// How all connections were ended the last time.
+    /// How all connections were closed the last time.
     ends: watch::Sender<End>,
     listening: watch::Receiver<bool>,
     server: Arc<Mutex<String>>,
@@ -31,16 +31,16 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy in front of this address, on the runtime that runs this.
+    /// Starts a proxy for the server at this address, on the current runtime.
     ///
     /// # Errors
-    /// Outside of a runtime, and when there is no port.
+    /// Outside of a runtime, and if no port is available.
     pub async fn start(server: &str) -> Result<Self, Stop> {
         Self::start_with(server, None).await
     }
 
-    /// The same for clients that speak this protocol, without TLS: what the server sends them
-    /// unasked can be [lost](Self::lose_pushes).
+    /// Starts a proxy for clients that speak this protocol without TLS. Messages that the server
+    /// pushes can be [lost](Self::lose_pushes).
     ///
     /// # Errors
     /// As for [`Self::start`].
@@ -69,12 +69,12 @@ impl Proxy {
         Ok(Self { address, rules, ends, listening, server, counts })
     }
 
-    /// Where it listens: `127.0.0.1:port`.
+    /// Returns the address that the proxy listens on: `127.0.0.1:port`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
 
-    /// The port it listens on.
+    /// Returns the port that the proxy listens on.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
@@ -89,11 +89,11 @@ impl Proxy {
         self.rules.send_modify(|rules| rules.replies = flow);
     }
 
-    /// Sets what happens to new connections, and waits until it holds. Those that are open stay,
-    /// unless they are [cut](Self::cut).
+    /// Sets what happens to new connections, and waits until that is in effect. Open connections
+    /// stay open unless they are [cut](Self::cut).
     ///
     /// # Errors
-    /// When somebody took the port while nobody listened.
+    /// If another process took the port while the proxy did not listen.
     pub async fn door(&self, door: Door) -> Verdict {
         self.rules.send_modify(|rules| rules.door = door);
         let listens = door != Door::Closed;
@@ -106,51 +106,54 @@ impl Proxy {
         .await
     }
 
-    /// Nothing passes in either direction and no connection ends, whatever becomes of the server or
-    /// of clients; new ones are accepted, too. So each side believes that the other one is slow,
-    /// until it [passes](Self::pass) again or is [cut](Self::cut).
+    /// Forwards nothing in either direction and closes no connection, even if the server or a
+    /// client closes its end. New connections are accepted too. So each side considers the other
+    /// one slow, until the proxy [passes](Self::pass) bytes again or the connections are
+    /// [cut](Self::cut).
     pub fn half_open(&self) {
         self.rules.send_modify(|rules| (rules.requests, rules.replies) = (Flow::Hold, Flow::Hold));
     }
 
-    /// Nothing passes on the connections that are open now, whatever becomes of their clients, until
-    /// it [arrives](Self::arrive) all together; new connections pass. So it is in a network that is
-    /// cut, and heals when the clients go on over other connections: what they have sent is sent
-    /// again by their systems. No answer comes back.
+    /// Forwards nothing on the connections that are open now, even if their clients close them. The
+    /// bytes [arrive](Self::arrive) later, all together. New connections are forwarded. This
+    /// simulates a network that is cut and heals after the clients have continued over other
+    /// connections: the clients' systems resend the bytes that they sent before. The clients get no
+    /// answers to these bytes.
     pub fn strand(&self) {
         let stranded = self.connections();
         self.rules.send_modify(|rules| (rules.stranded, rules.abandoned) = (stranded, false));
     }
 
-    /// The clients of [stranded](Self::strand) connections learn that these are closed. What they have
-    /// sent is still on its way.
+    /// Closes [stranded](Self::strand) connections towards their clients. The bytes that the
+    /// clients have sent are still pending.
     pub fn abandon(&self) {
         self.rules.send_modify(|rules| rules.abandoned = true);
     }
 
-    /// All that is [stranded](Self::strand) arrives, as the last on its connections.
+    /// Delivers the bytes of [stranded](Self::strand) connections, as the last bytes on these
+    /// connections.
     pub fn arrive(&self) {
         self.rules.send_modify(|rules| rules.stranded = 0);
     }
 
-    /// What the server sends unasked gets lost from now on, such as the messages of a subscription,
-    /// and nothing else: no client can see that. It takes a [protocol](Self::start_for).
+    /// Drops messages that the server pushes, such as the messages of a subscription, and nothing
+    /// else. A client can't detect that. The proxy needs a [protocol](Self::start_for).
     pub fn lose_pushes(&self) {
         self.rules.send_modify(|rules| rules.lose_pushes = true);
     }
 
-    /// What the server sends unasked passes again. What got lost is gone for good.
+    /// Stops dropping messages that the server pushes. Messages that were dropped stay lost.
     pub fn pass_pushes(&self) {
         self.rules.send_modify(|rules| rules.lose_pushes = false);
     }
 
-    /// Has new connections lead to another server, as when an address moves. Those that are open
-    /// stay, unless they are [cut](Self::cut).
+    /// Forwards new connections to another server, as if an address moved. Open connections stay
+    /// open unless they are [cut](Self::cut).
     pub fn lead_to(&self, server: &str) {
         server.clone_into(&mut self.server.lock());
     }
 
-    /// Everything passes again, on connections that are open and on new ones.
+    /// Ends all faults, on open connections and on new ones.
     ///
     /// # Errors
     /// As for [`Self::door`].
@@ -162,82 +165,84 @@ impl Proxy {
         self.door(Door::Open).await
     }
 
-    /// Resets all connections, as a firewall does; what was on the way is lost. It happens a moment
-    /// later, and not to connections that are accepted after this.
+    /// Resets all connections, as a firewall does; bytes in flight are lost. The reset takes effect
+    /// a moment later, and not on connections that are accepted after this call.
     pub fn cut(&self) {
         self.ends.send_replace(End::Reset);
     }
 
-    /// Closes all connections in an orderly way, as a server does that shuts down.
+    /// Closes all connections in an orderly way, as a server does when it shuts down.
     pub fn hang_up(&self) {
         self.ends.send_replace(End::Finish);
     }
 }
 
-/// What it has done since its start. Connections that a closed door refused are not counted: the
-/// system refuses them, and tells nobody.
+/// Counters since the proxy's start. Connections that a closed door refused are not counted: the
+/// system refuses them without a notice to the proxy.
 impl Proxy {
-    /// How many connections there were.
+    /// Returns the number of accepted connections.
     pub fn connections(&self) -> u64 {
         self.counts.connections.load(Ordering::Relaxed)
     }
 
-    /// How many bytes came from clients, passed on or not.
+    /// Returns the number of bytes from clients, forwarded or not.
     pub fn request_bytes(&self) -> u64 {
         self.counts.requests.load(Ordering::Relaxed)
     }
 
-    /// How many bytes came from the server, passed on or not.
+    /// Returns the number of bytes from the server, forwarded or not.
     pub fn reply_bytes(&self) -> u64 {
         self.counts.replies.load(Ordering::Relaxed)
     }
 
-    /// How often a client has spoken on a connection first, or after the server had: the round
-    /// trips, when the client waits for each answer. Requests that it sends together are one.
+    /// Returns how often a client sent the first bytes on a connection, or bytes after the
+    /// server's. If the client waits for each answer, this is the number of round trips. Requests
+    /// that a client sends together count as one.
     pub fn round_trips(&self) -> u64 {
         self.counts.round_trips.load(Ordering::Relaxed)
     }
 
-    /// How many answers have come whole from the server. It takes a
-    /// [protocol](Self::start_for): a command of Redis and a request of ZooKeeper have one answer
-    /// each, a statement of PostgreSQL has several.
+    /// Returns the number of complete answers from the server. The proxy needs a
+    /// [protocol](Self::start_for). A Redis command and a ZooKeeper request have one answer each; a
+    /// PostgreSQL statement has several.
     pub fn answers(&self) -> u64 {
         self.counts.answers.load(Ordering::Relaxed)
     }
 
-    /// How many messages have come whole that nobody asked for, lost or not. It takes a
-    /// [protocol](Self::start_for).
+    /// Returns the number of complete messages that the server pushed, lost or not. The proxy needs
+    /// a [protocol](Self::start_for).
     pub fn pushes(&self) -> u64 {
         self.counts.pushes.load(Ordering::Relaxed)
     }
 
-    /// How many connections it has reset or closed when it was [told to](Self::cut).
+    /// Returns the number of connections that were [cut](Self::cut) or closed on request.
     pub fn cuts(&self) -> u64 {
         self.counts.cuts.load(Ordering::Relaxed)
     }
 
-    /// How many connections a [silent door](Door::Silent) has accepted.
+    /// Returns the number of connections that a [silent door](Door::Silent) has accepted.
     pub fn silenced(&self) -> u64 {
         self.counts.silenced.load(Ordering::Relaxed)
     }
 
-    /// How many bytes have come that had to wait because of [`Flow::Hold`], whether they have
-    /// passed since or not. More may wait behind them, where the proxy does not see them yet.
+    /// Returns the number of bytes that had to wait because of [`Flow::Hold`], forwarded since or
+    /// not. More may wait behind them that the proxy has not read yet.
     pub fn held_bytes(&self) -> u64 {
         self.counts.held.load(Ordering::Relaxed)
     }
 
-    /// How many bytes have passed later because of [`Flow::Delay`], or are about to.
+    /// Returns the number of bytes that were, or will be, forwarded late because of
+    /// [`Flow::Delay`].
     pub fn delayed_bytes(&self) -> u64 {
         self.counts.delayed.load(Ordering::Relaxed)
     }
 
-    /// How many bytes are gone because of [`Flow::Drop`].
+    /// Returns the number of bytes that [`Flow::Drop`] dropped.
     pub fn dropped_bytes(&self) -> u64 {
         self.counts.dropped.load(Ordering::Relaxed)
     }
 
-    /// How many messages of the server are gone that [nobody asked for](Self::lose_pushes).
+    /// Returns the number of pushed messages that were [dropped](Self::lose_pushes).
     pub fn lost_pushes(&self) -> u64 {
         self.counts.lost_pushes.load(Ordering::Relaxed)
     }

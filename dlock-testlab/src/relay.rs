@@ -1,5 +1,5 @@
-//! The tasks of a proxy: one that accepts and one for each connection. All end when the proxy is
-//! dropped, because then nobody is left to tell them anything.
+//! The tasks of a proxy: one that accepts connections, and one for each connection. All of them end
+//! when the proxy is dropped, because then no value can send them commands.
 
 use std::{
     io,
@@ -41,14 +41,14 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Opens and closes the door as it is told, and accepts while it is open.
+    /// Opens and closes the door on command, and accepts connections while it is open.
     pub(super) async fn run(mut self, mut listener: TcpListener) {
         loop {
             if !self.until_closed(&listener).await {
                 return;
             }
             drop(listener);
-            // Bound and deaf, it refuses, and keeps the port from others.
+            // A bound socket that does not listen refuses connections and keeps the port.
             let mut kept = bound(self.address).ok();
             self.listening.send_replace(false);
             if !told(&mut self.rules, |rules| rules.door != Door::Closed).await {
@@ -59,7 +59,7 @@ impl Acceptor {
                 match socket.and_then(|socket| socket.listen(1024)) {
                     Ok(listener) => break listener,
                     Err(_) if self.rules.has_changed().is_err() => return,
-                    // Somebody has the port, perhaps not for long.
+                    // Another process has the port, perhaps only for a moment.
                     Err(_) => sleep(Duration::from_millis(20)).await,
                 }
             };
@@ -67,14 +67,14 @@ impl Acceptor {
         }
     }
 
-    /// Accepts until the door is closed; `false`: until the proxy is dropped.
+    /// Accepts connections until the door is closed; returns `false` if the proxy was dropped.
     async fn until_closed(&mut self, listener: &TcpListener) -> bool {
         loop {
             tokio::select! {
                 closed = told(&mut self.rules, |rules| rules.door == Door::Closed) => return closed,
                 client = listener.accept() => match client {
                     Ok((client, _)) => self.accept(client),
-                    // Such as too many open files, which would fail again at once.
+                    // For instance too many open files, which would fail again at once.
                     Err(_) => sleep(Duration::from_millis(20)).await,
                 },
             }
@@ -87,13 +87,13 @@ impl Acceptor {
         ends.mark_unchanged();
         let rules = self.rules.clone();
         let (counts, filter) = (Arc::clone(&self.counts), self.protocol.map(Filter::new));
-        let link = Link { number, client, server: None, rules, counts, filter };
+        let link = RelayedConnection { number, client, server: None, rules, counts, filter };
         Handle::current().spawn(link.run(self.server.lock().clone(), ends));
     }
 }
 
-/// A connection of a client and the one to the server that it is passed on to.
-struct Link {
+/// A connection of a client, with its connection to the server.
+struct RelayedConnection {
     number: u64,
     client: TcpStream,
     server: Option<TcpStream>,
@@ -102,17 +102,17 @@ struct Link {
     filter: Option<Filter>,
 }
 
-impl Link {
+impl RelayedConnection {
     async fn run(mut self, server: String, mut ends: watch::Receiver<End>) {
         let end = tokio::select! {
-            // Errors are those of a connection that is gone: both go.
+            // An error means that one connection is closed: close both.
             _ = self.pass_on(&server) => None,
             told = ends.changed() => told.ok().map(|()| *ends.borrow()),
         };
         add(&self.counts.cuts, usize::from(end.is_some()));
         if end == Some(End::Reset) {
             for socket in std::iter::once(&self.client).chain(&self.server) {
-                // Fails only for a connection that is gone.
+                // Fails only if the connection is closed.
                 let _ = set_socket_linger(socket, Some(Duration::ZERO));
             }
         }
@@ -128,7 +128,7 @@ impl Link {
         }
         let requests = |rules: &Rules| rules.requests;
         let replies = |rules: &Rules| rules.replies;
-        // The client has not spoken since the server did.
+        // True if the client has sent nothing since the server did.
         let answered = &AtomicBool::new(true);
         let mut requests =
             Way { number, rules: rules.clone(), flow: requests, counts, filter: None, answered };
@@ -150,7 +150,7 @@ impl Link {
     }
 }
 
-/// One direction.
+/// One direction of a connection.
 struct Way<'a> {
     number: u64,
     rules: watch::Receiver<Rules>,
@@ -160,7 +160,7 @@ struct Way<'a> {
     answered: &'a AtomicBool,
 }
 
-/// Who speaks.
+/// The sender of the bytes.
 #[derive(Clone, Copy)]
 enum Side {
     Client,
@@ -202,7 +202,7 @@ impl Way<'_> {
             }
             self.filter(&mut bytes, length == 0);
             match self.flow_now(bytes.len()).await? {
-                // The end of a stream can't get lost: TCP sends it until it arrives.
+                // The end of a stream can't be lost: TCP resends it until it arrives.
                 Flow::Drop if length == 0 => {
                     self.until(|flow| !matches!(flow, Flow::Drop | Flow::Hold)).await?;
                 }
@@ -224,8 +224,8 @@ impl Way<'_> {
         self.number <= self.rules.borrow().stranded
     }
 
-    /// Reads all that the client sends on a stranded connection, before it is lost with it, and brings
-    /// it when it is to arrive.
+    /// Reads all bytes of the client on a stranded connection before the connection is lost.
+    /// Delivers them when the connection is no longer stranded.
     async fn bring_late(
         mut self,
         mut bytes: Vec<u8>,
@@ -248,7 +248,7 @@ impl Way<'_> {
         Ok(())
     }
 
-    /// Counts what was said.
+    /// Counts bytes that were sent.
     fn spoke(&self, side: Side, bytes: usize) {
         match side {
             Side::Client => {
@@ -260,7 +260,7 @@ impl Way<'_> {
         }
     }
 
-    /// Takes out what is to get lost.
+    /// Removes the pushed messages, if they must be lost.
     fn filter(&mut self, bytes: &mut Vec<u8>, ended: bool) {
         if let Some(filter) = &mut self.filter {
             let seen = filter.pass(bytes, self.rules.borrow().lose_pushes);
@@ -274,12 +274,12 @@ impl Way<'_> {
         }
     }
 
-    /// The error of one side, once the other one may learn of it.
+    /// Returns the error of one side as soon as the other side may learn of it.
     async fn told(&mut self, error: io::Error) -> io::Error {
         self.until(|flow| flow != Flow::Hold).await.err().unwrap_or(error)
     }
 
-    /// What to do with what was read, once it is to be done.
+    /// Waits until the bytes that were read may be handled, and returns how to handle them.
     async fn flow_now(&mut self, bytes: usize) -> io::Result<Flow> {
         let held = (self.flow)(&self.rules.borrow()) == Flow::Hold;
         if held {
@@ -299,7 +299,7 @@ impl Way<'_> {
     }
 }
 
-/// Waits until the client of this stranded connection is to lose it.
+/// Waits until the client of this stranded connection must lose it.
 async fn lost(rules: &mut watch::Receiver<Rules>, number: u64) {
     let lost = rules.wait_for(|rules| rules.abandoned && number <= rules.stranded).await.is_ok();
     if !lost {
@@ -307,19 +307,19 @@ async fn lost(rules: &mut watch::Receiver<Rules>, number: u64) {
     }
 }
 
-/// Waits until the connection of this number is not stranded any more, or the proxy is dropped.
+/// Waits until the connection of this number is no longer stranded, or the proxy is dropped.
 async fn arrives(rules: &mut watch::Receiver<Rules>, number: u64) {
     let _ = rules.wait_for(|rules| number > rules.stranded).await.is_ok();
 }
 
-/// Waits until the rules are so; `false` when the proxy is dropped.
+/// Waits until the rules meet this condition; returns `false` if the proxy was dropped.
 async fn told(rules: &mut watch::Receiver<Rules>, wanted: fn(&Rules) -> bool) -> bool {
     rules.wait_for(wanted).await.is_ok()
 }
 
 fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
-    // Or the connections that were here before would keep the port for minutes.
+    // Without this, the former connections would occupy the port for minutes.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)

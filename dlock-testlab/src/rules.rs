@@ -1,47 +1,47 @@
-//! What a proxy is told to do.
+//! The rules that a proxy follows.
 
 use std::time::Duration;
 
-/// What happens to the bytes of one direction. It holds for connections that are open, too.
+/// The treatment of the bytes of one direction. It applies to open connections too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Flow {
     /// They pass.
     #[default]
     Pass,
-    /// They pass so much later, or later still.
+    /// They are forwarded after this delay, or later.
     Delay(Duration),
-    /// They wait until this changes, as in a network that is cut and heals.
+    /// They wait until the rule changes, as in a network that is cut and heals.
     Hold,
-    /// They are gone for good. What passes afterwards is not what the peer expects, so end the
-    /// connections before.
+    /// They are dropped for good. The peer can't parse the bytes that follow, so end the
+    /// connections before the next change.
     Drop,
 }
 
-/// What happens to new connections.
+/// The treatment of new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Door {
-    /// They are passed on.
+    /// They are forwarded.
     #[default]
     Open,
-    /// They are accepted and never answered, whether the server is there or not.
+    /// They are accepted and never answered, whether the server runs or not.
     Silent,
     /// They are refused.
     Closed,
 }
 
-/// What the tasks listen to.
+/// The state that the tasks watch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rules {
     pub(super) requests: Flow,
     pub(super) replies: Flow,
     pub(super) door: Door,
-    /// Whether what the server sends unasked gets lost.
+    /// Whether pushed messages of the server are dropped.
     pub(super) lose_pushes: bool,
     /// The connections up to this number are stranded.
     pub(super) stranded: u64,
-    /// Whether the clients of those have lost them.
+    /// Whether the clients of the stranded connections have lost them.
     pub(super) abandoned: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A server process that runs.
+//! A running server process.
 
 use std::{
     fs::File,
@@ -19,8 +19,9 @@ use super::{
 };
 use crate::{Stop, Verdict};
 
-/// The server waits for the word: without it, it ends instead of starting, so there is no moment in
-/// which it runs unwatched. Its processes hold the third descriptor open until the last has ended.
+/// The shell waits for a line before it starts the server. If the line never comes, the shell ends,
+/// so the server never runs without its watchdog. Its processes hold the third descriptor open
+/// until the last of them has ended.
 const SERVER: &str = r#"read -r _ && exec "$@" </dev/null 3>&1 >&2"#;
 
 /// A backstop for processes that don't end when they are killed.
@@ -30,7 +31,7 @@ const BOUND: Timespec = Timespec { tv_sec: 20, tv_nsec: 0 };
 pub(super) struct Running {
     server: Child,
     id: Pid,
-    /// The end of a pipe whose other end all processes of the server hold.
+    /// The read end of a pipe; all processes of the server hold the write end.
     held: ChildStdout,
 }
 
@@ -73,7 +74,7 @@ impl Running {
         self.server.id()
     }
 
-    /// Whether it has ended. It is not reaped, and so keeps its id.
+    /// Whether the process has ended. It is not reaped here, so it keeps its id.
     pub(super) fn has_ended(&self) -> Result<bool, Stop> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.id), look)?.is_some())
@@ -83,8 +84,8 @@ impl Running {
         Ok(kill_process(self.id, signal)?)
     }
 
-    /// Stops it and then its children: it starts none while it is stopped. They are stopped when
-    /// this returns.
+    /// Stops the process and then its children: a stopped process starts no more of them. All are
+    /// stopped when this returns.
     pub(super) fn pause(&self, launch: &Launch) -> Verdict {
         self.signal(Signal::STOP)?;
         if !until_stopped(self.id())? {
@@ -92,7 +93,7 @@ impl Running {
         }
         for child in self.children(launch)? {
             signal_child(child, Signal::STOP);
-            // One that has ended is as good.
+            // A child that has ended counts as stopped.
             until_stopped(child.as_raw_nonzero().get().unsigned_abs())?;
         }
         Ok(())
@@ -105,9 +106,10 @@ impl Running {
         self.signal(Signal::CONT)
     }
 
-    /// Kills what still runs, and waits until all has ended. How the server ended.
+    /// Kills the processes that still run, and waits until all have ended. Returns how the server
+    /// ended.
     pub(super) fn end(mut self, launch: &Launch, watchdog: &Watchdog) -> Option<ExitStatus> {
-        // Each of these fails only for a process that is gone.
+        // Each of these fails only for a process that has ended.
         if launch.children == Children::Apart {
             let _ = self.signal(Signal::STOP);
             for child in self.children(launch).unwrap_or_default() {
@@ -123,14 +125,14 @@ impl Running {
         status
     }
 
-    /// Waits until nobody holds the pipe any more. Processes that nobody reaps don't hold it.
+    /// Waits until no process holds the pipe. Zombies don't hold it.
     fn wait_for_all(&self) {
         let mut held = [PollFd::new(&self.held, PollFlags::IN)];
-        // Nothing is ever written into it.
+        // No process ever writes into it.
         let _ = poll(&mut held, Some(&BOUND));
     }
 
-    /// The children that don't get what is sent to the process group.
+    /// Returns the children that don't get the signals to the process group.
     fn children(&self, launch: &Launch) -> Result<Vec<Pid>, Stop> {
         if launch.children == Children::InGroup {
             return Ok(Vec::new());
@@ -143,7 +145,7 @@ impl Running {
     }
 }
 
-/// A child that started processes leads a group with them; one that is new may not do so yet.
+/// A child that started processes leads a group with them. A new child may not lead one yet.
 fn signal_child(child: Pid, signal: Signal) {
     let _ = kill_process_group(child, signal);
     let _ = kill_process(child, signal);

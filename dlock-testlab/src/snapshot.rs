@@ -1,13 +1,13 @@
-//! A copy of what a server has kept, to which it can be set back.
+//! A copy of a server's data, from which the server can be restored.
 
 use std::path::Path;
 
 use super::{home::Home, template::DATA};
 use crate::{Stop, Verdict};
 
-/// What a server had kept at some time, as in a backup. It goes when it is dropped.
+/// A server's data at one moment, as in a backup. The copy is removed when this value is dropped.
 ///
-/// It belongs to the server that it was made by.
+/// It can be restored only to the server that it was made from.
 #[derive(Debug)]
 pub struct Snapshot {
     home: Home,
@@ -15,14 +15,15 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Has shell commands copy from this directory, which is `$1`, what is to be kept into `data`.
-    /// The home is a new one.
+    /// Runs shell commands that copy data from this directory, which is `$1`, into `data` in a new
+    /// home.
     pub(super) async fn make(home: Home, of: &Path, commands: &str) -> Result<Self, Stop> {
         home.run(commands, &[&of.display().to_string()]).await?;
         Ok(Self { home, of: of.into() })
     }
 
-    /// Has shell commands copy it back from `data` into the directory `$1`, as whom it was made by.
+    /// Runs shell commands that copy the data back from `data` into the directory `$1`, as the
+    /// account that made the copy.
     pub(super) async fn restore(&self, to: &Path, commands: &str) -> Verdict {
         if *self.of != *to {
             return Err(Stop::failed("the snapshot is that of another server"));
@@ -31,13 +32,13 @@ impl Snapshot {
     }
 }
 
-/// Copies the data directory of a server that stands still. What says that it runs stays there, and
-/// a socket is no file.
+/// Copies the data directory of a paused server. It leaves out the file that marks a running
+/// server, and sockets.
 pub(super) const TAKE: &str = r#"
 cp -Rp -- "$1/data" . && rm -f data/postmaster.pid data/socket data/pid
 "#;
 
-/// Puts it back.
+/// Restores the data.
 pub(super) const PUT: &str = r#"rm -rf -- "$1/data" && cp -Rp -- data "$1""#;
 
 /// Removes the data of a server that does not run.

@@ -1,4 +1,4 @@
-//! Having a server do SQL, over a connection for that alone.
+//! Runs SQL on a server, over a separate connection.
 
 use futures_util::TryStreamExt as _;
 use sqlx::{
@@ -7,8 +7,8 @@ use sqlx::{
 
 use crate::Stop;
 
-/// Does some SQL as and where the options say, up to the first statement that fails. The rows as
-/// text, in which `null` stands for null.
+/// Runs SQL with the connection options, up to the first statement that fails. Returns the rows as
+/// text, with `null` in place of null.
 pub(super) async fn ask<D, O>(options: O, sql: &str, null: &str) -> Result<Vec<Vec<String>>, Stop>
 where
     D: Database,
@@ -23,7 +23,7 @@ where
     let mut answer = sqlx::raw_sql(AssertSqlSafe(sql)).fetch(&mut connection);
     while let Some(row) = answer.try_next().await.map_err(said)? {
         let text = |at| {
-            // Without parameters, servers answer in text whatever the type is.
+            // Without parameters, servers answer in text for every type.
             let field: Option<&str> = row.try_get_unchecked(at).map_err(said)?;
             Ok(field.unwrap_or(null).to_owned())
         };

@@ -1,15 +1,16 @@
-//! A data directory that servers get a copy of: making one takes longer than to start a server.
+//! A data directory that is copied for each server: creating one takes longer than starting a
+//! server.
 
 use tokio::sync::OnceCell;
 
 use super::home::Home;
 use crate::{Stop, Verdict};
 
-/// What a template and its copies are called in their homes.
+/// The name of a template and of its copies in their homes.
 pub(super) const DATA: &str = "data";
 
-/// The data directory that all servers of a kind start with, made once in this process. Nobody
-/// drops it: the watchdog of its home removes it when the process ends.
+/// The data directory that all servers of a kind start with, created once per process. It is never
+/// dropped: the watchdog of its home removes it when the process ends.
 #[derive(Debug)]
 pub(super) struct Template(OnceCell<Home>);
 
@@ -18,7 +19,8 @@ impl Template {
         Self(OnceCell::const_new())
     }
 
-    /// Copies it into this home. If there is none yet, it is made as `DATA` in a home of its own.
+    /// Copies the template into this home. If there is no template yet, `make` creates it as `DATA`
+    /// in a separate home.
     pub(super) async fn copy<F>(&self, home: &Home, make: impl FnOnce() -> F) -> Verdict
     where
         F: Future<Output = Result<Home, Stop>>,

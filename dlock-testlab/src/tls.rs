@@ -1,4 +1,4 @@
-//! Certificates for a server that speaks TLS.
+//! Certificates for a server that uses TLS.
 
 use std::{
     fs::{Permissions, set_permissions, write},
@@ -18,8 +18,8 @@ pub(super) const SERVER: (&str, &str) = ("server.crt", "server.key");
 
 const CLIENT: (&str, &str) = ("client.crt", "client.key");
 
-/// Makes an authority of its own, and certificates for a server on this machine and for a client.
-/// The key of the authority is not kept.
+/// Creates a certificate authority, and certificates for a server on this machine and for a client.
+/// The authority's key is not kept.
 pub(super) fn generate(directory: &Path) -> Verdict {
     let key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::new())?;
@@ -34,7 +34,7 @@ pub(super) fn generate(directory: &Path) -> Verdict {
         let signed = CertificateParams::new(names)?.signed_by(&pair, &issuer)?;
         write(directory.join(certificate), signed.pem())?;
         write(directory.join(key), pair.serialize_pem())?;
-        // Some servers refuse a key that others could read.
+        // Some servers refuse a key that other accounts could read.
         set_permissions(directory.join(key), Permissions::from_mode(0o600))?;
     }
     Ok(())

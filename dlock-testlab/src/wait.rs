@@ -1,4 +1,4 @@
-//! Waiting for what a server does in its own time.
+//! Waits for changes on a server that take effect later.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::Stop;
 /// A backstop on a busy machine, never a measure of speed.
 const BOUND: Duration = Duration::from_secs(90);
 
-/// The pause between two looks is as long as the look took, within these: one that starts a
-/// program would otherwise keep a processor busy.
+/// The bounds of the pause between two checks. Within them, the pause is as long as the check took:
+/// a check that starts a program would otherwise keep a processor busy.
 const POLL: Duration = Duration::from_millis(15);
 const LONGEST_POLL: Duration = Duration::from_millis(250);
 
-/// How long one look may take; it may be at a server that is paused, and then never ends.
+/// The longest time for one check. A check of a paused server never ends.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a server may take to answer before it counts as one that is paused.
+/// The longest time for an answer before a server counts as paused.
 const SOON: Duration = Duration::from_millis(500);
 
-/// Asks again and again until it is so. What it last was stands in the error.
+/// Repeats the check until it succeeds. The error contains the result of the last check.
 pub(crate) async fn until<T, F>(what: &str, mut check: impl FnMut() -> F) -> Result<T, Stop>
 where
     F: Future<Output = Result<T, Stop>>,
@@ -43,7 +43,7 @@ where
     }
 }
 
-/// The answer of a server that may be paused.
+/// Returns the answer of a server that may be paused.
 pub(crate) async fn soon<T>(answer: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
     match timeout(SOON, answer).await {
         Ok(result) => result,

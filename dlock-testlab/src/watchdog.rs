@@ -1,4 +1,4 @@
-//! What kills a server when nobody else is left to do it.
+//! A shell that kills a server after the test process has ended.
 
 use std::{
     io::Write,
@@ -9,9 +9,10 @@ use std::{
 
 use crate::{Stop, Verdict};
 
-/// Reads the id of the process that is to be killed now, or an empty line when there is none. Once
-/// the pipe closes it kills that process, its children and its process group, does the commands
-/// `$2` in the directory `$1`, and removes the directory. The pause lets the processes end before.
+/// Reads the id of the process that it has to kill, or an empty line if there is none. When the
+/// pipe closes, it kills that process, its children and its process group, runs the commands `$2`
+/// in the directory `$1`, and removes the directory. The pause gives the processes time to end
+/// first.
 const SCRIPT: &str = r#"
 server=
 while read -r line; do server=$line; done
@@ -25,12 +26,12 @@ fi
 rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
-/// A shell that waits for the end of a pipe that only the test process holds.
+/// A shell that waits for the end of a pipe that only the test process holds open.
 #[derive(Debug)]
 pub(super) struct Watchdog(Child);
 
 impl Watchdog {
-    /// Watches over a directory, and over no process yet.
+    /// Starts a watchdog for a directory, without a process.
     pub(super) fn over(directory: &Path, remains: &str) -> Result<Self, Stop> {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "watchdog"])
@@ -45,13 +46,13 @@ impl Watchdog {
         Ok(Self(shell))
     }
 
-    /// Watches over this process, too.
+    /// Adds this process to the watchdog.
     pub(super) fn watch(&self, server: u32) -> Verdict {
         self.tell(&server.to_string())
     }
 
-    /// Forgets the process. To be called before that is reaped: the watchdog must never kill one
-    /// that got the same id later.
+    /// Removes the process from the watchdog. Call it before the process is reaped: the watchdog
+    /// must never kill a later process with the same id.
     pub(super) fn forget(&self) -> Verdict {
         self.tell("")
     }
@@ -65,7 +66,7 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // These fail only for a process that is gone.
+        // These fail only for a process that has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

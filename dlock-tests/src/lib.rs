@@ -1,17 +1,22 @@
-//! What the tests of several packages share: the texts of the repository as they are read here. The
-//! Rust code of the guide is tested with it.
+//! Code that the tests of several packages share: it reads the texts of the repository. The Rust
+//! code of the guide is tested with this package.
 
 use std::path::Path;
 
+mod golden;
 #[cfg(doctest)]
 mod guide;
+mod source;
 mod text;
 
+pub use golden::golden;
+pub use source::rust_files;
 pub use text::{
-    Text, Typed, chapters, console, links, prose, rust_is_tested, shape, slugs, spans, texts,
+    Text, Typed, blocks, chapters, console, links, prose, rust_is_tested, shape, slugs, spans,
+    texts,
 };
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }

@@ -1,4 +1,4 @@
-//! What a text in Markdown has in it: as much of the language as is used here.
+//! A parser for the part of Markdown that the documents of this repository use.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -6,12 +6,12 @@ use std::{
     path::Path,
 };
 
-/// A file, with what it includes in place.
+/// A file with its includes resolved.
 #[derive(Clone, Debug)]
 pub struct Text {
-    /// Below the root of the repository.
+    /// The path below the root of the repository.
     pub path: String,
-    /// All of it.
+    /// The whole content.
     pub content: String,
 }
 
@@ -19,14 +19,15 @@ impl Text {
     /// Reads the file at this path below `root`.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is no such file.
     pub fn read(root: &Path, path: &str) -> Self {
         let file = root.join(path);
         let content = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"));
         let folder = file.parent().expect("a file is in a folder");
         let lines = content.lines().map(|line| {
             let included = line.strip_prefix("{{#include ").and_then(|l| l.strip_suffix("}}"));
-            // Links of what is included are looked at where it stands.
+            // The links of an included file are checked in that file, so only its headings are
+            // needed.
             included.map_or(line.to_owned(), |name| headings(&folder.join(name)))
         });
         Self { path: path.to_owned(), content: lines.collect::<Vec<_>>().join("\n") }
@@ -39,7 +40,7 @@ fn headings(file: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// All texts of the repository.
+/// Returns all texts of the repository.
 pub fn texts(root: &Path) -> Vec<Text> {
     let mut paths: Vec<String> = [
         "ARCHITECTURE.md",
@@ -47,6 +48,7 @@ pub fn texts(root: &Path) -> Vec<Text> {
         "CONTRIBUTING.md",
         "GUARANTEES.md",
         "README.md",
+        "SECURITY.md",
         "dlock-core/DESIGN.md",
         "dlock-redis/DESIGN.md",
         "dlock-sql/DESIGN.md",
@@ -59,21 +61,21 @@ pub fn texts(root: &Path) -> Vec<Text> {
     paths.extend(decisions.into_iter().map(|name| format!("docs/decisions/{name}")));
     paths.extend(chapters(root).into_iter().map(|name| format!("docs/src/{name}")));
     paths.push("docs/src/SUMMARY.md".to_owned());
-    // The command is another package, which may be taken out of a copy of this one.
+    // The command is a separate package, which a copy of this repository may leave out.
     let of_command = "dlock-cli/README.md";
     paths.extend(root.join(of_command).exists().then(|| of_command.to_owned()));
     paths.iter().map(|path| Text::read(root, path)).collect()
 }
 
-/// The files of the guide but its table of contents.
+/// Returns the names of the guide's files without its table of contents.
 ///
 /// # Panics
-/// When there is no guide.
+/// If there is no guide.
 pub fn chapters(root: &Path) -> BTreeSet<String> {
     files(root, "docs/src").into_iter().filter(|name| name != "SUMMARY.md").collect()
 }
 
-/// The texts in a folder.
+/// Returns the names of the Markdown files in a folder.
 fn files(root: &Path, folder: &str) -> BTreeSet<String> {
     fs::read_dir(root.join(folder))
         .unwrap_or_else(|error| panic!("{folder}: {error}"))
@@ -82,7 +84,7 @@ fn files(root: &Path, folder: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The lines, each with the language of the fenced block that it is in, if it is in one.
+/// Returns the lines, each with the language of the fenced block that contains it, if there is one.
 fn fenced(content: &str) -> impl Iterator<Item = (Option<&str>, &str)> {
     let mut block = None;
     content.lines().filter_map(move |line| {
@@ -94,21 +96,43 @@ fn fenced(content: &str) -> impl Iterator<Item = (Option<&str>, &str)> {
     })
 }
 
-/// The text without code: a span of it becomes empty backticks.
+/// Returns the fenced blocks of this language below a heading of any level, up to the next heading.
+pub fn blocks(content: &str, heading: &str, language: &str) -> Vec<String> {
+    let is_heading = |block: Option<&str>, line: &str| block.is_none() && line.starts_with('#');
+    let mut below = false;
+    let mut found: Vec<String> = Vec::new();
+    let mut was = None;
+    for (block, line) in fenced(content) {
+        if is_heading(block, line) {
+            below = line.trim_start_matches('#').trim() == heading;
+        }
+        if below && block == Some(language) {
+            if was != block {
+                found.push(String::new());
+            }
+            let text = found.pop().unwrap_or_default();
+            found.push(text + line + "\n");
+        }
+        was = block;
+    }
+    found
+}
+
+/// Returns the text without code: a code span becomes empty backticks.
 pub fn prose(content: &str) -> String {
     let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
     let text = lines.collect::<Vec<_>>().join("\n");
     text.split('`').step_by(2).collect::<Vec<_>>().join("``")
 }
 
-/// The code between backticks.
+/// Returns the code between backticks.
 pub fn spans(content: &str) -> Vec<String> {
     let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
     let text = lines.collect::<Vec<_>>().join("\n");
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Where links lead: `[text](target)`, and `[text]: target` at the start of a line.
+/// Returns the targets of links: `[text](target)`, and `[text]: target` at the start of a line.
 pub fn links(content: &str) -> Vec<String> {
     let text = prose(content);
     let inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
@@ -119,7 +143,7 @@ pub fn links(content: &str) -> Vec<String> {
     inline.chain(named).map(|link| link.trim().to_owned()).collect()
 }
 
-/// The anchors of the headings.
+/// Returns the anchors of the headings.
 pub fn slugs(content: &str) -> Vec<String> {
     let mut seen = HashMap::<String, usize>::new();
     let lines = fenced(content).filter(|(block, _)| block.is_none()).map(|(_, line)| line);
@@ -137,16 +161,16 @@ pub fn slugs(content: &str) -> Vec<String> {
         .collect()
 }
 
-/// A command of a block of `console`, and what is said to come of it.
+/// A command of a `console` block, and the output that the block shows.
 #[derive(Clone, Debug)]
 pub struct Typed {
-    /// In one line.
+    /// The command in one line.
     pub command: String,
-    /// Line by line; nothing if the text does not show it.
+    /// The lines of the output; empty if the text shows none.
     pub prints: Vec<String>,
 }
 
-/// What is typed in blocks of `console`: each line after `$ `, with those that continue it.
+/// Returns the commands in `console` blocks: each line after `$ `, with its continuation lines.
 pub fn console(content: &str) -> Vec<Typed> {
     let mut all: Vec<Typed> = Vec::new();
     let mut goes_on = false;
@@ -165,7 +189,7 @@ pub fn console(content: &str) -> Vec<Typed> {
     all
 }
 
-/// Whether there is Rust code that rustdoc takes for tests.
+/// Whether the text contains Rust code that rustdoc runs as a test.
 pub fn rust_is_tested(content: &str) -> bool {
     let mut opens = false;
     content.lines().filter_map(|line| line.trim_start().strip_prefix("```")).any(|language| {
@@ -175,7 +199,7 @@ pub fn rust_is_tested(content: &str) -> bool {
     })
 }
 
-/// A line with all numbers made the same, and with them the units of time.
+/// Returns a line with all numbers and their units of time replaced by the same text.
 pub fn shape(line: &str) -> String {
     let mut shape = String::new();
     for c in line.chars() {
@@ -193,4 +217,12 @@ fn lines_that_differ_in_more_than_numbers_have_other_shapes() {
     assert_eq!(shape("a: held by 1 (token 12, for 3s)"), shape("a: held by 20 (token 7, for 5ms)"));
     assert_ne!(shape("a: held by 1 (token 12)"), shape("a: held by 1 (exclusive, token 12)"));
     assert_ne!(shape("a: held by 1"), shape("a: held by nobody"));
+}
+
+#[test]
+fn blocks_are_those_below_their_heading() {
+    let text = "# A\n```sh\na\n```\n## B\n```sh\n# b\nc\n```\nd\n```sql\ne\n```\n\n```sh\nf\n```\n# C\n```sh\ng\n```\n";
+    assert_eq!(blocks(text, "B", "sh"), ["# b\nc\n", "f\n"]);
+    assert_eq!(blocks(text, "B", "sql"), ["e\n"]);
+    assert!(blocks(text, "D", "sh").is_empty());
 }

@@ -1,4 +1,4 @@
-//! Who may do what with the nodes that are made.
+//! The access rights of the nodes that dlock creates.
 
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ pub(crate) const READ: &str = "read (r)";
 pub(crate) const WRITE: &str = "write (w)";
 pub(crate) const DELETE: &str = "delete (d)";
 
-/// The rights that dlock needs on what it makes.
+/// The rights that dlock needs on its nodes.
 const RIGHTS: [(Permission, &str); 4] = [
     (Permission::CREATE, CREATE),
     (Permission::READ, READ),
@@ -20,19 +20,19 @@ const RIGHTS: [(Permission, &str); 4] = [
     (Permission::DELETE, DELETE),
 ];
 
-/// Who may do what with the nodes that are made.
+/// The access rights of new nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acl {
-    /// Everybody everything.
+    /// All rights for all clients.
     Open,
-    /// Everything for whoever has the credentials that the node was made with.
+    /// All rights for clients with the credentials of the creator.
     Creator,
-    /// These.
+    /// The rights of these entries.
     Entries(Vec<Entry>),
 }
 
 impl Acl {
-    /// As the driver wants it.
+    /// Converts it to the driver's type.
     pub(crate) fn for_driver(&self) -> Acls<'_> {
         match self {
             Self::Open => Acls::anyone_all(),
@@ -41,7 +41,7 @@ impl Acl {
         }
     }
 
-    /// The first of the rights that dlock needs and that nobody is given.
+    /// Returns the first right that dlock needs and that no entry grants.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let Self::Entries(entries) = self else { return None };
         let given = entries.iter().fold(Permission::NONE, |all, entry| all | entry.permission());
@@ -60,7 +60,7 @@ impl FromStr for Acl {
                 || {
                     value(
                         "dlock.acl can't be read: write open, creator, or scheme:id:rights \
-                         separated by commas, with rights out of rwcda, such as \
+                         separated by commas, with rights from rwcda, such as \
                          world:anyone:r,digest:user:hash:rwcda",
                     )
                 },
@@ -69,7 +69,7 @@ impl FromStr for Acl {
     }
 }
 
-/// `scheme:id:rights`; an id may hold colons.
+/// Parses `scheme:id:rights`. An id may contain colons.
 fn entry(text: &str) -> Option<Entry> {
     let (scheme, rest) = text.split_once(':')?;
     let (id, rights) = rest.rsplit_once(':')?;

@@ -1,4 +1,9 @@
 //! The backend.
+//!
+//! It maps the verbs of the contract to the current session, and adds the context to errors.
+//! `granted` and `renew` use a session that may have ended: a claim belongs to its session, so the
+//! answer is then a loss. The other verbs wait for a session that is alive. `acquire` and `release`
+//! return an `Answer` that owns all it needs, and run to their end if the caller drops them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -15,7 +20,7 @@ use crate::{
     examine::examine,
     minder,
     store::Store,
-    warn,
+    version, warn,
 };
 
 /// A store of locks on ZooKeeper. See the crate's documentation.
@@ -24,24 +29,33 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Opens a session, and checks that locks can be kept where the URL says.
+    /// Opens a session, and checks that the location in the URL can store locks.
     ///
     /// # Errors
-    /// `Unavailable` for servers that can't be reached, by TLS perhaps, or take no writes;
-    /// `Config(Access)` for a missing chroot, missing rights, and files that TLS needs;
-    /// `Unsupported` for servers before 3.5.3; `Config(Runtime)` outside a tokio runtime, and on one
-    /// without timers or I/O; and what [`ZkConfig`] finds wrong.
+    /// `Unavailable` if the servers can't be reached (for example because they need TLS) or accept
+    /// no writes; `Config(Access)` for a missing chroot, missing rights, or invalid TLS files;
+    /// `Unsupported` for servers before 3.5.3; `Config(Runtime)` outside a tokio runtime, and on a
+    /// runtime without timers or I/O; and the errors of an invalid [`ZkConfig`].
     ///
     /// # Cancel safety
-    /// Dropping the future closes what it has opened.
+    /// Dropping the future closes the connections that it has opened.
     pub async fn connect(config: ZkConfig) -> Result<DynBackend, Error> {
         let runtime = current_io_runtime(needs_io)?;
         let config = config.checked()?;
         let name = config.store();
-        let store = Store::open(config).await;
-        let store = Arc::new(store.map_err(|error| error.during("connect").with_store(&name))?);
+        let store = match Store::open(config.clone()).await {
+            Ok(store) => Arc::new(store),
+            Err(error) => {
+                let error = version::named(error, &config).await;
+                return Err(error.during("connect").with_store(&name));
+            }
+        };
         runtime.spawn(minder::run(Arc::downgrade(&store)));
-        runtime.spawn(warn::of_timeout(store.config.clone(), store.session().timeout));
+        let timeout = store.session().timeout;
+        runtime.spawn(async move {
+            warn::of_timeout(&config, timeout).await;
+            version::warn(&config).await;
+        });
         Ok(Arc::new(Self { store }))
     }
 }
@@ -82,6 +96,8 @@ impl Backend for ZooKeeper {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        // Not `living`: the claim is a node of the session in which it was sent. In a later one it
+        // does not exist, and the core has to send it again.
         let grant = self.store.session().wake(request).await;
         grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
@@ -121,6 +137,7 @@ impl Backend for ZooKeeper {
         Some(Answer::later(async move {
             let answer = async {
                 let session = store.living().await?;
+                // Refused before anything is sent, since the servers would close the connection.
                 if !session.fit_together(&requests) {
                     return Err(too_many(requests.len()));
                 }
@@ -155,7 +172,7 @@ impl fmt::Debug for ZooKeeper {
     }
 }
 
-/// Makes something that needs the I/O of tokio's runtime.
+/// Creates something that needs the I/O of tokio's runtime.
 fn needs_io() -> std::io::Result<()> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! Heartbeats, and one for many.
+//! Heartbeats, and one heartbeat for many callers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,20 +8,21 @@ use zookeeper_client::{Error as ZkError, MultiWriteError};
 
 use crate::session::{Beat, Session};
 
-/// For how long a shared heartbeat waits for others who need one: a hundred thousand locks are
-/// renewed in many calls, which come one behind the other.
+/// How long a shared heartbeat waits for further callers. A hundred thousand locks are renewed in
+/// many calls, one soon after the other.
 const GATHER: Duration = Duration::from_millis(1);
 
 impl Session {
-    /// Asks a majority for a sign of life. When it is answered, the next read shows what was
-    /// known then. It was sent at the time that is given back.
+    /// Sends a heartbeat, which a majority has to commit. Returns the time at which it was sent. A
+    /// read after the answer shows all changes that were committed before it.
     pub(crate) async fn heartbeat(&self) -> Result<Instant, ZkError> {
         let sent = Clock::Boot.now();
         let mut check = self.client.new_multi_writer();
         check.add_check_version(if self.root().is_empty() { "/" } else { self.root() }, -1)?;
         match self.answer(check.commit()).await {
-            // What is checked does not matter: its refusal is a transaction as well. But the leader
-            // also refuses so what comes from a session that is being closed.
+            // The result of the check does not matter: its refusal is a transaction as well. Other
+            // errors do not count, since the leader also refuses requests of a session that is
+            // being closed.
             Ok(_)
             | Err(MultiWriteError::OperationFailed {
                 source: ZkError::NoNode | ZkError::NoAuth | ZkError::BadVersion,
@@ -34,14 +35,16 @@ impl Session {
         }
     }
 
-    /// The same, shared by all who ask within a millisecond, and sent after each of them has asked.
+    /// Like [`heartbeat`](Self::heartbeat), shared by all callers within a millisecond, and sent
+    /// after the last of them has called.
     ///
-    /// Whoever waits only listens, and holds nobody else up by going away or standing still.
+    /// A task of the session sends it, and callers only listen. So a caller that stops waiting does
+    /// not delay the others.
     pub(crate) async fn shared_heartbeat(self: &Arc<Self>) -> Result<Instant, ZkError> {
         let mut answer = self.next_heartbeat();
         match answer.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(answer)) => answer.clone(),
-            // The runtime has gone, and with it the session.
+            // The runtime has ended, and with it the session.
             _ => Err(ZkError::ClientClosed),
         }
     }
@@ -57,7 +60,8 @@ impl Session {
         let session = Arc::clone(self);
         self.background(async move {
             sleep(GATHER).await;
-            // Who comes from here on has asked too late for this one.
+            // Before the heartbeat is sent: a later caller must not share a heartbeat that was sent
+            // before its call, since its lease counts from the time of sending.
             *session.next_beat.lock() = None;
             tell.send_replace(Some(session.heartbeat().await));
         });

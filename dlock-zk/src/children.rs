@@ -1,9 +1,12 @@
-//! Lists of directories, and one for many.
+//! Lists of directories, and one list for many callers.
 //!
-//! A list names every claim of a lock, and each claim that comes, or that may be next, wants one. So
-//! when thousands come at once, thousands of lists with thousands of names each would stand in the
-//! way of all else that the server has to say, to other clients as well. Only a few lists of a
-//! directory are on their way at a time; whoever wants one meanwhile shares the next.
+//! A list has the names of all claims of a lock. Each new claim, and each claim that may be next,
+//! needs one. With thousands of claims at once, thousands of lists with thousands of names each
+//! would delay all other answers of the server, including those to other clients. So only a few
+//! lists of a directory are under way at a time, and callers that need one meanwhile share the
+//! next.
+//!
+//! A caller never shares a list that was sent before its call: that one could lack its own node.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,13 +16,13 @@ use zookeeper_client::{Client, Error as ZkError};
 
 use crate::queue::Queue;
 
-/// How many lists of a directory are on their way at a time, of those that nobody shares.
+/// The number of unshared lists of a directory that are under way at a time.
 const TOGETHER: usize = 4;
 
-/// Tells several of a list that they wait for.
+/// Sends a shared list to its callers.
 type Tell = watch::Sender<Option<Result<Arc<Queue>, ZkError>>>;
 
-/// The lists of a session that are on their way.
+/// The lists of a session that are under way.
 pub(crate) struct Lists {
     client: Client,
     runtime: Handle,
@@ -28,9 +31,9 @@ pub(crate) struct Lists {
 
 #[derive(Default)]
 struct Dir {
-    /// So many are on their way.
+    /// The number under way.
     sent: usize,
-    /// The one that is sent when the first of them is there, if somebody waits for it.
+    /// The shared list. It is sent when the first of these is answered, if a caller needs it.
     next: Option<Tell>,
 }
 
@@ -39,8 +42,8 @@ impl Lists {
         Arc::new(Self { client, runtime, dirs: Mutex::default() })
     }
 
-    /// The claims in a directory, by a list that is sent after this was first polled: it holds
-    /// whatever this session has asked for before.
+    /// Returns the claims in a directory, by a list that is sent after the first poll of this
+    /// future. So it shows the effect of all earlier requests of this session.
     pub(crate) async fn queue(self: &Arc<Self>, dir: &str) -> Result<Arc<Queue>, ZkError> {
         let mut shared = {
             let mut dirs = self.dirs.lock();
@@ -58,12 +61,12 @@ impl Lists {
         };
         match shared.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(answer)) => answer.clone(),
-            // The runtime has gone, and with it the session.
+            // The runtime has ended, and with it the session.
             _ => Err(ZkError::ClientClosed),
         }
     }
 
-    /// One list is there: who waits for the next one, which is to be sent.
+    /// Records that a list was answered. Returns the callers of the next one, which is sent now.
     fn next(&self, dir: &str) -> Option<Tell> {
         let mut dirs = self.dirs.lock();
         let known = dirs.get_mut(dir)?;
@@ -77,7 +80,7 @@ impl Lists {
         next
     }
 
-    /// Sends lists for as long as somebody waits for the next one.
+    /// Sends lists for as long as callers need another one.
     async fn serve(&self, dir: &str, first: Tell) {
         let limit = self.client.session_timeout();
         let mut next = Some(first);
@@ -93,7 +96,7 @@ impl Lists {
     }
 }
 
-/// A list that is on its way. When it is there, or nobody wants it any more, the next one goes.
+/// A list that is under way. Dropping this, with or without an answer, sends the next one.
 struct Sent<'a> {
     lists: &'a Arc<Lists>,
     dir: &'a str,
@@ -103,7 +106,8 @@ impl Drop for Sent<'_> {
     fn drop(&mut self) {
         let Some(tell) = self.lists.next(self.dir) else { return };
         let (lists, dir) = (Arc::clone(self.lists), self.dir.to_owned());
-        // Those who wait only listen, and hold nobody else up by going away.
+        // A task sends it, and callers only listen. So a caller that stops waiting does not delay
+        // the others.
         self.lists.runtime.spawn(async move { lists.serve(&dir, tell).await });
     }
 }

@@ -1,4 +1,4 @@
-//! Which servers to talk to, and how.
+//! The configuration of a ZooKeeper store.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::{acl::Acl, error::value, tls::Tls};
 
-/// A ZooKeeper store: which servers, how to get in, and where its locks are.
+/// The configuration of a ZooKeeper store: its servers, the login, and the directory of its locks.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,14 +19,15 @@ use crate::{acl::Acl, error::value, tls::Tls};
 /// # Ok(()) }
 /// ```
 ///
-/// A client of the application can't be used. Its session would hold the locks: they would be gone
-/// when the application closes it or changes its login, and dlock replaces a session that has
-/// expired, which on an application's would take its ephemeral nodes and watches along. dlock also
-/// counts on its own time-out for how long a lease lasts. So it has a session, and with it a
-/// connection, of its own; no type of the driver stands in this API.
+/// dlock can't use a client of the application, for three reasons. The client's session would hold
+/// the locks, so they would be lost if the application closed it or changed its login. dlock
+/// replaces an expired session; on an application's client this would remove the application's
+/// ephemeral nodes and watches. The length of a lease depends on dlock's own session timeout. So
+/// dlock has its own session, and with it its own connection. No type of the driver is part of this
+/// API.
 #[derive(Clone)]
 pub struct ZkConfig {
-    /// Each `host:port`.
+    /// The servers, each as `host:port`.
     pub(crate) hosts: Vec<String>,
     /// Empty, or a path that begins with `/`.
     pub(crate) chroot: String,
@@ -41,21 +42,21 @@ pub struct ZkConfig {
 }
 
 impl ZkConfig {
-    /// The names of dlock's own options in a URL.
+    /// The names of dlock's own options in a URL, without `dlock.`.
     pub const OPTIONS: &'static [&'static str] =
         &["acl", "format", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
 
-    /// The schemes of its URLs.
+    /// The schemes of the URLs.
     pub const SCHEMES: &'static [&'static str] = &["zk", "zks"];
 
     const DEFAULT_ROOT: &'static str = "/dlock";
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
     const PORT: u16 = 2181;
 
-    /// These servers, each `host` or `host:port`, without a chroot.
+    /// Uses these servers, each `host` or `host:port`, without a chroot.
     ///
     /// # Errors
-    /// `Config(Url)` for none, or what is no host.
+    /// `Config(Url)` if there is no server, or if a host is invalid.
     pub fn new<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let hosts = hosts
             .into_iter()
@@ -76,12 +77,12 @@ impl ZkConfig {
         })
     }
 
-    /// Reads a URL; the crate's documentation lists the schemes and options.
+    /// Reads a URL. The crate's documentation lists the schemes and options.
     ///
     /// # Errors
     /// `Config(Url)`, `Config(UnknownScheme)`, `Config(UnknownOption)`, `Config(RepeatedOption)`,
-    /// `Config(OptionValue)`, and `Config(MissingFeature)` for TLS without the feature `tls`. None
-    /// shows a password.
+    /// `Config(OptionValue)`, and `Config(MissingFeature)` for TLS without the feature `tls`. No
+    /// error shows a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         let mut url: BackendUrl = url.parse()?;
         let config = Self::take(&mut url)?;
@@ -89,64 +90,65 @@ impl ZkConfig {
         config.checked()
     }
 
-    /// The part of the tree that all paths are below, such as `/shop`. It has to exist. Empty, or
-    /// `/`: the whole tree.
+    /// Sets the chroot: the part of the tree that contains all paths, such as `/shop`. It has to
+    /// exist. Empty, or `/`, means the whole tree.
     #[must_use]
     pub fn with_chroot(mut self, chroot: &str) -> Self {
         self.chroot = trimmed(chroot);
         self
     }
 
-    /// The directory of the locks' directories, `/dlock` by default. It is made where it is
-    /// missing, and vanishes with its last lock. Empty, or `/`: directly below the chroot.
+    /// Sets the directory that contains the locks' directories, `/dlock` by default. It is created
+    /// if it is missing, and removed with its last lock. Empty, or `/`, means directly below the
+    /// chroot.
     #[must_use]
     pub fn with_root(mut self, root: &str) -> Self {
         self.root = trimmed(root);
         self
     }
 
-    /// How long the servers keep a session that they do not hear from, 1 s to 1 h; 15 s by
-    /// default. They may answer with another (`minSessionTimeout`, `maxSessionTimeout`). A dead
-    /// holder's lock is free after it. Leases are at most half as long: see
+    /// Sets how long the servers keep the session of a silent client, 1 s to 1 h; 15 s by default.
+    /// The servers may choose another timeout (`minSessionTimeout`, `maxSessionTimeout`). The lock
+    /// of a dead holder is free after this time. Leases are at most half as long: see
     /// [`Backend::longest_lease`](dlock_core::Backend::longest_lease).
     ///
-    /// It should be longer than the servers' `syncLimit` times `tickTime`, for which a follower
-    /// that is cut off goes on without its leader.
+    /// It should be longer than the servers' `syncLimit` times `tickTime`: for that long, a
+    /// follower that is partitioned from its leader continues to serve clients.
     #[must_use]
     pub const fn with_session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
     }
 
-    /// Credentials of the scheme `digest`.
+    /// Sets the credentials for the scheme `digest`.
     #[must_use]
     pub fn with_login(mut self, user: &str, password: &str) -> Self {
         self.login = Some(format!("{user}:{password}"));
         self
     }
 
-    /// Who may do what with the nodes that are made: `open`, `creator`, or `scheme:id:rights`
-    /// separated by commas, with rights out of `rwcda`. `creator` by default where there are
-    /// credentials, else `open`.
+    /// Sets the access rights of new nodes: `open`, `creator`, or `scheme:id:rights` separated by
+    /// commas, with rights out of `rwcda`. The default is `creator` with credentials, and `open`
+    /// without.
     ///
     /// # Errors
-    /// `Config(OptionValue)`.
+    /// `Config(OptionValue)` for an invalid ACL.
     pub fn with_acl(mut self, acl: &str) -> Result<Self, Error> {
         self.acl = Some(acl.parse()?);
         Ok(self)
     }
 
-    /// TLS, with the authorities in this PEM file, and maybe the client's own certificate and key.
-    /// It needs the Cargo feature `tls`.
+    /// Uses TLS, with the authorities in this PEM file, and optionally the client's own certificate
+    /// and key. It needs the Cargo feature `tls`.
     #[must_use]
     pub fn with_tls(mut self, authorities: PathBuf, own: Option<(PathBuf, PathBuf)>) -> Self {
         self.tls = Some(Tls { authorities: Some(authorities), certificate: own });
         self
     }
 
-    /// In which format nodes are written: the one that the version of dlock before this one reads,
-    /// unless it is set to [`Format::NEWEST`] once no such program uses the servers. All formats are
-    /// read. `dlock.format` in a URL does the same.
+    /// Sets the format in which dlock writes nodes. The default is the one that the previous version
+    /// of dlock reads. Set [`Format::NEWEST`] when no such program uses the servers any more. All
+    /// formats are read. `dlock.format` in a URL does the same.
     #[must_use]
     pub const fn with_format(mut self, format: Format) -> Self {
         self.format = format;
@@ -159,12 +161,15 @@ impl ZkConfig {
         if !Self::SCHEMES.contains(&scheme.as_str()) {
             return Err(Error::config(
                 ConfigIssue::UnknownScheme,
-                format!("{scheme:.40}: is not of ZooKeeper: use {}", Self::SCHEMES.join(", ")),
+                format!(
+                    "{scheme:.40}: is not a scheme of ZooKeeper: use {}",
+                    Self::SCHEMES.join(", ")
+                ),
             ));
         }
         if url.has_doubtful_options() {
-            // It may end a password, too, and the root is shown.
-            return Err(malformed("an @ stands behind the ?, where it has to be written %40"));
+            // The @ may end a password, and messages show the root.
+            return Err(malformed("an @ after the ? must be written as %40"));
         }
         let mut config = Self::read_address(url.address())?;
         config.tls = (scheme == "zks").then(Tls::default);
@@ -184,18 +189,18 @@ impl ZkConfig {
 
     /// Reads `//[user:password@]host[:port][,...][/chroot]`.
     fn read_address(address: &str) -> Result<Self, Error> {
-        let rest = address.strip_prefix("//").ok_or_else(|| malformed("// is missing"))?;
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
         if rest.contains('?') {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
-                "ZooKeeper URLs have no options but dlock's own, which begin with dlock., such as \
-                 dlock.session_timeout=20s",
+                "ZooKeeper URLs have only dlock's own options: write them with dlock. before the \
+                 name, such as dlock.session_timeout=20s",
             ));
         }
         let (authority, chroot) = rest.split_once('/').unwrap_or((rest, ""));
         if chroot.contains('@') {
-            // It ends a password then, which must not end up in a path.
-            return Err(malformed("an @ stands behind a slash, where it has to be written %40"));
+            // Here it ends a password, which must not become part of a path.
+            return Err(malformed("an @ after a slash must be written as %40"));
         }
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let mut config = Self::new(hosts.split(','))?.with_chroot(&decoded(chroot)?);
@@ -204,12 +209,12 @@ impl ZkConfig {
             Some((user, password)) if !user.is_empty() && !password.is_empty() => {
                 let user = decoded(user)?;
                 if user.contains(':') {
-                    // The server would take the rest of it for the password.
-                    return Err(malformed("a user of the scheme digest has no :"));
+                    // The server would take the part behind the colon for the password.
+                    return Err(malformed("a user name of the scheme digest can't contain a :"));
                 }
                 Some(format!("{user}:{}", decoded(password)?))
             }
-            _ => return Err(malformed("credentials are user:password")),
+            _ => return Err(malformed("the credentials are not user:password")),
         };
         Ok(config)
     }
@@ -219,23 +224,23 @@ impl ZkConfig {
         let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
-            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together")),
+            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together: set both")),
         };
         match &mut self.tls {
             Some(tls) => *tls = Tls { authorities, certificate },
             None if authorities.is_some() || certificate.is_some() => {
-                return Err(value("dlock.tls_* needs a zks URL"));
+                return Err(value("dlock.tls_* has no effect without TLS: use a zks URL"));
             }
             None => {}
         }
         Ok(())
     }
 
-    /// Checks what is put together.
+    /// Checks the complete configuration.
     pub(crate) fn checked(self) -> Result<Self, Error> {
         let (shortest, longest) = (Duration::from_secs(1), Duration::from_secs(3600));
         if self.session_timeout < shortest || self.session_timeout > longest {
-            return Err(value("dlock.session_timeout has to be 1s to 1h"));
+            return Err(value("dlock.session_timeout is out of range: use 1s to 1h"));
         }
         for path in [&self.chroot, &self.root] {
             check_path(path)?;
@@ -247,7 +252,8 @@ impl ZkConfig {
         }
         if self.acl == Some(Acl::Creator) && self.login.is_none() {
             return Err(value(
-                "dlock.acl=creator needs a user and password in the URL: zk://user:password@host",
+                "dlock.acl=creator needs credentials: write a user and password in the URL \
+                 (zk://user:password@host)",
             ));
         }
         #[cfg(feature = "tls")]
@@ -257,17 +263,17 @@ impl ZkConfig {
         match &self.tls {
             Some(_) if cfg!(not(feature = "tls")) => Err(Error::config(
                 ConfigIssue::MissingFeature,
-                "zks: needs the Cargo feature \"tls\"",
+                "zks: needs the Cargo feature \"tls\": enable it for dlock in Cargo.toml",
             )),
             Some(tls) if tls.authorities.is_none() => Err(value(
-                "zks: no authority is trusted by itself: give the file of the one that made the \
-                 servers' certificates with dlock.tls_ca",
+                "zks: trusts no authority by default: set dlock.tls_ca to the file of the \
+                 authority that signed the servers' certificates",
             )),
             _ => Ok(self),
         }
     }
 
-    /// Who may do what with the nodes that are made.
+    /// Returns the access rights of new nodes.
     pub(crate) fn acl(&self) -> Acl {
         match &self.acl {
             Some(acl) => acl.clone(),
@@ -276,12 +282,12 @@ impl ZkConfig {
         }
     }
 
-    /// Where the driver connects to.
+    /// Returns the servers and the chroot, in the driver's form.
     pub(crate) fn cluster(&self) -> String {
         format!("{}{}", self.hosts.join(","), self.chroot)
     }
 
-    /// Kind and address without secrets.
+    /// Returns the kind and the address of the store, without secrets.
     pub(crate) fn store(&self) -> String {
         let mut hosts = self.hosts.clone();
         hosts.sort();
@@ -290,7 +296,7 @@ impl ZkConfig {
     }
 }
 
-/// A path without the slash behind it; empty for the root.
+/// Removes the slash at the end of a path. The root becomes empty.
 fn trimmed(path: &str) -> String {
     match path.trim_matches('/') {
         "" => String::new(),
@@ -298,14 +304,14 @@ fn trimmed(path: &str) -> String {
     }
 }
 
-/// What ZooKeeper takes for a path.
+/// Refuses a path that ZooKeeper does not accept.
 fn check_path(path: &str) -> Result<(), Error> {
     let odd = |c: char| c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..);
     for part in path.split('/').skip(1) {
         if part.is_empty() || part == "." || part == ".." || part.contains(odd) {
             return Err(value(
-                "dlock.root and the chroot are paths such as /shop/locks, without empty parts, . \
-                 and .., and without characters that ZooKeeper does not take",
+                "dlock.root or the chroot is not a path: write it as /shop/locks, without empty \
+                 parts, . and .., and without characters that ZooKeeper does not allow",
             ));
         }
     }
@@ -318,7 +324,7 @@ fn decoded(text: &str) -> Result<String, Error> {
         .map_err(|_| malformed("a part of the URL is not UTF-8: percent-encode it as UTF-8"))
 }
 
-/// No message shows the URL, which may hold a password.
+/// Returns the error of a malformed URL. No message shows the URL, which may contain a password.
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,
@@ -327,7 +333,7 @@ fn malformed(what: &str) -> Error {
 }
 
 impl fmt::Debug for ZkConfig {
-    /// Without the password.
+    /// Prints the configuration without the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.login.as_ref().and_then(|login| login.split(':').next());
         f.debug_struct("ZkConfig")

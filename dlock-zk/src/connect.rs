@@ -1,4 +1,4 @@
-//! The way to the servers.
+//! The connection to the servers.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub(crate) async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Clie
             Some(tls) => crate::tls::connect(connector, tls, &cluster).await?,
         };
         if let Some(login) = &config.login {
-            // Not with the connection: a server with Netty, as all with TLS, may answer to the
-            // credentials first, which the driver takes for nonsense. It shows them again when it
-            // connects again, and then tries until it works.
+            // Not during the connect: a server with Netty, which every server with TLS uses, may
+            // answer the credentials first, and the driver takes that for an invalid answer. At a
+            // reconnect the driver sends them again on its own, and retries until it works.
             client.auth("digest", login.as_bytes()).await.map_err(explain)?;
         }
         Ok(client)
@@ -38,17 +38,17 @@ pub(crate) async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Clie
     tokio::time::timeout(limit, opening).await.unwrap_or_else(late)
 }
 
-/// The servers behind a session, as far as they can be seen.
+/// The servers behind a session, as far as the client can see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Servers {
-    /// How many decide together; `None` where that can't be seen.
+    /// The number of voters. `None` if it is not visible.
     pub(crate) voters: Option<usize>,
-    /// Whether it is certain that one server stands on its own: no other one, such as an observer,
-    /// serves its sessions or can be added to it.
+    /// Whether there certainly is a single standalone server: no other server, such as an observer,
+    /// serves its sessions or can be added.
     pub(crate) is_alone: bool,
 }
 
-/// Asks the servers.
+/// Reads the configuration of the servers.
 pub(crate) async fn servers(client: &Client) -> Result<Servers, Error> {
     let config = tokio::time::timeout(client.session_timeout(), client.get_config()).await;
     match config.unwrap_or(Err(ZkError::Timeout)) {
@@ -59,8 +59,8 @@ pub(crate) async fn servers(client: &Client) -> Result<Servers, Error> {
 }
 
 impl Servers {
-    /// Reads the configuration that they share. A server that stands on its own has none; one voter
-    /// may have observers, and more voters later.
+    /// Parses the configuration that they share. A standalone server has none. A single voter may
+    /// have observers, and more voters later.
     fn read(config: &str) -> Self {
         let servers = config.lines().filter(|line| line.starts_with("server."));
         let voters = servers.filter(|line| !line.contains(":observer")).count();

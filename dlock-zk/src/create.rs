@@ -1,4 +1,9 @@
-//! Making the nodes of claims, with their directories where they are missing.
+//! Creating the nodes of claims, and missing directories.
+//!
+//! If the answer to a creation is lost, the node may exist, or be created later. The order is then:
+//! end the epoch, after which no late creation is possible; read the directories; use the nodes if
+//! all are there, or delete the rest and create again. Without the first step, a second creation
+//! could make two nodes of one claim.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,10 +23,11 @@ use crate::{
 pub(crate) type Made = (Spot, Option<Arc<Queue>>);
 
 impl Session {
-    /// Makes the nodes of all these claims or of none, by one transaction.
+    /// Creates the nodes of all these claims or of none, with one transaction.
     ///
-    /// Nodes and lists are asked for back to back: a session's requests are served in their order,
-    /// and a server applies changes in one order, so a list holds its node and all before it.
+    /// The creation and the lists are sent back to back. The servers execute the requests of a
+    /// session in order, and a server applies changes in one order. So a list has its node and all
+    /// nodes before it.
     pub(crate) async fn create(&self, places: &[Arc<Place>]) -> Result<Vec<Made>, ZkError> {
         let dirs: Vec<_> = places.iter().map(|place| self.dir(&place.name)).collect();
         let is_over = || places.iter().any(|place| place.is_over());
@@ -41,19 +47,19 @@ impl Session {
                     self.heard(sent);
                     return Ok(spots.into_iter().zip(lists).collect());
                 }
-                // Somebody has deleted it, or it has just been ended.
+                // The epoch node was deleted, or the epoch has just been ended by another creation.
                 (
                     Err(MultiWriteError::OperationFailed { index: 0, source: ZkError::NoNode }),
                     Some(epoch),
                 ) => self.end_epoch(epoch).await?,
-                // A directory is missing, or went before the node came; with it maybe the one
-                // that holds it.
+                // A directory is missing, or was removed before the node was created, perhaps with
+                // its parent.
                 (Err(MultiWriteError::OperationFailed { source: ZkError::NoNode, .. }), _)
                     if !is_over() =>
                 {
                     self.mend_dirs(dirs_made).await?;
                     if !has_dirs {
-                        // It went again, or could not be made just now.
+                        // It was removed again, or could not be created at this moment.
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
                     has_dirs = false;
@@ -73,7 +79,7 @@ impl Session {
                         }
                     }
                     if is_over() {
-                        // Nobody wants them any more, and they are not there.
+                        // The claims have ended, and their nodes do not exist.
                         return Err(error);
                     }
                     tokio::time::sleep(pause).await;
@@ -83,7 +89,8 @@ impl Session {
         }
     }
 
-    /// Makes the nodes, with an epoch unless one server serves the session.
+    /// Creates the nodes. The transaction writes the epoch node, unless a single server decides
+    /// alone.
     async fn make_nodes(
         &self,
         places: &[Arc<Place>],
@@ -110,7 +117,7 @@ impl Session {
         for (place, dir) in places.iter().zip(dirs) {
             nodes.add_create(&prefix(place, dir), data(place).as_bytes(), &mode)?;
         }
-        // All of one transaction have its number.
+        // All changes of one transaction have its zxid.
         let mut number = None;
         let mut paths = Vec::with_capacity(places.len());
         for made in self.answer(nodes.commit()).await? {
@@ -125,7 +132,7 @@ impl Session {
         }
         let (Some(mut number), Some(first)) = (number, paths.first()) else { return Err(odd()) };
         if number <= 0 {
-            // Servers before 3.8.2 leave it out of what a multi has made (ZOOKEEPER-4026).
+            // Servers before 3.8.2 leave it out of the result of a transaction (ZOOKEEPER-4026).
             let stat = self.read(|| self.client.check_stat(first)).await?;
             number = stat.ok_or_else(odd)?.czxid;
         }
@@ -133,15 +140,15 @@ impl Session {
         spots.map(|((place, dir), path)| spot(place, dir, path, number)).collect()
     }
 
-    /// Lists of all the directories, where they come.
+    /// Returns lists of all the directories, with `None` for each that fails.
     async fn list_all(&self, dirs: &[String]) -> Vec<Option<Arc<Queue>>> {
-        // By one request each: servers before 3.6 know no other.
+        // One request each, since servers before 3.6 have no other way.
         let lists = dirs.iter().map(|dir| self.answer(self.lists.queue(dir)));
         join_all(lists).await.into_iter().map(Result::ok).collect()
     }
 
-    /// Looks for nodes whose creation was not answered, and can't come any more: all are there or
-    /// none is.
+    /// Looks for nodes whose creation was not answered and can't be executed any more. All exist or
+    /// none.
     async fn find_all(
         &self,
         places: &[Arc<Place>],
@@ -153,7 +160,8 @@ impl Session {
         if found.iter().all(Option::is_some) {
             return Ok(Some(found.into_iter().flatten().map(|spot| (spot, None)).collect()));
         }
-        // Somebody has deleted some of them.
+        // Another client has deleted some of them, so the rest is deleted, and all are created
+        // again.
         for spot in found.into_iter().flatten() {
             self.delete(&spot).await?;
         }
@@ -165,7 +173,7 @@ impl Session {
         for node in queue.of_claim(place.claim) {
             let path = format!("{dir}/{}", node.child);
             let stat = self.read(|| self.client.check_stat(&path)).await?;
-            // One of an earlier session goes with that session.
+            // A node of an earlier session is removed with that session, so it can't be used.
             if let Some(stat) =
                 stat.filter(|stat| stat.ephemeral_owner == self.client.session_id().0)
             {
@@ -175,7 +183,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Makes a directory that goes when it is empty.
+    /// Creates a directory that the servers remove when it is empty.
     pub(crate) async fn make_dir(&self, dir: &str) -> Result<(), ZkError> {
         let container = CreateMode::Container.with_acls(self.acl.for_driver());
         match self.answer(self.client.create(dir, b"", &container)).await {
@@ -184,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Makes what kept directories from being made, or says what does.
+    /// Creates the parent that directories need, or returns the error that prevents them.
     async fn mend_dirs(&self, made: Vec<Result<(), ZkError>>) -> Result<(), ZkError> {
         if made.contains(&Err(ZkError::NoNode)) {
             return match self.root() {
@@ -199,11 +207,12 @@ impl Session {
         }
     }
 
-    /// Makes the directory of the locks' directories, and those above it.
+    /// Creates the directory of the locks' directories, and its parents.
     pub(crate) async fn make_root(&self) -> Result<(), ZkError> {
         loop {
             match self.make_levels().await {
-                // One of them was empty, and has been cleaned up just now; unless it is the chroot.
+                // One of them was empty, and the servers have just removed it. If the chroot itself
+                // is missing, the error is returned.
                 Err(ZkError::NoNode)
                     if self.read(|| self.client.check_stat("/")).await?.is_some() => {}
                 answer => return answer,
@@ -215,7 +224,7 @@ impl Session {
         let root = self.root();
         for (at, _) in root.match_indices('/').skip(1).chain([(root.len(), "")]) {
             let dir = &root[..at];
-            // Asked for first: making what is there may be forbidden.
+            // Checked first, since the user may have no right to create an existing one.
             if at > 0 && self.read(|| self.client.check_stat(dir)).await?.is_none() {
                 self.read(|| self.make_dir(dir)).await?;
             }
@@ -224,7 +233,7 @@ impl Session {
     }
 }
 
-/// What was made for a claim.
+/// Returns the node that was created for a claim.
 fn spot(place: &Place, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiWriteError> {
     let node = path.rsplit('/').next().and_then(Node::parse).ok_or_else(odd)?;
     Ok(Spot {

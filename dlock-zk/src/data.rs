@@ -1,33 +1,33 @@
-//! What a claim's node holds: `lease=30000ms`, maybe a mark behind it, and maybe a note behind that:
+//! The data of a claim's node: `lease=30000ms`, then an optional mark, then an optional note:
 //! `lease=30000ms shared note=web-3 pid 4711`.
 //!
-//! The lease is for people and for [`inspect`](dlock_core::Backend::inspect). A mark changes what
-//! the node stands for without a new node, so that its place in the queue stays: `shared` for a
-//! writer that has become a reader, `granted` for permits that were waited for. Whoever watches
-//! the node learns of it. A note is for people, and stays what it was.
+//! The lease is information for people and for [`inspect`](dlock_core::Backend::inspect). A mark
+//! changes the meaning of the node without a new node, so that it keeps its place in the queue:
+//! `shared` for a writer that has become a reader, `granted` for permits that had to wait. The mark
+//! notifies clients that watch the node. A note is for people, and never changes.
 
 use std::time::Duration;
 
 use dlock_core::{Format, Note};
 
-/// What stands before a note, and in nothing before that.
+/// The text before a note. It does not occur earlier in the data.
 const NOTE: &str = " note=";
 
-/// What a note begins with that has the number of a format before it. No note holds this character,
-/// so a version that knows no such marker shows no note, and reads the rest.
+/// The start of a note that begins with the number of a format. No note contains this character, so
+/// a version that knows no such marker shows no note, and reads the rest.
 const FORMAT: char = '\u{1}';
 
-/// What a claim's node holds.
+/// The data of a claim's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Data {
     pub(crate) lease: Duration,
     pub(crate) mark: Option<Mark>,
     pub(crate) note: Option<Note>,
-    /// The number of its format, read or not.
+    /// The number of its format, which this version may not read.
     pub(crate) format: u64,
 }
 
-/// What has happened to the claim since it came.
+/// A change of the claim since the creation of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// It is a reader now.
@@ -37,7 +37,7 @@ pub(crate) enum Mark {
 }
 
 impl Data {
-    /// What a node holds from the beginning, in the first format.
+    /// Creates the data of a new node in format 1.
     pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
         Self { lease, mark: None, note, format: 1 }
     }
@@ -63,12 +63,12 @@ impl Data {
         text
     }
 
-    /// Reads a node's data; `None` for what another program wrote.
+    /// Parses a node's data. Returns `None` if another program wrote it.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (text, behind) = text.split_once(NOTE).unwrap_or((text, ""));
         let (format, note) = behind.strip_prefix(FORMAT).and_then(marked).unwrap_or((1, behind));
-        // What can't be one is left out: the rest of the queue depends on the mark.
+        // An invalid note is left out. The mark must still be read, since the queue depends on it.
         let note = Note::new(note).ok();
         let (lease, mark) = match text.split_once(' ') {
             None => (text, None),
@@ -80,28 +80,28 @@ impl Data {
         Some(Self { lease: Duration::from_millis(lease), mark, note, format })
     }
 
-    /// The same in this format.
+    /// Returns the data in this format.
     pub(crate) fn in_format(self, format: Format) -> Self {
         Self { format: format.number().into(), ..self }
     }
 
-    /// The format that it has, as far as it is read.
+    /// Returns its format, or format 1 if this version does not read its format.
     pub(crate) fn known_format(&self) -> Format {
         Format::known(self.format).unwrap_or_default()
     }
 
-    /// The format that it has, if that is not read.
+    /// Returns the number of its format, if this version does not read it.
     pub(crate) fn newer(&self) -> Option<u64> {
         Format::known(self.format).is_err().then_some(self.format)
     }
 
-    /// Whether these bytes have this mark.
+    /// Returns whether these bytes have this mark.
     pub(crate) fn has(bytes: &[u8], mark: Mark) -> bool {
         Self::parse(bytes).is_some_and(|data| data.mark == Some(mark))
     }
 }
 
-/// The format that a marker tells, and the note behind it.
+/// Returns the number of the format in a marker, and the note behind it.
 fn marked(text: &str) -> Option<(u64, &str)> {
     let (format, note) = text.split_once(' ').unwrap_or((text, ""));
     Some((format.parse().ok()?, note))
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_nothing() {
+    fn foreign_data_is_ignored() {
         for bytes in [
             &b""[..],
             b"10.0.0.1",

@@ -1,4 +1,9 @@
 //! Taking a lock, or a place in its queue.
+//!
+//! The order: create the node, read the directory, grant or queue by the list, and delete the node
+//! again if the claim does not wait. The stage of the place is locked for all of this. If the
+//! process dies, the node is removed with the session. If the answer to the creation is lost, the
+//! outcome is determined before the next step: see [`epoch`](crate::epoch).
 
 use std::sync::Arc;
 
@@ -20,20 +25,21 @@ impl Session {
     pub(crate) async fn enter(self: Arc<Self>, request: AcquireRequest) -> Result<Acquired, Error> {
         loop {
             let place = self.place(&request);
-            // Its lease does not end while it is being asked for.
+            // Its lease does not end while its request is under way.
             let asking = place.wait();
             let answer = self.enter_place(&place, &request).await;
             drop(asking);
             match answer {
                 Err(error) if error.kind() == ErrorKind::NotHeld && !self.is_over() => {
                     if place.was_left() {
-                        // Whoever gave it up deletes the node.
+                        // The task that released it deletes the node.
                         return Err(error.with_certainty(Certainty::Unknown));
                     }
-                    // It was lost just now. The claim comes anew, after its old node has gone.
+                    // It was lost at this moment. The claim is sent again, after its old node is
+                    // deleted.
                     self.clear(&place).await.map_err(explain)?;
                     if place.was_left() {
-                        // It was given up meanwhile.
+                        // It was released meanwhile.
                         return Err(error.with_certainty(Certainty::Unknown));
                     }
                 }
@@ -60,7 +66,7 @@ impl Session {
                     return Err(explain(error));
                 }
             },
-            // It asks again.
+            // A retry. The read below must show all that was committed before.
             Stage::There(spot) => {
                 self.catch_up().await.map_err(explain)?;
                 (spot.clone(), None)
@@ -68,14 +74,15 @@ impl Session {
             Stage::Gone => return Err(gone()),
         };
         *stage = Stage::There(spot.clone());
-        // Whatever goes wrong from here on, the node is there.
+        // If a later step fails, the node still exists. So the certainty is unknown, and the core
+        // releases the claim.
         let standing = self.standing(&spot, listed).await;
         let standing =
             standing.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
         self.settle(place, &mut stage, standing, request, began).await
     }
 
-    /// Acts on how a claim stands, as of a request that was sent after `began`.
+    /// Acts on the state of a claim. `began` is a time before its request was sent.
     pub(crate) async fn settle(
         self: &Arc<Self>,
         place: &Arc<Place>,
@@ -110,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Leaves no trace.
+    /// Deletes the node, so that the claim leaves no trace.
     async fn take_back(&self, place: &Arc<Place>, stage: &mut Stage) -> Result<(), Error> {
         if let Stage::There(spot) = stage {
             let deleted = self.delete(spot).await;
@@ -121,7 +128,7 @@ impl Session {
         Ok(())
     }
 
-    /// The claim holds the lock.
+    /// Records that the claim holds the lock.
     pub(crate) fn hold(
         self: &Arc<Self>,
         place: &Arc<Place>,
@@ -135,7 +142,8 @@ impl Session {
         let grant = place.grant(token, since).ok_or_else(gone)?;
         if first {
             self.granted(place);
-            // Who comes later sees that it holds its permits.
+            // A later claim can see that this one holds its permits. A waiter behind it needs the
+            // mark, since it watches this node only.
             let awaited = followed || spot.watch.is_some();
             if awaited && matches!(spot.mode, Mode::Permits { .. }) {
                 self.mark_granted(place);
@@ -144,7 +152,9 @@ impl Session {
         Ok(grant)
     }
 
-    /// Lets the waiter behind a semaphore's claim know that it is the next in line now.
+    /// Marks the node of a semaphore's claim as granted, which wakes the waiter behind it: that
+    /// waiter is now the next in the queue. If the mark is lost, the waiter polls after a session
+    /// timeout.
     fn mark_granted(self: &Arc<Self>, place: &Arc<Place>) {
         let (session, place) = (Arc::clone(self), Arc::clone(place));
         self.background(async move {
@@ -153,7 +163,7 @@ impl Session {
             let Stage::There(spot) = &*stage else { return };
             let (path, data) = (spot.path(), place.data().marked(Mark::Granted).text());
             let set = || session.client.set_data(&path, data.as_bytes(), None);
-            // When it fails for good the node is gone, or the session.
+            // If it fails finally, the node or the session has ended.
             let _ = session.insist(set).await;
         });
     }

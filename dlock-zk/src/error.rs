@@ -1,28 +1,29 @@
-//! What the server's and the driver's errors mean.
+//! The meaning of the server's and the driver's errors.
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, Format};
 use zookeeper_client::Error as ZkError;
 
 use crate::token::ELECTIONS;
 
-/// `EPHEMERALONLOCALSESSION`, which the driver has no name for.
+/// `EPHEMERALONLOCALSESSION`, an error that the driver does not name.
 const LOCAL_SESSION: i32 = -120;
 
-/// Above this, a code is not a server's, all of which are negative: a format that is not read.
+/// The error codes of servers are negative. A code above this one stands for an unknown format.
 const NEWER: i32 = 1_000_000;
 
-/// A record has a format that is not read.
+/// Returns the error for a record of an unknown format.
 pub(crate) fn newer(format: u64) -> ZkError {
     let format = i32::try_from(format).unwrap_or(i32::MAX);
     ZkError::UnexpectedErrorCode(NEWER.saturating_add(format))
 }
 
-/// Whether that is the error.
+/// Returns whether it is the error for a record of an unknown format.
 pub(crate) fn is_newer(error: &ZkError) -> bool {
     matches!(error, ZkError::UnexpectedErrorCode(NEWER..))
 }
 
-/// Whether the request may have been applied all the same, or may still be. The session goes on.
+/// Returns whether the request may have been applied, or may still be applied. The session
+/// continues.
 pub(crate) fn is_unknown(error: &ZkError) -> bool {
     // The driver reports a peer that does not answer, and a reset connection, as `Custom`.
     matches!(
@@ -35,17 +36,17 @@ pub(crate) fn is_unknown(error: &ZkError) -> bool {
     )
 }
 
-/// Whether asking again in a moment may help, within the same session.
+/// Returns whether a retry within the same session may help.
 pub(crate) fn is_passing(error: &ZkError) -> bool {
     let refused = matches!(
         error,
-        // Another server has the session by now: the driver finds out.
+        // The session belongs to another server by now. The driver reconnects.
         ZkError::Throttled | ZkError::NotReadOnly | ZkError::SessionMoved
     );
     refused || is_unknown(error)
 }
 
-/// Whether the session is over.
+/// Returns whether the session is over.
 pub(crate) fn is_over(error: &ZkError) -> bool {
     matches!(
         error,
@@ -53,30 +54,30 @@ pub(crate) fn is_over(error: &ZkError) -> bool {
     )
 }
 
-/// The error for people.
+/// Returns the error to show to people.
 pub(crate) fn explain(error: ZkError) -> Error {
     let unavailable = |message: &str| Error::new(ErrorKind::Unavailable, message.to_owned());
     let refused = |message: &str| Error::config(ConfigIssue::Access, message.to_owned());
     let explained = match &error {
         ZkError::NoAuth => refused(
-            "no rights: the directory or its nodes belong to other credentials; give the right \
-             user and password in the URL, another dlock.root, or change the ACL (dlock needs \
+            "no rights: the directory or its nodes belong to other credentials; write their user \
+             and password in the URL, use another dlock.root, or change the ACL (dlock needs \
              create, read, write and delete)",
         ),
-        ZkError::AuthFailed => {
-            refused("the server does not accept the credentials: see user and password in the URL")
-        }
+        ZkError::AuthFailed => refused(
+            "the server does not accept the credentials: check user and password in the URL",
+        ),
         ZkError::InvalidAcl => refused(
-            "the server does not accept the ACL: dlock.acl=creator needs a user and password in \
-             the URL, and every entry is scheme:id:rights",
+            "the server does not accept the ACL: check that each entry is scheme:id:rights, and, \
+             for dlock.acl=creator, that the URL has a user and password",
         ),
         ZkError::NoNode => refused(
-            "the chroot of the URL does not exist: create it, or use another, or dlock.root, which \
-             is made where it is missing",
+            "the chroot of the URL does not exist: create it, use another, or use dlock.root, \
+             which dlock creates",
         ),
         ZkError::Unimplemented => Error::new(
             ErrorKind::Unsupported,
-            "the server knows no container nodes: dlock needs ZooKeeper 3.5.3 or later",
+            "the server does not support container nodes: use ZooKeeper 3.5.3 or later",
         ),
         ZkError::UnexpectedErrorCode(LOCAL_SESSION) => Error::new(
             ErrorKind::Unsupported,
@@ -86,35 +87,41 @@ pub(crate) fn explain(error: ZkError) -> Error {
         ),
         ZkError::UnexpectedErrorCode(code @ NEWER..) => Format::unknown(code - NEWER),
         ZkError::NotReadOnly => unavailable(
-            "the server is read-only, since it is cut off from the majority of its ensemble: wait \
-             until it is back, or give the addresses of all servers",
+            "the server is read-only, because it has no connection to the majority of its \
+             ensemble: wait until it has, or give the addresses of all servers",
         ),
         ZkError::QuotaExceeded => {
-            unavailable("the quota of the directory is spent: raise it, or remove nodes")
+            unavailable("the quota of the directory is used up: raise it, or delete nodes")
         }
-        ZkError::Throttled => unavailable("the server is overloaded and refuses requests: wait"),
+        ZkError::Throttled => {
+            unavailable("the server is overloaded and refuses requests: wait, or reduce its load")
+        }
         ZkError::NoHosts | ZkError::Timeout => unavailable(
-            "no server can be reached, or none that takes writes: see that they run, that a \
+            "no server can be reached, or none that takes writes: check that they run, that a \
              majority of them is connected, and that the port is one without TLS (else use zks)",
         ),
         ZkError::NoChildrenForEphemerals => Error::new(
             ErrorKind::Protocol,
-            "an ephemeral node of another program is in the place of a directory: remove it, or \
+            "an ephemeral node of another program is where dlock needs a directory: delete it, or \
              use another dlock.root",
         ),
         ZkError::SessionExpired | ZkError::SessionMoved | ZkError::ClientClosed => unavailable(
-            "the session has ended, and with it all its locks; a new one is being opened",
+            "the session has ended, and with it all its locks: acquire them again; dlock opens a \
+             new session",
         ),
         ZkError::ConnectionLoss | ZkError::Custom(_) => {
-            unavailable("the connection to the server was lost: see that it runs")
+            unavailable("the connection to the server was lost: check that it runs")
         }
         other => Error::new(
             ErrorKind::Protocol,
-            format!("the server does not answer as ZooKeeper 3.5.3 or later does ({other})"),
+            format!(
+                "the server does not answer like ZooKeeper 3.5.3 or later: check the address and \
+                 the version ({other})"
+            ),
         ),
     };
     let certainty = match explained.kind() {
-        // Of an ended session nothing stays.
+        // Unknown for an ended session, too: the request may have been applied before its end.
         ErrorKind::Unavailable if is_unknown(&error) || is_over(&error) => Certainty::Unknown,
         ErrorKind::Protocol => Certainty::Unknown,
         _ => Certainty::NotApplied,
@@ -122,60 +129,60 @@ pub(crate) fn explain(error: ZkError) -> Error {
     explained.with_certainty(certainty).with_source(error)
 }
 
-/// An option has a value that can't be.
+/// Returns the error of an invalid option value.
 pub(crate) fn value(what: &str) -> Error {
     Error::config(ConfigIssue::OptionValue, what.to_owned())
 }
 
-/// No answer in time; the request is seen through in the background.
+/// Returns the error for a missing answer. The request continues in the background.
 pub(crate) fn no_answer() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "no answer from ZooKeeper in time: see that the servers run and that a majority of them is \
-         connected",
+        "no answer from ZooKeeper in time: check that the servers run and that a majority of them \
+         is connected",
     )
 }
 
-/// More names at once than a request can carry.
+/// Returns the error for more names than one request can carry.
 pub(crate) fn too_many(names: usize) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "{names} locks at once do not fit into one request (jute.maxbuffer): take fewer, or \
-             shorter names"
+            "{names} locks at once do not fit into one request (jute.maxbuffer): acquire fewer, or \
+             use shorter names"
         ),
     )
 }
 
-/// Nobody can have the servers count on from another number.
+/// Returns the error of `raise_tokens`: the servers can't be made to count from another number.
 pub(crate) fn no_floor() -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        "fencing tokens of ZooKeeper are the numbers of its transactions and can't be raised: set \
-         dlock.token_offset to the largest token seen, in the URLs of all programs, have the \
-         resource forget the larger tokens, or restore the ensemble's data",
+        "ZooKeeper's fencing tokens are numbers of transactions and can't be raised: set \
+         dlock.token_offset to the largest token seen, in the URLs of all programs, reset the \
+         token that the resource has stored, or restore the ensemble's data",
     )
 }
 
-/// The claim has no node, or its session is over.
+/// Returns the error for a claim that has no node, or whose session has ended.
 pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::NotHeld, "the claim has left the queue: try again")
 }
 
-/// The numbers of transactions are too large for tokens. The node is there.
+/// Returns the error for numbers of transactions that are too large for tokens. The node exists.
 pub(crate) fn no_tokens() -> Error {
     Error::config(
         ConfigIssue::Token,
         format!(
             "these servers have elected a leader more than {ELECTIONS} times, so their numbers of \
              transactions have no room for fencing tokens: move the locks to a new ensemble, and \
-             have what is fenced forget the larger tokens"
+             reset the tokens that resources have stored"
         ),
     )
     .with_certainty(Certainty::Unknown)
 }
 
-/// The name is in use with another capacity.
+/// Returns the error for a name that is in use with another capacity.
 pub(crate) fn conflict(capacity: u32) -> Error {
     let what = match dlock_core::Mode::from_weight(capacity, capacity) {
         dlock_core::Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
@@ -183,7 +190,10 @@ pub(crate) fn conflict(capacity: u32) -> Error {
     };
     Error::config(
         ConfigIssue::Capacity,
-        format!("the name is in use as {what}: use one name for one kind and number of permits"),
+        format!(
+            "others hold or wait for this name as {what}: use a name for one kind of lock only, \
+             with one number of permits"
+        ),
     )
 }
 

@@ -1,4 +1,4 @@
-//! How the servers are set up, as far as a client is told.
+//! The findings about the servers' settings that a client can see.
 
 use std::time::Duration;
 
@@ -10,17 +10,18 @@ use crate::{
     error::{explain, no_answer},
     session::Session,
     token::ELECTIONS,
-    warn::{ask_any, longest_deafness},
+    version::{LACKING, too_old},
+    warn::{ask_any, field, longest_deafness},
 };
 
-/// Roots with more directories than this are told of: an answer with all names has about 60 bytes
-/// for each, and other clients stop at 1 MB.
+/// A root with more directories than this gets a finding: the list has about 60 bytes for each, and
+/// other clients stop at 1 MB.
 const MANY: usize = 15_000;
 
-/// There is time left to move.
+/// If fewer elections than this are left, there is a finding. It leaves time to move the locks.
 const MANY_ELECTIONS: u64 = 100_000;
 
-/// What there is to say of the servers, the session and the root.
+/// Returns the findings about the servers, the session and the root.
 pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<Finding>, Error> {
     let (about, settings) = tokio::join!(ask_any(config, "srvr"), ask_any(config, "conf"));
     let mut findings = vec![
@@ -28,7 +29,7 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
         ensemble(session.servers.voters),
         length(session.timeout, config.session_timeout),
         deafness(session.timeout, settings.as_deref()),
-        Finding::fine("clock", "no clock matters: a lock ends with its session"),
+        Finding::fine("clock", "clocks do not matter: a lock ends with its session"),
     ];
     findings.extend(tokens(about.as_deref()));
     match tokio::time::timeout(session.timeout, root(session)).await {
@@ -38,21 +39,22 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
     Ok(findings)
 }
 
-/// What this client may do there. What is made is deleted again.
+/// Returns the findings about this client's rights in the root. Nodes that it creates are deleted
+/// again.
 async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
     let made = async { session.delete_path(&session.begin_epoch().await?).await };
     let rights = match made.await {
-        Ok(_) => Finding::fine("rights", "this client may make and delete nodes below the root"),
+        Ok(_) => Finding::fine("rights", "this client may create and delete nodes below the root"),
         Err(ZkError::NoAuth) => Finding::wrong(
             "rights",
-            "this client may not make or delete nodes below the root",
-            "give user and password in the URL, or run setAcl on the root: dlock needs create, read, \
-             write and delete (cdrw)",
+            "this client may not create or delete nodes below the root",
+            "write user and password in the URL, or run setAcl on the root: dlock needs create, \
+             read, write and delete (cdrw)",
         ),
         Err(ZkError::QuotaExceeded) => Finding::wrong(
             "rights",
-            "the quota of the root is spent",
-            "raise it with setquota, or remove nodes",
+            "the quota of the root is used up",
+            "raise it with setquota, or delete nodes",
         ),
         Err(error) => return Err(explain(error)),
     };
@@ -60,7 +62,7 @@ async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
         Ok(directories) => names(directories.len()),
         Err(ZkError::NoAuth) => Finding::warning(
             "names",
-            "this client may use locks, and not list them",
+            "this client may use locks, but not list them",
             "run setAcl on the root, with read (r) for this client",
         ),
         Err(error) => return Err(explain(error)),
@@ -75,65 +77,64 @@ fn names(count: usize) -> Finding {
         _ => Finding::warning(
             "names",
             found,
-            "see that names that are used once get free (the servers remove empty containers), or \
-             spread locks over several dlock.root: listing them takes an answer above 1 MB, which \
-             other programs refuse (jute.maxbuffer)",
+            "check that the nodes of names that are used once are deleted (the servers delete \
+             empty containers), or spread locks over several dlock.root: a list of them takes an \
+             answer above 1 MB, which other programs refuse (jute.maxbuffer)",
         ),
     }
-}
-
-/// What a server tells behind this.
-fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
-    let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().split([',', '-']).next()
 }
 
 fn version(told: Option<&str>) -> Finding {
     match (field(told, "Zookeeper version:"), field(told, "Mode:")) {
-        // Older ones have no containers, and are refused when connecting.
+        (Some(version), _) if too_old(told).is_some() => Finding::wrong(
+            "version",
+            format!("ZooKeeper {version:.40}, which lacks {LACKING}"),
+            "upgrade it to ZooKeeper 3.5.3 or later",
+        ),
         (Some(version), mode) => Finding::fine(
             "version",
-            format!("ZooKeeper {version:.40}, {:.40}", mode.unwrap_or("mode not told")),
+            format!("ZooKeeper {version:.40}, {:.40}", mode.unwrap_or("mode unknown")),
         ),
         _ => Finding::warning(
             "version",
-            "no server tells its version",
-            "look there, or allow the question without TLS: 4lw.commands.whitelist=srvr,conf",
+            "no server reports its version",
+            "check it on the servers, or allow the command without TLS: \
+             4lw.commands.whitelist=srvr,conf",
         ),
     }
 }
 
-/// Nothing while they last: see [`ELECTIONS`].
+/// Returns the finding about the elections that are left, if they are few: see [`ELECTIONS`].
 fn tokens(told: Option<&str>) -> Option<Finding> {
     let elections = u64::from_str_radix(field(told, "Zxid: 0x")?, 16).ok()? >> 32;
     (elections > MANY_ELECTIONS).then(|| {
         Finding::warning(
             "tokens",
-            format!("leaders were elected {elections} times: tokens last for {ELECTIONS}"),
+            format!("the ensemble has elected {elections} leaders: tokens last for {ELECTIONS}"),
             "find out why the ensemble elects so often, and plan to move the locks to a new one",
         )
     })
 }
 
 fn ensemble(members: Option<usize>) -> Finding {
-    let remedy = "run three servers, or five, on machines of their own";
+    let remedy = "run three or five servers, on separate machines";
     match members {
         None => Finding::warning(
             "ensemble",
-            "it can't be seen how many servers decide together",
-            "let this client read /zookeeper/config, or see the servers' zoo.cfg",
+            "the number of voting servers is unknown",
+            "let this client read /zookeeper/config, or check the servers' zoo.cfg",
         ),
         Some(1) => Finding::warning(
             "ensemble",
-            "one server decides: while it is down, locks are unavailable",
+            "one server votes: while it is down, locks are unavailable",
             remedy,
         ),
         Some(even) if even % 2 == 0 => Finding::warning(
             "ensemble",
-            format!("{even} servers decide together: no more may be away than of {}", even - 1),
+            format!("{even} servers vote, which tolerates no more failures than {}", even - 1),
             remedy,
         ),
-        Some(odd) => Finding::fine("ensemble", format!("{odd} servers decide together")),
+        Some(odd) => Finding::fine("ensemble", format!("{odd} servers vote")),
     }
 }
 
@@ -143,7 +144,7 @@ fn length(granted: Duration, asked: Duration) -> Finding {
         true => Finding::warning(
             "session",
             format!(
-                "{found}, of {asked:?} that were asked for: leases are no longer than its half"
+                "{found}, although {asked:?} was requested: leases are no longer than half of it"
             ),
             "raise maxSessionTimeout in the servers' zoo.cfg, or lower dlock.session_timeout",
         ),
@@ -152,21 +153,21 @@ fn length(granted: Duration, asked: Duration) -> Finding {
 }
 
 fn deafness(timeout: Duration, settings: Option<&str>) -> Finding {
-    // Who may not answer says so.
+    // If a server may not answer this command, it returns an explanation instead.
     let Some(settings) = settings.filter(|text| text.contains("tickTime=")) else {
         return Finding::warning(
             "sync limit",
-            "no server tells its times",
-            "see that syncLimit x tickTime in zoo.cfg is below dlock.session_timeout, or allow the \
-             question without TLS: 4lw.commands.whitelist=srvr,conf",
+            "no server reports its timeouts",
+            "check that syncLimit x tickTime in zoo.cfg is below dlock.session_timeout, or allow \
+             the command without TLS: 4lw.commands.whitelist=srvr,conf",
         );
     };
     match longest_deafness(settings) {
         Some(deaf) if timeout <= deaf => Finding::warning(
             "sync limit",
             format!(
-                "a server that is cut off serves its clients for {deaf:?}, and the session timeout \
-                 is {timeout:?}"
+                "a partitioned server serves its clients for {deaf:?}, and the session timeout is \
+                 {timeout:?}"
             ),
             "raise dlock.session_timeout above syncLimit x tickTime, or lower syncLimit in zoo.cfg",
         ),
@@ -181,12 +182,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_amiss_is_told_with_its_remedy() {
+    fn wrong_settings_are_reported_with_a_remedy() {
         let seconds = Duration::from_secs;
         let conf = "tickTime=2000\nsyncLimit=5\n";
         let srvr = "Zookeeper version: 3.8.4-9316c2a, built on 2024\nMode: leader\nNode count: 9\n";
         for (finding, level, remedy) in [
             (version(Some(srvr)), Level::Fine, ""),
+            (version(Some("Zookeeper version: 3.4.14-4c25d\n")), Level::Wrong, "3.5.3"),
             (version(None), Level::Warning, "4lw"),
             (version(Some("srvr is not executed")), Level::Warning, "4lw"),
             (tokens(Some("Zxid: 0x2000000000000\n")).unwrap(), Level::Warning, "plan to move"),

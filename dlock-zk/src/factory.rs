@@ -1,10 +1,10 @@
-//! From a URL to a backend.
+//! The factory for URLs.
 
 use dlock_core::{BackendUrl, Connecting, Factory};
 
 use crate::{ZkConfig, ZooKeeper};
 
-/// All schemes and options of ZooKeeper, for a [`Registry`](dlock_core::Registry).
+/// The factory of ZooKeeper with all schemes and options, for a [`Registry`](dlock_core::Registry).
 pub const ZK: Factory = Factory::new("zk", ZkConfig::SCHEMES, ZkConfig::OPTIONS, connect);
 
 fn connect(mut url: BackendUrl) -> Connecting {

@@ -1,7 +1,8 @@
-//! The laws of all that parses here, for arbitrary bytes: one function for each parser, which
-//! panics where one is broken.
+//! The properties of all parsers of this crate, for arbitrary bytes. Each parser has one function,
+//! which panics if a property does not hold.
 //!
-//! `fuzz/` runs them for long, the tests below for short. Not part of a normal build.
+//! `fuzz/` runs them for long, and the tests below run them briefly. A normal build does not
+//! contain this module.
 
 use std::collections::BTreeSet;
 
@@ -20,13 +21,13 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// No error is longer than this, whatever was read: it ends up in logs.
+/// The longest text of an error, whatever input it describes, because errors go to logs.
 const LONGEST_ERROR: usize = 1200;
 
 /// The passwords in the URLs here.
 const SECRET: &str = "hunter2";
 
-/// A URL: what is accepted obeys the bounds, and goes to the driver as it was meant.
+/// A URL: an accepted one obeys the bounds, and the driver reads it in the same way.
 pub fn url(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let config = match ZkConfig::from_url(text) {
@@ -44,7 +45,7 @@ pub fn url(data: &[u8]) {
         assert!(!path.split('/').any(|part| part == "." || part == ".."), "{path}");
     }
     assert!((1..=3600).contains(&config.session_timeout.as_secs()));
-    // What stands before the first slash is the servers, for the driver as well.
+    // The part before the first slash contains the servers, for the driver as well.
     let cluster = config.cluster();
     let (hosts, chroot) = cluster.split_at(cluster.find('/').unwrap_or(cluster.len()));
     assert!(hosts.split(',').eq(&config.hosts) && chroot == config.chroot);
@@ -57,7 +58,7 @@ pub fn url(data: &[u8]) {
     }
 }
 
-/// A URL with a password, whatever is special in it: it shows nowhere.
+/// A URL with a password of any characters: no output shows the password.
 pub fn url_password(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if text.contains(SECRET) {
@@ -73,7 +74,7 @@ pub fn url_password(data: &[u8]) {
     assert!(!shown.contains(SECRET), "{url} shows as {shown}");
 }
 
-/// An ACL: written out again, it reads as itself.
+/// An ACL: if it is written out again, it is equal to itself.
 pub fn acl(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match text.parse() {
@@ -94,8 +95,8 @@ pub fn acl(data: &[u8]) {
     }
 }
 
-/// A lock's name as a segment of a path: one that ZooKeeper takes, and from which the name can be
-/// read, so that no two names meet.
+/// A lock's name as a segment of a path: ZooKeeper accepts it, and the name can be read from it, so
+/// that two names never share a segment.
 pub fn segments(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(name) = LockName::new(text) else { return };
@@ -107,8 +108,8 @@ pub fn segments(data: &[u8]) {
     assert_eq!(name_of(&segment), Some(name));
 }
 
-/// A node's name: what dlock writes, it reads back; what it reads was written so, but for the
-/// zeros before a number.
+/// A node's name: dlock reads every name that it writes. Each name that it reads has the written
+/// form, except for the zeros before a number.
 pub fn node(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data)
         && let Some(node) = Node::parse(text)
@@ -136,15 +137,15 @@ pub fn node(data: &[u8]) {
     assert_eq!(Node::parse(child), Some(node));
 }
 
-/// What a node holds: it reads as itself.
+/// A node's data: it is equal to itself when it is read again.
 pub fn node_data(data: &[u8]) {
     if let Some(read) = Data::parse(data) {
         assert_eq!(Data::parse(read.text().as_bytes()), Some(read));
     }
 }
 
-/// The children of a directory, one on each line: who stands where, and watches what, fits the
-/// rule of the queue.
+/// The children of a directory, one on each line: the state of each claim, and the node that it
+/// watches, obey the rule of the queue.
 pub fn queue(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // A directory has each child once.

@@ -1,4 +1,8 @@
-//! Renewing what is held.
+//! Renewal of held claims.
+//!
+//! The servers know no leases, only the session. So a renewal is a heartbeat, which proves that the
+//! session and with it all nodes still exist, and then a new end of the lease in this client. One
+//! heartbeat renews all claims. If its answer is lost, no lease is extended, and the core retries.
 
 use std::sync::Arc;
 
@@ -15,7 +19,7 @@ use crate::{
 };
 
 impl Session {
-    /// Starts leases anew: one heartbeat for all claims of the session.
+    /// Renews leases, with one heartbeat for all claims of the session.
     pub(crate) async fn renew(
         self: &Arc<Self>,
         renewals: &[Renewal],
@@ -24,6 +28,8 @@ impl Session {
         if places.iter().all(Option::is_none) {
             return Ok(vec![Renewed::Lost; renewals.len()]);
         }
+        // Before the places are changed: without the answer nothing is known about the session. The
+        // watch of a node notices its deletion, not this code.
         self.shared_heartbeat().await.map_err(explain)?;
         let (now, alone) = (Clock::Boot.now(), renewals.len() == 1);
         let mut answers = Vec::with_capacity(renewals.len());
@@ -37,7 +43,7 @@ impl Session {
         Ok(answers)
     }
 
-    /// Starts the lease of a claim anew, if it holds the lock, though maybe nobody has asked yet.
+    /// Renews the lease of a claim if it holds the lock, even if its grant was not noticed yet.
     async fn keep(
         self: &Arc<Self>,
         place: &Arc<Place>,
@@ -59,7 +65,8 @@ impl Session {
             self.weaken(place, renewal).await?;
             return Ok(!place.is_over());
         }
-        // The others must not suffer for it. What fails will be asked again.
+        // In the background, so that one downgrade does not delay the renewals of the others. If it
+        // fails, the next renewal tries again.
         let (session, place) = (Arc::clone(self), Arc::clone(place));
         let renewal = renewal.clone();
         self.background(async move {
@@ -70,14 +77,14 @@ impl Session {
         Ok(true)
     }
 
-    /// Looks whether a claim holds the lock that was not known to.
+    /// Reads whether a claim that this client considers a waiter holds the lock.
     async fn turns_out_held(self: &Arc<Self>, place: &Arc<Place>) -> Result<bool, Error> {
         if place.is_over() {
             return Ok(false);
         }
         let Stage::There(spot) = place.stage.lock().await.clone() else { return Ok(false) };
         let standing = match self.standing(&spot, None).await {
-            // The others must not suffer for it.
+            // The other renewals must not fail with it.
             Err(error) if is_newer(&error) => return Ok(false),
             standing => standing.map_err(explain)?,
         };
@@ -89,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Makes what is held weaker, unless it is that weak already.
+    /// Changes a held claim to a weaker mode, unless it has that already.
     async fn weaken(self: &Arc<Self>, place: &Arc<Place>, renewal: &Renewal) -> Result<(), Error> {
         if place.mode() == renewal.mode {
             return Ok(());
@@ -97,7 +104,7 @@ impl Session {
         let (session, place) = (Arc::clone(self), Arc::clone(place));
         let data = Data::of(renewal.lease, place.note.clone()).in_format(place.format);
         let mode = renewal.mode;
-        // Seen through to the end, or nobody would know the node's name.
+        // It runs to its end. Otherwise the name of the node could be lost.
         self.see_through(async move {
             let mut stage = place.stage.lock().await;
             let Stage::There(spot) = &mut *stage else { return Ok(()) };
@@ -125,12 +132,13 @@ impl Session {
         let client = &self.client;
         let path = spot.path();
         if spot.mode == Mode::Exclusive {
-            // A mark: the node stays what the writers behind it wait for, and the readers that
-            // watch it learn that they may go.
+            // A mark, not a new node: writers behind it still wait for this node, and readers that
+            // watch it are woken.
             let data = data.marked(Mark::Shared).text();
             self.insist(|| client.set_data(&path, data.as_bytes(), None)).await.0?;
         } else if let Some(node) = Node::parse(&*spot.child) {
-            // A new name in the same place: the weights of a queue are read from the names.
+            // A new name at the same place in the queue, since the weights are read from the names.
+            // Both steps are one transaction, so the claim always has exactly one node.
             let digits = spot.child.rsplit_once("lock-").map_or("", |(_, digits)| digits);
             let child = child_since(claim, mode, Some(node.since.unwrap_or(spot.czxid))) + digits;
             let new = format!("{}/{child}", spot.dir);

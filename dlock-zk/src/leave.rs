@@ -1,4 +1,7 @@
-//! Giving claims up.
+//! Release and cancellation of claims.
+//!
+//! The deletion of the node is the release, and it wakes the next waiter. It is repeated until the
+//! outcome is certain. If the process dies before, the node is removed with the session.
 
 use std::sync::Arc;
 
@@ -13,7 +16,7 @@ use crate::{
 };
 
 impl Session {
-    /// Gives a claim up, whoever's it is.
+    /// Releases or cancels a claim, which may belong to another client.
     pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
         let Some(place) = self.find(claim.id) else {
             return self.evict(&claim).await.map_err(explain);
@@ -24,9 +27,9 @@ impl Session {
         Ok(if lost { Released::AlreadyLost } else { released })
     }
 
-    /// Deletes the node of a claim of this session, when what is under way with it is settled, and
-    /// takes the claim out of the books.
+    /// Deletes the node of a claim of this session, and forgets the claim.
     pub(crate) async fn clear(&self, place: &Arc<Place>) -> Result<Released, ZkError> {
+        // Waits for a creation or a renaming that is under way: see `place`.
         let mut stage = place.stage.lock().await;
         let answer = match &*stage {
             Stage::There(spot) => self.delete(spot).await,
@@ -40,12 +43,13 @@ impl Session {
         answer
     }
 
-    /// Deletes a node, until that is certain.
+    /// Deletes a node, and repeats that until the outcome is certain.
     pub(crate) async fn delete(&self, spot: &Spot) -> Result<Released, ZkError> {
         let path = spot.path();
         let answer = self.delete_path(&path).await;
         if spot.worn {
-            // Its numbers begin anew with it; it stays while somebody is in it.
+            // With a new directory the numbers start again. The servers refuse to delete it while
+            // it has children.
             let _ = self.answer(self.client.delete(&spot.dir, None)).await;
         }
         answer
@@ -58,12 +62,13 @@ impl Session {
             unsure |= unknown;
             return match answer {
                 Ok(()) => Ok(Released::Released),
-                // An earlier sending may have done it.
+                // An earlier sending may have deleted it.
                 Err(ZkError::NoNode) if unsure => Ok(Released::Released),
                 Err(ZkError::NoNode) => Ok(Released::AlreadyLost),
                 Err(error) if error == ZkError::NoAuth || is_over(&error) => Err(error),
                 Err(error) if self.is_over() => Err(error),
-                // Whatever it is, the node would stay for as long as the session.
+                // Not abandoned after any other error: the node would block the lock for as long as
+                // the session lives.
                 Err(error) => {
                     tracing::warn!(target: "dlock", %error, path, "deleting a node failed, will be retried");
                     tokio::time::sleep(self.patience()).await;
@@ -73,12 +78,12 @@ impl Session {
         }
     }
 
-    /// Deletes what another session, or an earlier one, has of a claim.
+    /// Deletes the nodes of a claim that belong to another or an earlier session.
     async fn evict(&self, claim: &Claim) -> Result<Released, ZkError> {
         self.catch_up().await?;
         let dir = self.dir(&claim.name);
         let mut released = Released::AlreadyLost;
-        // Again until there is none: it may get another name meanwhile.
+        // Repeated until none is left, since its client may rename the node meanwhile.
         while let Some(queue) = self.list(&dir).await? {
             let mut nodes = queue.of_claim(claim.id).peekable();
             if nodes.peek().is_none() {
@@ -92,7 +97,7 @@ impl Session {
                             return Err(newer(format));
                         }
                     }
-                    // Another session's node may be there to delete and not to read.
+                    // The ACL may permit to delete the node of another session, but not to read it.
                     Err(ZkError::NoNode | ZkError::NoAuth) => {}
                     Err(error) => return Err(error),
                 }

@@ -1,9 +1,10 @@
-//! Which names are held or waited for.
+//! The names that are held or waited for.
 //!
-//! Their directories stand below the root, beside those that nobody has cleaned up yet. ZooKeeper has
-//! no way to ask for some of the children of a node, so all of them come in one answer, about 60 bytes
-//! each. This client takes an answer of any size; others that list the same node stop at their
-//! `jute.maxbuffer`, 1 MB by default. Then the directories are looked at, some at a time.
+//! Their directories are below the root, together with empty ones that the servers have not removed
+//! yet. ZooKeeper can't list a part of the children of a node, so all of them come in one answer,
+//! with about 60 bytes each. This client accepts an answer of any size. Other clients that list the
+//! same node stop at their `jute.maxbuffer`, 1 MB by default. Then this client reads the
+//! directories, several at a time.
 
 use dlock_core::{Error, LockName};
 use futures_util::future::try_join_all;
@@ -15,12 +16,12 @@ use crate::{
     session::Session,
 };
 
-/// How many directories are looked at together.
+/// The number of directories that are read at a time.
 const TOGETHER: usize = 100;
 
 impl Session {
-    /// The names that begin with `prefix` and are held or waited for, at most `limit`, as the leader
-    /// knew it when it was asked.
+    /// Returns the names that begin with `prefix` and are held or waited for, at most `limit`, no
+    /// older than this call.
     pub(crate) async fn names(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let all = self.in_time(async {
             self.catch_up().await?;
@@ -45,7 +46,8 @@ impl Session {
         Ok(used)
     }
 
-    /// Whether a claim is in the directory. Most are empty, which is seen without their children.
+    /// Returns whether there is a claim in the directory. Most are empty, which their stat shows
+    /// without a list.
     async fn is_used(&self, name: &LockName) -> Result<bool, ZkError> {
         let dir = self.dir(name);
         let stat = self.read(|| self.client.check_stat(&dir)).await?;
@@ -57,7 +59,7 @@ impl Session {
             .is_some_and(|queue| !queue.nodes().is_empty() || queue.newer_before(None).is_some()))
     }
 
-    /// The children of the root, as the connected server knows them.
+    /// Returns the children of the root, as the connected server knows them.
     pub(crate) async fn directories(&self) -> Result<Vec<String>, ZkError> {
         let root = if self.root().is_empty() { "/" } else { self.root() };
         match self.read(|| self.client.list_children(root)).await {
@@ -66,7 +68,7 @@ impl Session {
         }
     }
 
-    /// What is answered while a caller has patience.
+    /// Returns the answer of some work, if it arrives within [`Session::patience`].
     pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, ZkError>>,

@@ -1,4 +1,8 @@
-//! Who holds a lock and who waits.
+//! The holders and waiters of a lock, for `inspect`.
+//!
+//! The nodes are read one batch after the other, so nodes may appear and disappear in between. The
+//! result may be out of date, as any inspection may be, but it is never older than the heartbeat
+//! before it.
 
 use dlock_core::{ClaimState, Clock, Format, LockName, LockState, Mode};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
@@ -11,11 +15,11 @@ use crate::{
     token::token,
 };
 
-/// How many nodes are read with one request.
+/// The number of nodes in one request.
 const BATCH: usize = 500;
 
 impl Session {
-    /// Who holds the lock and who waits, as the leader knew it when it was asked.
+    /// Returns the holders and waiters, no older than this call.
     pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, ZkError> {
         self.catch_up().await?;
         let dir = self.dir(name);
@@ -40,7 +44,7 @@ impl Session {
                 {
                     return Err(err.clone());
                 }
-                // What has gone meanwhile is not there.
+                // A node that was deleted meanwhile is left out.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);
                     if let Some(format) = data.as_ref().and_then(Data::newer) {
@@ -57,7 +61,7 @@ impl Session {
         let held = Queue::holding(seen.iter().map(|(_, mode, ..)| *mode));
         let state = |at: usize| {
             let (claim, mode, czxid, data) = &seen[at];
-            // What others do with their leases only they know.
+            // Only the client of a claim knows the end of its lease.
             let remaining = match self.find(*claim) {
                 Some(place) => place.remaining(now),
                 None => data.as_ref().map_or(self.timeout, |data| data.lease),

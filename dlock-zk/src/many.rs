@@ -1,4 +1,7 @@
 //! Several locks at one point of ZooKeeper's order.
+//!
+//! The creation is one transaction, so all nodes are created or none. Every later step is done for
+//! each claim: an error of one leaves the nodes of the others, and the core releases them.
 
 use std::sync::Arc;
 
@@ -12,38 +15,38 @@ use crate::{
     session::Session,
 };
 
-/// How long all names together may be: the servers cut a connection that sends more than 1 MiB
-/// (`jute.maxbuffer`).
+/// The largest size of all names together. The servers close a connection that sends more than 1
+/// MiB (`jute.maxbuffer`).
 const LONGEST: usize = 512 * 1024;
 
 impl Session {
-    /// Whether one multi has room for them.
+    /// Returns whether they fit into one transaction.
     pub(crate) fn fit_together(&self, requests: &[AcquireRequest]) -> bool {
         let room = requests.iter().map(|request| self.dir(&request.name).len() + 256);
         room.sum::<usize>() <= LONGEST
     }
 
-    /// Takes all locks, or joins all queues, by one multi. All its nodes have one zxid, so in every
-    /// queue they stand in the same order with those of any other multi: nobody can wait for each
+    /// Takes all locks, or joins all queues, with one transaction. All its nodes have one zxid. So
+    /// two multi-locks have the same order in every queue that they share, and can't wait for each
     /// other in a circle.
     pub(crate) async fn enter_all(
         self: Arc<Self>,
         requests: Vec<AcquireRequest>,
     ) -> Result<Vec<Acquired>, Error> {
         let places: Vec<_> = requests.iter().map(|request| self.place(request)).collect();
-        // No lease ends while it is being asked for.
+        // No lease ends while its request is under way.
         let asking: Vec<_> = places.iter().map(|place| place.wait()).collect();
         let answer = self.enter_places(&places, &requests).await;
         drop(asking);
         if answer.is_err() {
-            // Those that have a node are released by the core; the others never come.
+            // The core releases the claims that have a node. The others can't get a node any more.
             for place in &places {
                 if place.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
                     self.forget(place);
                 }
             }
         }
-        // Some may be in their queues: the core gives them back.
+        // Some may be in their queues. With this certainty the core cancels them.
         answer.map_err(|error| error.with_certainty(Certainty::Unknown))
     }
 
@@ -52,7 +55,8 @@ impl Session {
         places: &[Arc<Place>],
         requests: &[AcquireRequest],
     ) -> Result<Vec<Acquired>, Error> {
-        // The same claims come together only, and so in the same order.
+        // Always in the order of the request. The claims of one request appear in no other, so two
+        // calls can't lock the same stages in different orders.
         let mut stages = Vec::with_capacity(places.len());
         for place in places {
             stages.push(place.stage.lock().await);
@@ -83,7 +87,7 @@ impl Session {
                 self.settle(place, stage, standing, request, since).await
             },
         );
-        // All are settled, whatever one comes to.
+        // All are settled, even if one fails.
         join_all(settling).await.into_iter().collect()
     }
 }

@@ -1,8 +1,8 @@
-//! The task behind a session, and the one after it.
+//! The task behind a session and its successors.
 //!
-//! It sends heartbeats while there is something to keep, ends what nobody renews, watches the
-//! nodes of what is held, and opens the next session when one has ended. Claims end with their
-//! session: holders are told, waiters ask anew in the next one.
+//! It sends heartbeats while there are claims, ends claims that are not renewed, watches the nodes
+//! of held claims, and opens the next session when one has ended. Claims end with their session:
+//! holders get the event of a loss, and waiters send a new claim in the next session.
 
 use std::{
     pin::Pin,
@@ -22,11 +22,11 @@ use crate::{
     store::Store,
 };
 
-/// The time between two looks at the books.
+/// The time between two rounds.
 const TICK: Duration = Duration::from_millis(250);
 const SHORTEST_TICK: Duration = Duration::from_millis(20);
 
-/// Minds one session after the other, for as long as the store is used.
+/// Serves one session after the other, for as long as the store is used.
 pub(crate) async fn run(store: Weak<Store>) {
     let _ended = Ended(Weak::clone(&store));
     loop {
@@ -34,7 +34,7 @@ pub(crate) async fn run(store: Weak<Store>) {
         let (weak, states) = (Arc::downgrade(&session), session.client.state_watcher());
         drop(session);
         mind(&weak, states).await;
-        // One that nobody holds any more has closed itself.
+        // Without a reference to the session, the store was dropped, and the session is closed.
         let Some(ended) = weak.upgrade() else { return };
         ended.end();
         drop(ended);
@@ -42,7 +42,7 @@ pub(crate) async fn run(store: Weak<Store>) {
     }
 }
 
-/// When the runtime drops the task, nothing is kept alive any more.
+/// Ends the session if the runtime drops the task, since the session is not kept alive any more.
 struct Ended(Weak<Store>);
 
 impl Drop for Ended {
@@ -76,26 +76,27 @@ async fn open_next(store: &Weak<Store>) {
     }
 }
 
-/// Something under way.
+/// Work that is under way.
 type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 enum Done {
-    /// The node of what is held is watched, or not there.
+    /// The node of a held claim is watched, or does not exist.
     Asked(Arc<Place>, Own),
-    /// Something has happened to it.
+    /// The node has changed.
     Changed(Arc<Place>, EventType),
     Heartbeat {
         answered: bool,
     },
 }
 
-/// Until the session has ended, or nobody holds it any more.
+/// Serves a session until it has ended, or until there is no reference to it any more.
 async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
     let mut jobs = FuturesUnordered::<Job>::new();
     let mut beating = false;
-    // Since when no heartbeat was answered, as often as it was sent.
+    // The time since which no heartbeat was answered.
     let mut silent = None;
-    // One timer for all rounds: however much happens, it goes off.
+    // One timer for all rounds. A new timer in each pass would never fire while other events keep
+    // arriving.
     let mut look = std::pin::pin!(tokio::time::sleep(TICK));
     while !states.peek_state().is_terminated() {
         tokio::select! {
@@ -110,13 +111,13 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                         jobs.push(Box::pin(ask(weak.clone(), place)));
                     }
                 }
-                // Any other write that was answered is as good.
+                // Any other answered write counts as well.
                 let heard = silent.is_some_and(|since| session.beat() >= since);
                 if heard || (next.is_none() && !beating) {
                     silent = None;
                 }
                 if silent.is_some_and(|since| now.since(since) > session.timeout * 2) {
-                    // The driver would have ended the session by now, if it were there.
+                    // A working driver would have ended the session by now.
                     tracing::warn!(target: "dlock", "ZooKeeper driver task ended");
                     return;
                 }
@@ -125,7 +126,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                     silent.get_or_insert(now);
                     jobs.push(Box::pin(heartbeat(Arc::clone(&session))));
                 }
-                // Nothing to keep alive: the next look can wait, and so can the heartbeat.
+                // No claims: the next round and the next heartbeat can wait.
                 if next.is_none() && !beating && let Some(rest) = session.rest() {
                     drop(session);
                     rest_until_stirred(&rest, &mut states, &mut jobs).await;
@@ -134,11 +135,12 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 look.as_mut().reset(tokio::time::Instant::now() + tick);
             }
             Some(done) = jobs.next(), if !jobs.is_empty() => match done {
-                // Two futures, since there may be 100,000 that wait, and to ask takes a large one.
+                // Two futures: there may be 100,000 waiting ones, and the request needs a large
+                // one.
                 Done::Asked(place, Own::Watched(watch)) => {
                     jobs.push(Box::pin(changed(watch, place)));
                 }
-                // A claim that is given up ends its watch, too: its node goes.
+                // The release of a claim ends its watch too, since its node is deleted.
                 Done::Changed(place, event) if event != EventType::Session => {
                     jobs.push(Box::pin(ask(weak.clone(), place)));
                 }
@@ -159,7 +161,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
     }
 }
 
-/// Has the server tell of the node of a claim that is held.
+/// Sets a watch on the node of a held claim.
 async fn ask(session: Weak<Session>, place: Arc<Place>) -> Done {
     let own = match session.upgrade() {
         Some(session) => session.watch_own(&place).await,
@@ -168,13 +170,13 @@ async fn ask(session: Weak<Session>, place: Arc<Place>) -> Done {
     Done::Asked(place, own)
 }
 
-/// Waits until something happens to it. It must not keep the session open.
+/// Waits until that node changes. It must not keep the session alive.
 async fn changed(watch: OwnWatch, place: Arc<Place>) -> Done {
     let event = watch.event.await;
     Done::Changed(place, event.event_type)
 }
 
-/// Sleeps until there is something to keep, or the session has ended.
+/// Sleeps until there is a claim, or the session has ended.
 async fn rest_until_stirred(
     rest: &Rest,
     states: &mut StateWatcher,
@@ -184,7 +186,7 @@ async fn rest_until_stirred(
         tokio::select! {
             () = rest.until_stirred() => return,
             _ = states.changed() => return,
-            // They may hold the session, and must not keep it open.
+            // Jobs may have a reference to the session, and must not keep it alive.
             Some(_) = jobs.next(), if !jobs.is_empty() => {}
         }
     }
@@ -193,18 +195,19 @@ async fn rest_until_stirred(
 async fn heartbeat(session: Arc<Session>) -> Done {
     let Err(error) = session.heartbeat().await else { return Done::Heartbeat { answered: true } };
     tracing::debug!(target: "dlock", %error, "ZooKeeper heartbeat not answered");
-    // In flight when the connection went; the next one waits for the new connection.
+    // It was under way when the connection was lost. The next heartbeat waits for the new
+    // connection.
     tokio::time::sleep(session.timeout / 20).await;
     Done::Heartbeat { answered: !is_unknown(&error) }
 }
 
-/// Ends claims that nobody has renewed.
+/// Ends claims that were not renewed.
 fn end(session: &Arc<Session>, lapsed: Vec<Arc<Place>>) {
     for place in lapsed {
         tracing::debug!(target: "dlock", claim = %place.claim, lock.name = %place.name, "lease expired");
         let ending = Arc::clone(session);
         session.background(async move {
-            // When this fails for good the session is over, and the node with it.
+            // If this fails finally, the session has ended, and the node with it.
             let _ = ending.clear(&place).await;
         });
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! <chroot><root>/<name>/                                            container
-//!     _c_<claim>-lock-0000000007                                    alone
-//!     _c_<claim>-read-lock-0000000008                               together with other readers
+//!     _c_<claim>-lock-0000000007                                    mutex or writer
+//!     _c_<claim>-read-lock-0000000008                               reader
 //!     _c_<claim>-permits-2-of-5-lock-0000000009                     2 of 5 permits
 //!     _c_<claim>-permits-1-of-5-since-<czxid>-lock-0000000009       1, after more had been held
 //! ```
@@ -12,8 +12,8 @@
 //! not read the format can't tell what such a node holds, so it takes no lock behind one.
 //!
 //! The claim is written as a UUID. Every node ends in `lock-` and ZooKeeper's sequence number, by
-//! which Curator's `InterProcessMutex` sorts all children of a directory, and a mutex has just the
-//! name that Curator gives its own. So each respects the other, without a mode for it.
+//! which Curator's `InterProcessMutex` sorts all children of a directory. A mutex has exactly the
+//! name that Curator gives its own nodes. So the two respect each other, without a separate mode.
 
 use std::fmt::Write as _;
 
@@ -26,16 +26,16 @@ pub(crate) struct Node {
     /// Its name in the directory.
     pub(crate) child: String,
     pub(crate) claim: ClaimId,
-    /// What it held or wanted when it was named.
+    /// The mode of its claim when it got this name.
     pub(crate) mode: Mode,
     /// ZooKeeper's number.
     pub(crate) number: i64,
-    /// The zxid of its claim, where the node itself is younger.
+    /// The zxid of its claim, if the node itself is younger.
     pub(crate) since: Option<i64>,
 }
 
 impl Node {
-    /// Reads a child's name; `None` for what is not of dlock or of Curator's mutex.
+    /// Parses a child's name. Returns `None` if it belongs neither to dlock nor to Curator's mutex.
     pub(crate) fn parse(child: impl AsRef<str> + Into<String>) -> Option<Self> {
         let rest = child.as_ref().strip_prefix("_c_")?;
         let (uuid, rest) = rest.split_at_checked(36)?;
@@ -55,7 +55,7 @@ impl Node {
     }
 }
 
-/// The format and the number of a claim's node, if its name is of a format that is not read.
+/// Returns the number and the format of a claim's node, if its name has an unknown format.
 pub(crate) fn newer(child: &str) -> Option<(i64, u64)> {
     let (uuid, rest) = child.strip_prefix("_c_")?.split_at_checked(36)?;
     claim_of(uuid)?;
@@ -65,12 +65,12 @@ pub(crate) fn newer(child: &str) -> Option<(i64, u64)> {
     Some((number_of(number)?, format))
 }
 
-/// The name of a claim's node, before ZooKeeper puts the number behind.
+/// Returns the name of a claim's node, to which ZooKeeper appends the number.
 pub(crate) fn child(claim: ClaimId, mode: Mode) -> String {
     child_since(claim, mode, None)
 }
 
-/// The same for a claim that is older than the node.
+/// Returns the name of the node of a claim that is older than the node.
 pub(crate) fn child_since(claim: ClaimId, mode: Mode, since: Option<i64>) -> String {
     let id = claim.to_string();
     let mut text = String::with_capacity(64);
@@ -93,10 +93,10 @@ pub(crate) fn child_since(claim: ClaimId, mode: Mode, since: Option<i64>) -> Str
     text
 }
 
-/// A lock's name as one segment of a path.
+/// Converts a lock's name to one segment of a path.
 ///
-/// Letters, digits and `-_.~:@+,=` stand for themselves, all other bytes are percent-encoded; so
-/// are the names that ZooKeeper keeps for itself. No two names meet.
+/// Letters, digits and `-_.~:@+,=` are unchanged, and all other bytes are percent-encoded. Names
+/// that ZooKeeper reserves are percent-encoded, too. No two names have the same segment.
 pub(crate) fn segment(name: &LockName) -> String {
     let name = name.as_str();
     let reserved = matches!(name, "." | ".." | "zookeeper");
@@ -112,9 +112,9 @@ pub(crate) fn segment(name: &LockName) -> String {
     text
 }
 
-/// The name whose directory this is, if it is one.
+/// Returns the name whose directory this is, if it is one.
 pub(crate) fn name_of(dir: &str) -> Option<LockName> {
-    // What is written in another way belongs to somebody else.
+    // A directory whose name is encoded in another way belongs to another program.
     let name = LockName::new(&percent_decode_str(dir).decode_utf8().ok()?).ok();
     name.filter(|name| segment(name) == dir)
 }
@@ -133,7 +133,7 @@ fn digits(text: &str) -> Option<i64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// A claim as a UUID: 32 digits with a dash after the 8th, 12th, 16th and 20th.
+/// Parses a claim as a UUID: 32 digits with a dash after the 8th, 12th, 16th and 20th.
 fn claim_of(uuid: &str) -> Option<ClaimId> {
     let mut digits = [0; 32];
     let mut rest = uuid.as_bytes();
@@ -145,11 +145,11 @@ fn claim_of(uuid: &str) -> Option<ClaimId> {
         (group, rest) = rest.split_at_checked(to - from)?;
         digits.get_mut(from..to)?.copy_from_slice(group);
     }
-    // A dash too many is no digit.
+    // An extra dash is not a digit.
     rest.is_empty().then(|| std::str::from_utf8(&digits).ok()?.parse().ok())?
 }
 
-/// `%010d` of 32 bits; servers to come may have 64.
+/// Parses `%010d` of 32 bits; later servers may use 64.
 fn number_of(text: &str) -> Option<i64> {
     let bare = text.strip_prefix('-').unwrap_or(text);
     if !(9..=19).contains(&bare.len()) {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_another_format_is_told_from_a_foreign_one() {
+    fn a_node_of_another_format_is_no_foreign_one() {
         let uuid = "cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11";
         for kind in ["v9", "v9-read", "v9-permits-2-of-5"] {
             let child = format!("_c_{uuid}-{kind}-lock-0000000007");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreign_is_not_a_claim() {
+    fn a_foreign_node_is_not_a_claim() {
         let uuid = "cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11";
         for child in [
             String::new(),

@@ -1,4 +1,8 @@
-//! Watching the nodes of this session's claims, which others may delete.
+//! Watching the nodes of this session's claims, which other clients may delete.
+//!
+//! This client's own release deletes a node as well, and a downgrade renames it. So an event counts
+//! as a loss only if the place still expects a node of that name, which is read under the lock of
+//! its stage.
 
 use zookeeper_client::{Error as ZkError, EventType};
 
@@ -7,19 +11,19 @@ use crate::{
     session::Session,
 };
 
-/// What is known of a claim's own node.
+/// The state of a claim's own node.
 pub(crate) enum Own {
-    /// It is there, and this tells of the next change.
+    /// It exists, and this reports the next change.
     Watched(OwnWatch),
-    /// It was deleted.
+    /// Another client has deleted it.
     Gone,
-    /// The claim was given up, or the session is over.
+    /// The claim was released, or the session is over.
     Over,
 }
 
 impl Session {
-    /// Waits until somebody deletes the node of a claim that nobody gave up. Dropped, it leaves
-    /// its watch with the place.
+    /// Waits until another client deletes the node of a claim. If this is dropped, the watch stays
+    /// with the place.
     pub(crate) async fn own_node_goes(&self, place: &Place) {
         loop {
             match self.watch_own(place).await {
@@ -28,7 +32,8 @@ impl Session {
                     let Some((event_type, child)) = kept.changed().await else { continue };
                     match event_type {
                         EventType::Session => break,
-                        // Told without another look: a turn that came after it must not be taken.
+                        // Without a second read: a grant that was derived from a later event must
+                        // not count.
                         EventType::NodeDeleted if place.is_named(&child).await => return,
                         _ => {}
                     }
@@ -37,11 +42,11 @@ impl Session {
                 Own::Over => break,
             }
         }
-        // That the session or the claim is over is told otherwise.
+        // The end of the session or of the claim is reported elsewhere.
         std::future::pending().await
     }
 
-    /// Has the server tell of the next change to a claim's node.
+    /// Sets a watch for the next change of a claim's node.
     pub(crate) async fn watch_own(&self, place: &Place) -> Own {
         if let Some(watch) = place.take_watch() {
             return Own::Watched(watch);
@@ -49,14 +54,14 @@ impl Session {
         loop {
             let Stage::There(spot) = place.stage.lock().await.clone() else { return Own::Over };
             let path = spot.path();
-            // Not by exists, whose watch stays where there is no node.
+            // Not with exists, which leaves a watch on the server if there is no node.
             match self.poll(|| self.client.get_and_watch_data(&path)).await {
                 Ok((_, _, watcher)) => {
                     let event = Box::pin(watcher.changed());
                     return Own::Watched(OwnWatch { event, child: spot.child });
                 }
                 Err(ZkError::NoNode) if place.is_named(&spot.child).await => return Own::Gone,
-                // It has another name by now, or was given up.
+                // It was renamed, or the claim was released.
                 Err(ZkError::NoNode) => {}
                 Err(_) => return Own::Over,
             }
@@ -65,20 +70,20 @@ impl Session {
 }
 
 impl Place {
-    /// Whether its node has, or should have, this name.
+    /// Returns whether its node has, or should have, this name.
     async fn is_named(&self, child: &str) -> bool {
         matches!(&*self.stage.lock().await, Stage::There(spot) if spot.child == child)
     }
 }
 
-/// A watch that goes back to its place when it is not needed any more.
+/// A watch that returns to its place when it is dropped.
 struct Kept<'a> {
     place: &'a Place,
     watch: Option<OwnWatch>,
 }
 
 impl Kept<'_> {
-    /// What has happened, and to which name.
+    /// Returns the event, and the name of the node.
     async fn changed(&mut self) -> Option<(EventType, String)> {
         let event = self.watch.as_mut()?.event.as_mut().await;
         let watch = self.watch.take()?;

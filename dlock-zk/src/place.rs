@@ -1,4 +1,18 @@
 //! One claim of this client, from the first request to the end of its node.
+//!
+//! # Concurrency
+//!
+//! Two locks protect a place, and `stage` is always taken first:
+//!
+//! - The task that creates, renames or deletes the node holds `stage` until the outcome is certain,
+//!   across awaits. So a release never looks for a node whose creation is under way, and the client
+//!   always knows the name of its node.
+//! - `life` is held only for a moment, never across an await. `Left` is final. So if a claim is
+//!   released and lost at the same time, exactly one of the two is reported: a loss after the
+//!   release is no loss.
+//!
+//! `until_over` registers with `gone`, then reads the state. `leave` and `lose` change the state,
+//! then notify. So an end is never missed.
 
 use std::{pin::Pin, time::Duration};
 
@@ -16,24 +30,24 @@ pub(crate) struct Place {
     pub(crate) name: LockName,
     pub(crate) claim: ClaimId,
     pub(crate) note: Option<Note>,
-    /// In which format its node is written.
+    /// The format in which its node is written.
     pub(crate) format: Format,
-    /// Locked by whoever makes, renames or deletes the node, until the outcome is certain.
+    /// The state of the node.
     pub(crate) stage: tokio::sync::Mutex<Stage>,
     life: Mutex<Life>,
     gone: Notify,
-    /// The watch of its node from the time when it waited.
+    /// The watch of its own node, left from the time when it waited.
     watch: Mutex<Option<OwnWatch>>,
 }
 
-/// What is known of the node.
+/// The state of a claim's node, as far as this client knows.
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
-    /// It was not made yet.
+    /// The node was not created yet.
     New,
-    /// It is there.
+    /// The node exists.
     There(Spot),
-    /// It was deleted.
+    /// The node was deleted.
     Gone,
 }
 
@@ -44,38 +58,38 @@ pub(crate) struct Spot {
     pub(crate) dir: String,
     /// The node's name in it.
     pub(crate) child: String,
-    /// When the claim came, in ZooKeeper's order.
+    /// The zxid of the claim's creation, which is its time in ZooKeeper's order.
     pub(crate) czxid: i64,
-    /// What it wants or holds.
+    /// The mode of the claim.
     pub(crate) mode: Mode,
-    /// Its number is not in order, so the directory should go when it can.
+    /// Its number is not in order, so the directory should be removed when it is empty.
     pub(crate) worn: bool,
-    /// What to watch, as of the last list.
+    /// The node to watch, according to the last list.
     pub(crate) watch: Option<Watch>,
 }
 
-/// A watch of the own node, and the name that it had.
+/// A watch of the claim's own node, and the name that the node had.
 ///
-/// It is kept until something happens to the node. Of a watcher that is dropped before, the driver
-/// has the server remove the watch: a request more for each grant, and two for each release, where
-/// the deletion has been told already.
+/// It is kept until the node changes. If a watcher is dropped before, the driver makes the server
+/// remove the watch. That would cost one more request for each grant, and two for each release,
+/// although the deletion ends the watch anyway.
 pub(crate) struct OwnWatch {
     pub(crate) event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
     pub(crate) child: String,
 }
 
-/// How long the claim lives without a sign of life.
+/// The lease and the state of a claim.
 struct Life {
     mode: Mode,
     lease: Duration,
     until: Instant,
     tokens: u32,
-    /// How many wait for its grant just now.
+    /// The number of callers that wait for its grant. While there is one, the lease does not end.
     waiting: usize,
     state: State,
-    /// It has held the lock.
+    /// It holds or has held the lock.
     held: bool,
-    /// Its node is being watched.
+    /// Its node is watched.
     watched: bool,
 }
 
@@ -83,7 +97,7 @@ struct Life {
 enum State {
     Asked,
     Granted,
-    /// It was given up: whoever did that sees to its node.
+    /// It was released or cancelled. The task that did so deletes the node.
     Left,
     /// It was lost.
     Over,
@@ -112,7 +126,7 @@ impl Place {
         }
     }
 
-    /// Keeps the watch of its node for whoever asks for it next, or until the node has gone.
+    /// Keeps the watch of its node for the next caller that needs it.
     pub(crate) fn keep_watch(&self, watch: OwnWatch) {
         *self.watch.lock() = Some(watch);
     }
@@ -121,7 +135,7 @@ impl Place {
         self.watch.lock().take()
     }
 
-    /// The lease starts anew, from now on: until when it lasts.
+    /// Restarts the lease, and returns its end.
     pub(crate) fn touch(&self, lease: Duration) -> Instant {
         let mut life = self.life.lock();
         life.lease = lease;
@@ -129,7 +143,7 @@ impl Place {
         life.until
     }
 
-    /// If it holds the lock its lease starts anew, to last until then: what it holds.
+    /// If it holds the lock, restarts the lease, which then ends at `until`, and returns the mode.
     pub(crate) fn renew(&self, lease: Duration, until: Instant) -> Option<Mode> {
         let mut life = self.life.lock();
         if life.state != State::Granted {
@@ -140,7 +154,7 @@ impl Place {
         Some(life.mode)
     }
 
-    /// It holds the lock, and its lease starts anew.
+    /// Records the grant, and restarts the lease. `None` if the claim has ended meanwhile.
     pub(crate) fn grant(&self, token: FencingToken, since: Instant) -> Option<Grant> {
         let mut life = self.life.lock();
         if life.state.has_ended() {
@@ -156,13 +170,13 @@ impl Place {
         self.life.lock().state == State::Granted
     }
 
-    /// Whether it has held the lock, with nobody beside it.
+    /// Returns whether it holds or has held the lock exclusively.
     pub(crate) fn was_alone(&self) -> bool {
         let life = self.life.lock();
         life.held && life.mode == Mode::Exclusive
     }
 
-    /// How long it stays without a sign of life.
+    /// Returns the rest of its lease. While a caller waits, this is the whole lease.
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
         let life = self.life.lock();
         if life.waiting > 0 { life.lease } else { life.until.since(now) }
@@ -172,22 +186,22 @@ impl Place {
         self.life.lock().lease
     }
 
-    /// What its node holds, without a mark.
+    /// Returns the data of its node, without a mark.
     pub(crate) fn data(&self) -> Data {
         Data::of(self.lease(), self.note.clone()).in_format(self.format)
     }
 
-    /// What it wants or holds.
+    /// Returns the mode of the claim.
     pub(crate) fn mode(&self) -> Mode {
         self.life.lock().mode
     }
 
-    /// It has become weaker.
+    /// Records a weaker mode.
     pub(crate) fn weakened(&self, mode: Mode) {
         self.life.lock().mode = mode;
     }
 
-    /// It is given up. Whether it was lost before.
+    /// Ends it as released or cancelled. Returns true if it was lost before.
     pub(crate) fn leave(&self) -> bool {
         let before = std::mem::replace(&mut self.life.lock().state, State::Left);
         self.gone.notify_waiters();
@@ -198,19 +212,19 @@ impl Place {
         self.life.lock().state == State::Left
     }
 
-    /// It is lost. Whether it was granted, and nobody had given it up or told its end before.
+    /// Ends it as lost. Returns true if it was granted until now: then the caller reports the loss.
     pub(crate) fn lose(&self) -> bool {
         self.life.lock().lose(&self.gone)
     }
 
-    /// It is lost if its lease has ended; `None` if it has not.
+    /// Ends it as lost if its lease has ended. Returns `None` if it has not.
     pub(crate) fn lapse(&self, now: Instant) -> Option<bool> {
         let mut life = self.life.lock();
         let lapsed = life.waiting == 0 && !life.state.has_ended() && life.until <= now;
         lapsed.then(|| life.lose(&self.gone))
     }
 
-    /// Whether it was given up or lost.
+    /// Returns whether it was released, cancelled or lost.
     pub(crate) fn is_over(&self) -> bool {
         self.life.lock().state.has_ended()
     }
@@ -224,7 +238,7 @@ impl Place {
         }
     }
 
-    /// Whether its node is to be watched from now on: once, and only what is held.
+    /// Returns true once, for a claim that holds the lock: the caller then watches its node.
     pub(crate) fn start_watch(&self) -> bool {
         let mut life = self.life.lock();
         let starts = life.state == State::Granted && !life.watched;
@@ -232,7 +246,7 @@ impl Place {
         starts
     }
 
-    /// Keeps its lease alive for as long as the answer lives.
+    /// Keeps its lease alive until the result is dropped.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.life.lock().waiting += 1;
         Waiting(self)
@@ -256,7 +270,7 @@ impl Life {
     }
 }
 
-/// Somebody waits for the grant of a claim, or for the answer to its acquire.
+/// A caller waits for the grant of a claim, or for the answer to its acquire.
 pub(crate) struct Waiting<'a>(&'a Place);
 
 impl Drop for Waiting<'_> {
@@ -306,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_not_granted_and_told_once() {
+    fn an_ended_claim_is_not_granted_and_reported_once() {
         let place = place(Duration::from_secs(1));
         assert!(place.grant(token(1).unwrap(), Instant::from_nanos(0)).is_some());
         assert!(place.start_watch() && !place.start_watch());
@@ -315,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_is_not_lost() {
+    fn a_released_claim_is_not_lost() {
         let place = place(Duration::from_secs(1));
         assert!(place.grant(token(1).unwrap(), Instant::from_nanos(0)).is_some());
         place.leave();

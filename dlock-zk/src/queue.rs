@@ -1,19 +1,19 @@
 //! The rule of a lock, read from the names in its directory.
 //!
-//! The queue is the order of the nodes. Held is its longest prefix whose weights together fit: the
-//! rule of `dlock_core::machine`, but here nobody writes it down, each client reads it for itself.
-//! A claim looks at what stands before it only. Servers apply changes in one order, so a list that
-//! holds a node holds every node before it that is still there, and maybe some that have gone.
+//! The queue is the order of the nodes. Its longest prefix whose weights together fit holds the
+//! lock. That is the rule of `dlock_core::machine`, but here the result is not stored: each client
+//! computes it. A claim depends only on the nodes before it. Servers apply changes in one order. So
+//! a list with a node has every earlier node that still exists, and perhaps some that were deleted.
 //!
-//! A waiting claim watches one node, chosen so that it can't be granted while nothing happens to
-//! that node:
+//! A waiting claim watches one node. It is chosen so that the claim can't be granted while that
+//! node stays unchanged:
 //!
-//! | waits | for | watches |
+//! | waiter | waits for | watches |
 //! |---|---|---|
-//! | alone | all before it | the last of them |
+//! | mutex or writer | all before it | the last of them |
 //! | reader | writers | the last writer before it |
 //! | permits, next in line | any holder | the directory's children |
-//! | permits, further back | the waiter before it | that one: it is marked when it is granted |
+//! | permits, further back | the waiter before it | that waiter, whose node is marked when it is granted |
 
 use std::ops::RangeInclusive;
 
@@ -21,43 +21,44 @@ use dlock_core::{ClaimId, Mode};
 
 use crate::node::{self, Node};
 
-/// Numbers that are in order. Behind them the server's counter is about to run over, or has: it
-/// then repeats its last number, or goes on below zero.
+/// The numbers that are certainly in order. Beyond them the server's counter is about to overflow,
+/// or has: it then repeats its last number, or continues below zero.
 pub(crate) const IN_ORDER: RangeInclusive<i64> = 0..=2_000_000_000;
 
-/// The claims of a lock, first come first. It is read once from a list, however many share that.
+/// The claims of a lock, in their order. It is parsed once from a list, however many callers share
+/// that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
     nodes: Vec<Node>,
     in_order: bool,
-    /// The number and the format of the first node whose format is not read.
+    /// The number and the format of the first node whose format this version does not read.
     newer: Option<(i64, u64)>,
 }
 
-/// How a claim stands.
+/// The state of a claim, according to a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It holds the lock.
     Held {
-        /// Others stand behind it.
+        /// There are claims behind it.
         followed: bool,
     },
     /// It waits.
     Behind(Watch),
     /// The lock is in use with another capacity.
     Conflict(u32),
-    /// Its node is not there.
+    /// Its node does not exist.
     Gone,
 }
 
-/// What to watch.
+/// The node to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// This child is the only one before it: the lock is its own when it goes.
+    /// This child is the only one before the claim. When it is deleted, the claim holds the lock.
     Last(String),
-    /// This child.
+    /// This child blocks the claim.
     Child(String),
-    /// The first in line, a writer that may have become a reader.
+    /// The first in the queue, a writer that may have become a reader.
     Writer(String),
     /// The waiter before it, which is marked when it is granted.
     Waiter(String),
@@ -66,7 +67,7 @@ pub(crate) enum Watch {
 }
 
 impl Queue {
-    /// The claims among these children, by their numbers.
+    /// Returns the claims among these children, by their numbers.
     pub(crate) fn of(children: impl IntoIterator<Item = impl AsRef<str> + Into<String>>) -> Self {
         let (mut nodes, mut newer) = (Vec::new(), None);
         for child in children {
@@ -79,7 +80,7 @@ impl Queue {
         Self { nodes, in_order, newer }
     }
 
-    /// The claims with these zxids, by age.
+    /// Returns the claims with these zxids, by age.
     pub(crate) fn by_age(aged: Vec<(i64, Node)>) -> Self {
         let mut aged = aged;
         aged.sort_by_key(|(czxid, node)| node.since.unwrap_or(*czxid));
@@ -87,29 +88,30 @@ impl Queue {
         Self { nodes, in_order: true, newer: None }
     }
 
-    /// The format of a node that stands before this child, or anywhere, and can't be read.
+    /// Returns the unknown format of a node before this child, or of any node.
     pub(crate) fn newer_before(&self, child: Option<&str>) -> Option<u64> {
         let (first, format) = self.newer?;
         let own = child.and_then(|child| self.nodes.iter().find(|node| node.child == child));
         own.is_none_or(|node| first < node.number || !self.in_order).then_some(format)
     }
 
-    /// Whether the numbers tell the order. If not, the queue is to be made [by age](Self::by_age).
+    /// Returns whether the numbers give the order. If not, the caller makes the queue [by
+    /// age](Self::by_age).
     pub(crate) fn in_order(&self) -> bool {
         self.in_order
     }
 
-    /// The claims in their order.
+    /// Returns the claims in their order.
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The nodes of one claim.
+    /// Returns the nodes of one claim.
     pub(crate) fn of_claim(&self, claim: ClaimId) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(move |node| node.claim == claim)
     }
 
-    /// How the claim of this child stands.
+    /// Returns the state of the claim of this child.
     pub(crate) fn standing(&self, child: &str) -> Standing {
         let Some(at) = self.nodes.iter().position(|node| node.child == child) else {
             return Standing::Gone;
@@ -140,7 +142,7 @@ impl Queue {
         watch.map_or(held, Standing::Behind)
     }
 
-    /// How many of these modes, first come first, hold the lock together.
+    /// Returns the length of the longest prefix of these modes that fits.
     pub(crate) fn holding(modes: impl IntoIterator<Item = Mode>) -> usize {
         let mut taken = 0;
         modes
@@ -153,7 +155,7 @@ impl Queue {
     }
 }
 
-/// Where the first claim that waits stands; `None` when the one behind `ahead` does not.
+/// Returns the index of the first waiting claim. `None` if the claim behind `ahead` does not wait.
 fn first_waiter(ahead: &[Node], n: u32, of: u32) -> Option<usize> {
     let mine = Mode::Permits { n, of };
     let held = Queue::holding(ahead.iter().map(|node| node.mode).chain([mine]));

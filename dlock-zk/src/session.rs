@@ -1,14 +1,13 @@
-//! One ZooKeeper session: its client, the claims it keeps, and what is known of its life.
+//! One ZooKeeper session: its client, its claims, and its lifetime.
 //!
-//! That the connection is up proves nothing: a server that is cut off from its leader goes on
-//! answering, and a leader that was deposed goes on answering `sync`. What counts is the last
-//! write that a majority has acknowledged, a *beat*: a claim's node, or a heartbeat, which is a
-//! transaction that checks something and changes nothing. Its leader has heard of this session
-//! within the quarter of a session timeout before it: the client pings about every tenth of one,
-//! and a follower reports its sessions every half tick, of which a session timeout has two or
-//! more. A leader that comes later gives every session its whole timeout. So the session lives for
-//! longer than half a session timeout from a beat, and that is how long a holder believes: see
-//! [`Session::longest_lease`].
+//! An open connection proves nothing: a partitioned server continues to answer, and a deposed
+//! leader continues to answer `sync`. Only the last write that a majority has acknowledged counts,
+//! a *beat*: the creation of a node, or a heartbeat, which is a transaction with a check and no
+//! change. At a beat, its leader has received a message of this session within the last quarter of
+//! a session timeout: the client pings about every tenth of a timeout, and a follower reports its
+//! sessions every half tick; a session timeout has two or more ticks. A later leader gives every
+//! session its whole timeout. So the session lives for longer than half a session timeout from a
+//! beat, and a holder relies on it for half of one: see [`Session::longest_lease`].
 //!
 //! # Concurrency
 //!
@@ -17,7 +16,7 @@
 //! - `next_end` is at or before the end of every lease. A call writes its end in the place, then
 //!   lowers `next_end`; `lapse` sets that to the maximum, then reads all places. As both orders are
 //!   sequentially consistent, `lapse` reads the new end, or the call lowers `next_end` after it.
-//! - `sleeping`: the minder sets it, then looks at the places. A call adds its place, then loads it.
+//! - `sleeping`: the minder sets it, then reads the places. A call adds its place, then loads it.
 //!   The mutex of the places orders the two, so one of them sees the other.
 //! - `beat` only grows (`fetch_max`), since answers come in any order.
 
@@ -50,14 +49,14 @@ use crate::{
     place::Place,
 };
 
-/// For how long nobody watches the node of a claim that is granted: to watch is a request, and most
-/// claims are given back before.
+/// How long the node of a granted claim is not watched. A watch costs a request, and most claims
+/// are released before.
 const BRIEF: Duration = Duration::from_secs(1);
 
-/// How many requests of a kind are on their way at a time.
+/// The number of requests of a kind that are under way at a time.
 pub(crate) const MOST: usize = 256;
 
-/// When a shared heartbeat was sent, once it is answered.
+/// The time at which a shared heartbeat was sent, once it is answered.
 pub(crate) type Beat = watch::Receiver<Option<Result<Instant, ZkError>>>;
 
 /// One session.
@@ -67,21 +66,21 @@ pub(crate) struct Session {
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
     root: String,
-    /// In which format nodes are written.
+    /// The format in which nodes are written.
     format: Format,
     pub(crate) servers: Servers,
-    /// What the next creation has to write to, if it was made yet. Locked while that changes.
+    /// The epoch node to which the next creation writes, if it exists. Locked while it changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
     places: Mutex<HashMap<ClaimId, Arc<Place>>>,
     /// No lease ends before this time.
     next_end: AtomicU64,
-    /// Claims that were granted a short while ago, and when, in that order.
+    /// Claims that were granted a short while ago, with the time of the grant, in that order.
     fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
-    /// The shared heartbeat that has not been sent yet, if somebody waits for it.
+    /// The shared heartbeat that has not been sent yet, if a caller waits for it.
     pub(crate) next_beat: Mutex<Option<Beat>>,
     pub(crate) lists: Arc<Lists>,
-    /// Room for claims that come, for those that are given up, and for what those ask who wait: see
+    /// The windows for acquires, for releases and for the requests of waiters: see
     /// [`window`](crate::window).
     pub(crate) acquires: Arc<Semaphore>,
     pub(crate) releases: Arc<Semaphore>,
@@ -90,12 +89,12 @@ pub(crate) struct Session {
     ending: Notify,
     rest: Arc<Rest>,
     events: StoreEventSender,
-    /// Where what is under way is seen through to its end.
+    /// The runtime on which requests run to their end.
     runtime: Handle,
 }
 
 impl Session {
-    /// Opens one.
+    /// Opens a session.
     pub(crate) async fn open(
         config: &ZkConfig,
         events: StoreEventSender,
@@ -104,7 +103,8 @@ impl Session {
         let mut began = Clock::Boot.now();
         let mut client = connect(config, config.session_timeout).await?;
         if client.session_timeout() < config.session_timeout {
-            // The driver takes its time to notice a dead server, of the timeout that it asked for.
+            // The driver notices a dead server after a part of the timeout that it has requested.
+            // So it has to request the timeout that the servers allow.
             began = Clock::Boot.now();
             client = connect(config, client.session_timeout()).await?;
         }
@@ -133,29 +133,30 @@ impl Session {
         }))
     }
 
-    /// The directory of a lock.
+    /// Returns the directory of a lock.
     pub(crate) fn dir(&self, name: &LockName) -> String {
         format!("{}/{}", self.root, segment(name))
     }
 
-    /// The directory of the locks' directories; empty where there is none.
+    /// Returns the directory of the locks' directories. Empty if there is none.
     pub(crate) fn root(&self) -> &str {
         &self.root
     }
 
-    /// For how long a beat proves that the servers keep the session.
+    /// Returns how long a beat proves that the servers keep the session.
     pub(crate) fn longest_lease(&self) -> Duration {
         self.timeout / 2
     }
 
-    /// How long a caller waits for an answer. What is not answered then goes on in the background.
+    /// Returns how long a caller waits for an answer. After that, the request continues in the
+    /// background.
     pub(crate) fn patience(&self) -> Duration {
         self.timeout / 3
     }
 
     // --- claims ---
 
-    /// The claim's place, a new one if need be, with its lease started anew.
+    /// Returns the claim's place, a new one if necessary, with its lease restarted.
     pub(crate) fn place(&self, request: &AcquireRequest) -> Arc<Place> {
         let mut places = self.places.lock();
         let place = places
@@ -168,12 +169,12 @@ impl Session {
         place
     }
 
-    /// A claim's lease starts anew, from now on.
+    /// Restarts a claim's lease, from now on.
     pub(crate) fn touch(&self, place: &Place, lease: Duration) {
         self.may_end(place.touch(lease));
     }
 
-    /// A lease may end then, and none is to be overlooked.
+    /// Records that a lease may end at this time: `lapse` must not miss it.
     pub(crate) fn may_end(&self, until: Instant) {
         if until.as_nanos() < self.next_end.load(Ordering::SeqCst) {
             self.next_end.fetch_min(until.as_nanos(), Ordering::SeqCst);
@@ -184,7 +185,7 @@ impl Session {
         self.places.lock().get(&claim).cloned()
     }
 
-    /// The places of these claims.
+    /// Returns the places of these claims.
     pub(crate) fn places_of(
         &self,
         claims: impl Iterator<Item = ClaimId>,
@@ -193,7 +194,7 @@ impl Session {
         claims.map(|claim| places.get(&claim).cloned()).collect()
     }
 
-    /// Takes a claim out of the books, if it is still this one.
+    /// Removes a claim from the places, if the place is still this one.
     pub(crate) fn forget(&self, place: &Arc<Place>) {
         place.lose();
         let mut places = self.places.lock();
@@ -202,7 +203,7 @@ impl Session {
         }
     }
 
-    /// The claim's node is gone, or will be: takes it out of the books and tells.
+    /// Removes a claim whose node is deleted, or will be, and sends the event of a loss.
     pub(crate) fn lose(&self, place: &Arc<Place>) {
         if place.lose() {
             self.tell(place);
@@ -210,35 +211,34 @@ impl Session {
         self.forget(place);
     }
 
-    /// Nobody need listen.
+    /// Sends the event of a loss. There may be no receiver.
     fn tell(&self, place: &Place) {
         self.events.send(StoreEvent::Ended(place.claim));
     }
 
-    /// It will be watched, if it is held for long enough.
+    /// Records a grant. The node will be watched if the claim is held for longer than [`BRIEF`].
     pub(crate) fn granted(&self, place: &Arc<Place>) {
         self.fresh.lock().push_back((Clock::Boot.now(), Arc::clone(place)));
     }
 
-    /// The claims that were granted [`BRIEF`] ago or earlier, and that no call before this one has
-    /// given.
+    /// Returns the claims that were granted [`BRIEF`] ago or earlier. Each is returned once.
     pub(crate) fn take_matured(&self, now: Instant) -> Vec<Arc<Place>> {
         let mut fresh = self.fresh.lock();
         let matured = fresh.partition_point(|(granted, _)| now.since(*granted) >= BRIEF);
         fresh.drain(..matured).map(|(_, place)| place).collect()
     }
 
-    /// Loses the claims whose lease has ended. They stay in the books until their nodes are
-    /// deleted. With them, when the next lease may end.
+    /// Ends the claims whose lease has ended. Returns them, and the time until the next lease may
+    /// end. They stay in the places until their nodes are deleted.
     pub(crate) fn lapse(&self, now: Instant) -> (Vec<Arc<Place>>, Option<Duration>) {
         let mut lapsed = Vec::new();
         let places = self.places.lock();
         let known = Instant::from_nanos(self.next_end.load(Ordering::SeqCst));
         if now < known {
-            // There may be 100,000, and most leases are renewed long before they end.
+            // There may be 100,000 places, and most leases are renewed long before they end.
             return (lapsed, (!places.is_empty()).then(|| known.since(now)));
         }
-        // What is touched from here on is seen by this look, or lowers this itself.
+        // A place that is touched from here on is seen by the loop, or lowers this value itself.
         self.next_end.store(u64::MAX, Ordering::SeqCst);
         let mut next = None;
         for place in places.values() {
@@ -258,7 +258,8 @@ impl Session {
         (lapsed, next)
     }
 
-    /// What the minder waits on while nothing is kept; `None` when something is.
+    /// Returns the notification for which the minder waits while there are no places, or `None` if
+    /// there are places.
     pub(crate) fn rest(&self) -> Option<Arc<Rest>> {
         self.rest.sleeping.store(true, Ordering::SeqCst);
         if self.places.lock().is_empty() {
@@ -268,26 +269,26 @@ impl Session {
         None
     }
 
-    // --- its life ---
+    // --- its lifetime ---
 
-    /// The leader has answered a request that was sent then.
+    /// Records that the leader has answered a request that was sent at `sent`.
     pub(crate) fn heard(&self, sent: Instant) {
         self.beat.fetch_max(sent.as_nanos(), Ordering::AcqRel);
     }
 
-    /// When the last request was sent that the leader has answered.
+    /// Returns the time at which the last request was sent that the leader has answered.
     pub(crate) fn beat(&self) -> Instant {
         Instant::from_nanos(self.beat.load(Ordering::Acquire))
     }
 
-    /// From when on a claim of this lease may be believed in, now that it has come to hold the
-    /// lock: for no longer than a beat allows.
+    /// Returns the start of the lease of a claim that holds the lock since `at`. It is earlier if
+    /// the last beat would not cover the whole lease.
     pub(crate) fn since(&self, at: Instant, lease: Duration) -> Instant {
         let longest = self.beat().saturating_add(self.longest_lease());
         at.min(longest.saturating_sub(lease))
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
@@ -301,14 +302,14 @@ impl Session {
         }
     }
 
-    /// Waits for the answer for as long as a caller has patience, and sees to it in the background
-    /// after that, and if the caller goes: what is half done is never dropped.
+    /// Waits for the answer for [`patience`](Self::patience). After that, or if the caller stops
+    /// waiting, the work continues in the background: it is never dropped half-way.
     pub(crate) async fn see_through<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let (runtime, patience) = (self.runtime.clone(), self.patience());
-        // All of it there, timers too: the caller's runtime may end.
+        // On the runtime of the session, timers included, since the caller's runtime may end.
         let seen = self.runtime.spawn(async move {
             let mut work = Box::pin(work);
             match tokio::time::timeout(patience, &mut work).await {
@@ -322,12 +323,12 @@ impl Session {
         seen.await.unwrap_or_else(|_| Err(no_answer()))
     }
 
-    /// Runs what nobody waits for.
+    /// Runs work in the background.
     pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
     }
 
-    /// It has ended, and with it all its claims.
+    /// Ends the session, and all its claims with it.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
         let places: Vec<_> = self.places.lock().drain().map(|(_, place)| place).collect();
@@ -337,8 +338,8 @@ impl Session {
         self.ending.notify_waiters();
     }
 
-    /// Sends a request until it is answered for certain, or the session is over. Whether the
-    /// outcome of an earlier sending was unknown stands beside the answer.
+    /// Sends a request until the outcome is certain, or the session has ended. Returns the answer,
+    /// and whether the outcome of an earlier sending was unknown.
     pub(crate) async fn insist<T, F>(
         &self,
         mut send: impl FnMut() -> F,
@@ -360,8 +361,8 @@ impl Session {
         }
     }
 
-    /// Waits for the answer to a request that has been sent. The driver may drop one on its way
-    /// from one server to the next, without a word.
+    /// Waits for the answer to a request. The timeout is needed because the driver may silently
+    /// drop a request while it moves from one server to the next.
     pub(crate) async fn answer<T, E: From<ZkError>>(
         &self,
         request: impl Future<Output = Result<T, E>>,
@@ -379,7 +380,7 @@ impl Session {
     }
 }
 
-/// Where the minder sleeps.
+/// The sleep of the minder.
 #[derive(Default)]
 pub(crate) struct Rest {
     sleeping: AtomicBool,
@@ -387,7 +388,7 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
-    /// There is something to keep.
+    /// Wakes the minder if it sleeps, because a place was added.
     fn stir(&self) {
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
             self.stirred.notify_one();

@@ -1,4 +1,8 @@
-//! Where a claim stands, read from the server.
+//! The state of a claim, read from the server.
+//!
+//! A list that was sent behind the creation of a node, or behind a heartbeat, is recent enough to
+//! decide. Any server may answer a read, and may be behind the leader. So a read that has to be up
+//! to date follows [`catch_up`](Session::catch_up), whose answer this server has to wait for.
 
 use std::sync::Arc;
 
@@ -14,7 +18,7 @@ use crate::{
 };
 
 impl Session {
-    /// How this node stands, as of a list of its directory, or of a new one.
+    /// Returns the state of this node, according to the given list of its directory or a new one.
     pub(crate) async fn standing(
         &self,
         spot: &Spot,
@@ -35,7 +39,7 @@ impl Session {
         }
     }
 
-    /// The claims in a directory by their numbers; `None` when it is not there.
+    /// Returns the claims in a directory by their numbers, or `None` if there is no directory.
     pub(crate) async fn list(&self, dir: &str) -> Result<Option<Arc<Queue>>, ZkError> {
         match self.read(|| self.lists.queue(dir)).await {
             Ok(queue) => Ok(Some(queue)),
@@ -44,8 +48,9 @@ impl Session {
         }
     }
 
-    /// The claims in a directory in their order, as of a list or of a new one; `None` when it is not
-    /// there. Where their numbers do not tell it any more, the zxids of their nodes do.
+    /// Returns the claims in a directory in their order, according to the given list or a new one,
+    /// or `None` if there is no directory. If their numbers do not give the order any more, the
+    /// zxids of their nodes do.
     pub(crate) async fn queue(
         &self,
         dir: &str,
@@ -77,7 +82,8 @@ impl Session {
                     None => missing.push(node.claim),
                 }
             }
-            // What has gone stands in nobody's way, but it may only have another name by now.
+            // A deleted node does not matter. But it may only have been renamed, and then it is
+            // still in the queue.
             let renamed = !missing.is_empty()
                 && self.list(dir).await?.is_some_and(|now| {
                     now.nodes().iter().any(|node| missing.contains(&node.claim))
@@ -88,17 +94,18 @@ impl Session {
         }
     }
 
-    /// What a majority knows now is what the next read shows.
+    /// Makes the next read show all changes that a majority has committed until now.
     pub(crate) async fn catch_up(&self) -> Result<(), ZkError> {
         self.read(|| self.heartbeat()).await.map(|_| ())
     }
 
-    /// Whether the first in line, once a writer, has become a reader.
+    /// Returns whether the first of the queue, which was a writer, has become a reader.
     async fn reads_only(&self, dir: &str, child: &str) -> Result<bool, ZkError> {
         let path = format!("{dir}/{child}");
         match self.read(|| self.client.get_data(&path)).await {
             Ok((data, _)) => Ok(Data::has(&data, Mark::Shared)),
-            // It has gone, and it was the first and the last writer before.
+            // It was deleted. It was the first of the queue and the last writer before the claim,
+            // so only readers are left there.
             Err(ZkError::NoNode) => Ok(true),
             Err(error) => Err(error),
         }

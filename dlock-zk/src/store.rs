@@ -1,4 +1,8 @@
-//! The session of the moment, and what holds over all sessions.
+//! The current session, and the state that outlives a session.
+//!
+//! Only the minder replaces the session, after the old one has ended. A caller keeps its session:
+//! its requests fail when that session ends, and its retry gets the next one from
+//! [`Store::living`].
 
 use std::sync::Arc;
 
@@ -11,32 +15,33 @@ use tokio::{runtime::Handle, sync::watch};
 
 use crate::{config::ZkConfig, error::no_answer, session::Session, try_out::try_out};
 
-/// How many losses a slow reader may miss the telling of; renewals tell of them too.
+/// The number of events that are kept for a slow receiver. If it misses one, the next renewal finds
+/// the loss.
 const EVENTS: usize = 4096;
 
 /// A connected store.
 pub(crate) struct Store {
     pub(crate) config: ZkConfig,
-    /// Kind and address, without secrets.
+    /// The kind and the address of the store, without secrets.
     pub(crate) name: String,
     sessions: watch::Sender<Arc<Session>>,
     pub(crate) events: StoreEventSender,
-    /// Why there is no next session yet.
+    /// The reason why there is no next session yet.
     trouble: Mutex<Option<Error>>,
     pub(crate) guarantees: Guarantees,
     runtime: Handle,
 }
 
 impl Store {
-    /// Opens the first session, and checks that locks can be kept where the URL says.
+    /// Opens the first session, and checks that the location in the URL can store locks.
     pub(crate) async fn open(config: ZkConfig) -> Result<Self, Error> {
         let events = StoreEventSender::new(EVENTS);
         let runtime = current_runtime()?;
         let session = Session::open(&config, events.clone(), runtime.clone()).await?;
-        // A server that stops to answer must not hold the application up.
+        // A server that stops answering must not block the application.
         let tried = tokio::time::timeout(session.timeout, try_out(&session, &config));
         tried.await.unwrap_or_else(|_| Err(no_answer()))?;
-        // A majority of several keeps what it knows when one of them goes.
+        // With several servers, a majority keeps the data if one of them fails.
         let exclusion = match session.servers.voters {
             Some(2..) => Exclusion::Failover,
             _ => Exclusion::Restart,
@@ -60,12 +65,13 @@ impl Store {
         })
     }
 
-    /// The session of the moment, which may have ended.
+    /// Returns the current session, which may have ended.
     pub(crate) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.sessions.borrow())
     }
 
-    /// A session that lives, as far as is known; waits a little for the next one.
+    /// Returns a session that is alive, as far as is known. Waits briefly for the next one if
+    /// necessary.
     pub(crate) async fn living(&self) -> Result<Arc<Session>, Error> {
         let session = self.session();
         if !session.is_over() {
@@ -87,7 +93,7 @@ impl Store {
         let runtime = self.runtime.clone();
         async move {
             let session = Session::open(&config, events, runtime).await?;
-            // The first acquire need not wait for it.
+            // Started now, so that the first acquire does not wait for it.
             let beginning = Arc::clone(&session);
             session.background(async move { drop(beginning.epoch().await) });
             Ok(session)
@@ -99,7 +105,7 @@ impl Store {
         self.sessions.send_replace(session);
     }
 
-    /// Why there is no session.
+    /// Records the reason why there is no session.
     pub(crate) fn note(&self, error: Error) {
         *self.trouble.lock() = Some(error);
     }

@@ -1,4 +1,4 @@
-//! TLS, with what the URL or the builder names.
+//! TLS, with the files that the URL or the builder names.
 
 #[cfg(feature = "tls")]
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 use zookeeper_client::{Client, Connector, Error as ZkError};
 
-/// Files with what TLS needs, in PEM.
+/// PEM files for TLS.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {
     pub(crate) authorities: Option<PathBuf>,
@@ -15,7 +15,7 @@ pub(crate) struct Tls {
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// Connects by TLS.
+/// Connects with TLS.
 #[cfg(feature = "tls")]
 pub(crate) async fn connect(
     connector: Connector,
@@ -27,7 +27,10 @@ pub(crate) async fn connect(
     let refused = |error: ZkError| {
         Error::config(
             ConfigIssue::Access,
-            format!("dlock.tls_* does not name PEM files that fit ({error})"),
+            format!(
+                "the files of dlock.tls_* can't be used ({error}): check that they are PEM files \
+                 and belong together"
+            ),
         )
     };
     let mut options = TlsOptions::new();
@@ -42,23 +45,24 @@ pub(crate) async fn connect(
     connector.with_tls(options).secure_connect(cluster).await.map_err(explain)
 }
 
-/// The error for people.
+/// Returns the error to show to people.
 pub(crate) fn explain(error: ZkError) -> Error {
     match error {
-        // The driver does not tell why.
+        // The driver does not report the reason.
         ZkError::NoHosts | ZkError::Timeout => Error::new(
             ErrorKind::Unavailable,
-            "no server can be reached by TLS, or none that takes writes: see that they run, that a \
-             majority of them is connected, that the port is one for TLS, that their certificates \
-             are of the authority in dlock.tls_ca and for the names in the URL, and that they \
-             accept dlock.tls_cert and dlock.tls_key",
+            "no server can be reached by TLS, or none that takes writes: check that they run, that \
+             a majority of them is connected, that the port is one for TLS, that dlock.tls_ca is \
+             the authority of their certificates, that these are for the names in the URL, and \
+             that the servers accept dlock.tls_cert and dlock.tls_key",
         )
         .with_source(error),
         error => crate::error::explain(error),
     }
 }
 
-/// The driver asks the process for its cryptography; an application's choice stays.
+/// Installs the cryptography provider of the process, which the driver needs. A choice of the
+/// application stays.
 #[cfg(feature = "tls")]
 fn provide_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -67,7 +71,8 @@ fn provide_cryptography() {
     }
 }
 
-/// The driver panics where no certificate could be for the name, such as `127.1`.
+/// Refuses a host for which no certificate is possible, such as `127.1`, since the driver panics
+/// for it.
 #[cfg(feature = "tls")]
 pub(crate) fn check_host(host: &str) -> Result<(), Error> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -76,7 +81,10 @@ pub(crate) fn check_host(host: &str) -> Result<(), Error> {
         Ok(_) => Ok(()),
         Err(_) => Err(Error::config(
             ConfigIssue::Url,
-            format!("{name:.80} is neither a host's name nor an address in full, as TLS needs"),
+            format!(
+                "{name:.80} is neither a host name nor a complete address: correct it, since TLS \
+                 needs one"
+            ),
         )),
     }
 }
@@ -87,14 +95,17 @@ fn read(file: &Path) -> Result<String, Error> {
         let file = file.display();
         Error::config(
             ConfigIssue::Access,
-            format!("{file} can't be read ({error}): see dlock.tls_*"),
+            format!("{file} can't be read ({error}): check the path in dlock.tls_*"),
         )
     })
 }
 
-/// The configuration has refused it before.
+/// Refuses TLS, as the configuration has already done.
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unused_async, reason = "the same shape as with TLS")]
 pub(crate) async fn connect(_: Connector, _: &Tls, _: &str) -> Result<Client, Error> {
-    Err(Error::config(ConfigIssue::MissingFeature, "zks: needs the Cargo feature \"tls\""))
+    Err(Error::config(
+        ConfigIssue::MissingFeature,
+        "zks: needs the Cargo feature \"tls\": enable it for dlock in Cargo.toml",
+    ))
 }

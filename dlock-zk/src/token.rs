@@ -2,17 +2,17 @@
 
 use dlock_core::FencingToken;
 
-/// Tokens that one node has room for: `czxid * 16384 + k`.
+/// The number of tokens of one node: `czxid * 16384 + k`.
 ///
-/// A zxid is the number of the election in its upper 32 bits and a counter in the others, and
-/// tokens are below 2^63. So this is a choice between long blocks, which make a lock cheap that
-/// a whole process wants, and [`ELECTIONS`].
+/// A zxid has the number of the election in its upper 32 bits and a counter in the lower ones, and
+/// tokens are below 2^63. So this number is a compromise: long blocks make a contended lock cheap
+/// within a process, but reduce the number of [`ELECTIONS`].
 pub(crate) const TOKENS: u32 = 1 << 14;
 
-/// For how many elections of a leader there are tokens: one each hour for 15 years.
+/// The number of elections for which there are tokens: one each hour for 15 years.
 pub(crate) const ELECTIONS: u64 = 1 << (63 - 32 - TOKENS.trailing_zeros());
 
-/// The first token of a node; `None` after too many [`ELECTIONS`].
+/// Returns the first token of a node, or `None` after too many [`ELECTIONS`].
 pub(crate) fn token(czxid: i64) -> Option<FencingToken> {
     let first = u64::try_from(czxid).ok()?.checked_mul(u64::from(TOKENS))?;
     FencingToken::new(first).ok()

@@ -1,4 +1,5 @@
-//! A connect tries all that locks need, so that they never meet what is missing.
+//! The check at a connect: it tries all operations that locks need, so that a missing right is
+//! reported at once.
 
 use dlock_core::{ClaimId, ConfigIssue, Error};
 use zookeeper_client::{CreateMode, Error as ZkError};
@@ -10,21 +11,20 @@ use crate::{
     session::Session,
 };
 
-/// Makes the root, and a node in it, as every lock needs; so that missing rights, a missing chroot
-/// and a server that takes no writes are told now.
+/// Creates the root and a node in it, as every lock does. So missing rights, a missing chroot and a
+/// read-only server are reported now.
 pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
     let client = &session.client;
     if session.read(|| client.check_stat("/")).await.map_err(explain)?.is_none() {
         return Err(Error::config(
             ConfigIssue::Access,
             format!(
-                "the chroot {} does not exist: create it, or use dlock.root, which is made where \
-                 it is missing",
+                "the chroot {} does not exist: create it, or use dlock.root, which dlock creates",
                 config.chroot
             ),
         ));
     }
-    // Before anything is made with that ACL, which nobody could use or remove.
+    // Checked before anything is created with that ACL: no client could use or remove it.
     if let Some(right) = session.acl.missing() {
         return Err(lacks(right));
     }
@@ -33,14 +33,14 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
         && session.read(|| client.check_stat(root)).await.map_err(explain)?.is_none();
     let tried = try_root(session).await;
     if tried.is_err() && is_new {
-        // It would keep out everybody to whom this ACL gives nothing. Where others use it by now, it
-        // stays.
+        // A root with this ACL would lock out all users without rights in it. If other clients use
+        // it already, it has children, and stays.
         let _ = session.insist(|| client.delete(root, None)).await;
     }
     tried
 }
 
-/// Makes a node in the root, and deletes it as well, which may be forbidden.
+/// Creates a node in the root, and deletes it, which may be forbidden.
 async fn try_root(session: &Session) -> Result<(), Error> {
     let epoch = session.begin_epoch().await.map_err(explain)?;
     try_acl(session).await?;
@@ -48,19 +48,22 @@ async fn try_root(session: &Session) -> Result<(), Error> {
     session.epoch().await.map_err(explain).map(drop)
 }
 
-/// Does what locks do in a directory with the ACL of the URL, and leaves nothing behind.
+/// Performs the operations of a lock in a directory with the ACL of the URL, and leaves nothing
+/// behind.
 ///
-/// The root may be older and have another one, and to delete a node is a right on its directory.
+/// The root may be older and have another ACL, and the right to delete a node belongs to its
+/// directory.
 async fn try_acl(session: &Session) -> Result<(), Error> {
     if !matches!(session.acl, Acl::Entries(_)) {
-        // The others give every right.
+        // The other kinds of ACL give every right.
         return Ok(());
     }
-    // No lock's directory has this name.
+    // The directory of a lock can't have this name.
     let dir = format!("{}/%probe-{}", session.root(), ClaimId::random());
     session.read(|| session.make_dir(&dir)).await.map_err(explain)?;
     let tried = try_rights(session, &dir).await;
-    // Where it may not, its node goes with the session, and then the servers remove it.
+    // Without the right to delete, the node is removed with the session, and then the servers
+    // remove the directory.
     let _ = session.insist(|| session.client.delete(&dir, None)).await;
     tried
 }
@@ -79,14 +82,14 @@ async fn try_rights(session: &Session, dir: &str) -> Result<(), Error> {
     };
     let read = read.await.map(drop);
     let written = session.insist(|| client.set_data(&node, b"", None)).await.0.map(drop);
-    // Also where the others failed.
+    // Even if another step has failed.
     let deleted = session.delete_path(&node).await.map(drop);
     read.map_err(|error| without(READ, error))?;
     written.map_err(|error| without(WRITE, error))?;
     deleted.map_err(|error| without(DELETE, error))
 }
 
-/// The error for people, where this right was asked for.
+/// Returns the error to show to people for this missing right.
 fn without(right: &str, error: ZkError) -> Error {
     match error {
         ZkError::NoAuth => lacks(right).with_source(error),
@@ -98,8 +101,8 @@ fn lacks(right: &str) -> Error {
     Error::config(
         ConfigIssue::Access,
         format!(
-            "dlock.acl does not give this client the right to {right}: dlock needs create, read, \
-             write and delete (crwd) of what it makes, as all programs that share its locks do"
+            "dlock.acl does not give this client the right to {right}: give every program that \
+             shares the locks the rights create, read, write and delete (crwd)"
         ),
     )
 }

@@ -1,4 +1,13 @@
 //! Waiting for a grant.
+//!
+//! No server grants anything: a claim holds the lock when no node that blocks it is left. A waiter
+//! watches one such node. Its deletion may be the grant at once ([`Then::Granted`]), or the queue
+//! has to be read again. A lost watch event costs at most one session timeout: then the waiter
+//! polls.
+//!
+//! An event may come from a partitioned server, or arrive long after it happened. So before a grant
+//! counts, the claim's own node must still exist, and a beat must be recent: see
+//! [`Session::grant`].
 
 use std::sync::Arc;
 
@@ -15,46 +24,46 @@ use crate::{
     session::Session,
 };
 
-/// How a wait ends.
+/// The end of a wait.
 enum Turn {
-    /// The claim's turn has come.
+    /// The claim holds the lock, according to a list.
     Come { followed: bool },
-    /// The same, known from what happened to another's node alone.
+    /// The claim holds the lock, derived from an event about another node.
     Deduced,
-    /// The claim's node is gone.
+    /// The claim's node was deleted.
     Gone,
 }
 
-/// What a look at the watched node comes to.
+/// The result of a read of the watched node.
 enum Seen {
-    /// The lock is the claim's, by a list.
+    /// The claim holds the lock, according to a list.
     Held { followed: bool },
-    /// The lock is the claim's.
+    /// The claim holds the lock.
     Granted,
-    /// How it stands has to be read again.
+    /// The queue has to be read again.
     Changed,
-    /// Nothing yet: the watcher tells.
+    /// No change yet. The watcher reports the next change.
     Watching { watcher: OneshotWatcher, then: Then },
 }
 
-/// What an event, or a long silence, means for who waits.
+/// The meaning of an event, or of a long silence, for the waiter.
 enum Then {
     /// The deletion of this path is the grant.
     Granted(String),
-    /// The queue has to be read again when this path is gone, unless that is the grant, too.
+    /// The deletion of this path is the grant, or the queue has to be read again.
     Gone(String, Before),
-    /// The queue has to be read again, whatever it is.
+    /// The queue has to be read again after any event.
     Read,
 }
 
-/// The claim whose node is watched, if it is of this session.
+/// The claim whose node is watched, if it belongs to this session.
 type Before = Option<Arc<Place>>;
 
 impl Then {
-    /// Whether the deletion of what is watched is the grant.
+    /// Returns whether the deletion of the watched node is the grant.
     ///
-    /// A claim of this session that held the lock alone was the first in line. So a crowd of one
-    /// client does not have to read its queue for each hand-over.
+    /// A claim of this session that held the lock exclusively was the first in the queue. So if one
+    /// client has many waiters, they do not have to read the queue for each hand-off.
     fn is_grant(&self) -> bool {
         match self {
             Self::Granted(_) => true,
@@ -84,9 +93,11 @@ impl Session {
         };
         let followed = match turn? {
             Turn::Come { followed } => Some(followed),
-            // Events come in the server's order: had its own node gone before, it would be known.
+            // Events come in the server's order. If the claim's own node had been deleted before,
+            // its event would be here.
             Turn::Deduced if own.as_mut().now_or_never().is_some() => None,
-            // After a reconnection, what had happened meanwhile is told in any order.
+            // After a reconnect, the events of the outage come in any order. So the claim's own
+            // node is checked.
             Turn::Deduced if states.changed().now_or_never().is_some() => {
                 self.is_there(&spot).await.map_err(said)?.then_some(true)
             }
@@ -109,7 +120,7 @@ impl Session {
 
     /// Waits until the claim's turn comes.
     async fn turn(&self, spot: &Spot) -> Result<Turn, ZkError> {
-        // What the acquire has found need not be asked for again.
+        // The acquire has read the queue already.
         let mut known = spot.watch.clone().map(Standing::Behind);
         loop {
             let standing = match known.take() {
@@ -134,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Looks at what stands in the way, and leaves a watch there.
+    /// Reads the node that blocks the claim, and sets a watch on it.
     async fn look(&self, spot: &Spot, watch: Watch) -> Result<Seen, ZkError> {
         let client = &self.client;
         let child = match &watch {
@@ -162,7 +173,8 @@ impl Session {
             }
         };
         let path = format!("{}/{child}", spot.dir);
-        // A watch by getData leaves nothing behind where there is no node.
+        // With getData, no watch is left on the server if there is no node. With exists, one would
+        // be.
         let (data, watcher) = match self.poll(|| client.get_and_watch_data(&path)).await {
             Ok((data, _, watcher)) => (data, watcher),
             Err(ZkError::NoNode) if matches!(watch, Watch::Last(_)) => return Ok(Seen::Granted),
@@ -177,14 +189,14 @@ impl Session {
             }
             Watch::Writer(_) if !Data::has(&data, Mark::Shared) => Then::Read,
             Watch::Waiter(_) if !Data::has(&data, Mark::Granted) => Then::Read,
-            // It has moved on since the list was made.
+            // The node has been marked since the list was made.
             _ => return Ok(Seen::Changed),
         };
         Ok(Seen::Watching { watcher, then })
     }
 
-    /// Waits until something happens to what is watched; whether it is the grant. Should the
-    /// message be lost, a look now and then finds it.
+    /// Waits until the watched node changes. Returns true if that is the grant. If the event is
+    /// lost, a poll after each session timeout finds the change.
     async fn happens(&self, watcher: OneshotWatcher, then: &Then) -> Result<bool, ZkError> {
         let mut event = std::pin::pin!(watcher.changed());
         loop {
@@ -205,15 +217,16 @@ impl Session {
         }
     }
 
-    /// The claim's turn has come.
+    /// Turns the end of a wait into a grant.
     async fn grant(
         self: &Arc<Self>,
         place: &Arc<Place>,
         spot: &Spot,
         followed: bool,
     ) -> Result<Grant, Error> {
-        // That the news has come proves nothing of the session: the server that brought it may be
-        // cut off by now, or this process may have stood still.
+        // The event proves nothing about the session: its server may be partitioned from the
+        // leader, or this process may have been stopped. A recent beat proves that the session
+        // still exists.
         if Clock::Boot.now().since(self.beat()) > self.timeout / 4 {
             match tokio::time::timeout(self.patience(), self.heartbeat()).await {
                 Ok(Ok(_)) => {}
@@ -225,7 +238,7 @@ impl Session {
     }
 }
 
-/// A waiter of an ended session asks anew.
+/// If the session has ended, the waiter gets `NotHeld`, and the core sends a new claim.
 fn said(error: ZkError) -> Error {
     if is_over(&error) { gone() } else { explain(error) }
 }

@@ -1,4 +1,4 @@
-//! A warning where the session timeout is too short for the servers' own times.
+//! A warning if the session timeout is too short for the servers' own settings.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use crate::config::ZkConfig;
 /// How long to wait for a server's settings.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Warns when the session timeout is not above `syncLimit` times `tickTime`, as far as the servers
-/// tell (the four-letter command `conf`, which they have to allow).
+/// Logs a warning if the session timeout is not above `syncLimit` times `tickTime`. It does so only
+/// if the servers show these settings (with the four-letter command `conf`, which they have to
+/// allow).
 ///
-/// A follower that is cut off from its leader goes on serving its clients for so long, and a client
-/// behind it would learn of the end of its session from its own clock only.
-pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
-    let Some(settings) = ask_any(&config, "conf").await else { return };
+/// A follower that is partitioned from its leader continues to serve its clients for that long. A
+/// client behind it learns of the end of its session only from its own clock.
+pub(crate) async fn of_timeout(config: &ZkConfig, timeout: Duration) {
+    let Some(settings) = ask_any(config, "conf").await else { return };
     match longest_deafness(&settings) {
         Some(deaf) if timeout <= deaf => tracing::warn!(
             target: "dlock",
@@ -36,8 +37,8 @@ pub(crate) async fn of_timeout(config: ZkConfig, timeout: Duration) {
     }
 }
 
-/// What one of the servers answers to a four-letter command: all of an ensemble are set up alike.
-/// `None` where none answers, and with TLS.
+/// Returns the answer of one of the servers to a four-letter command: all servers of an ensemble
+/// have the same settings. Returns `None` if no server answers, and with TLS.
 pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
     if config.tls.is_some() {
         return None;
@@ -50,6 +51,12 @@ pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
     None
 }
 
+/// Returns the text behind this name in a server's answer, up to the next comma or hyphen.
+pub(crate) fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
+    let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().split([',', '-']).next()
+}
+
 async fn ask(host: &str, word: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(host).await?;
     stream.write_all(word.as_bytes()).await?;
@@ -58,7 +65,8 @@ async fn ask(host: &str, word: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// For how long a server goes on without its leader; `None` for one that has none, or does not say.
+/// Returns how long a server continues to serve without its leader. `None` if it has no leader or
+/// does not report it.
 pub(crate) fn longest_deafness(settings: &str) -> Option<Duration> {
     let value = |name: &str| -> Option<u64> {
         let line = settings.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;

@@ -1,10 +1,10 @@
-//! How much a session has on its way at a time, so that its heartbeats come through.
+//! The limit of requests that a session has under way, so that its heartbeats are answered in time.
 //!
-//! A server serves the requests of a session in their order, so a heartbeat, by which all locks of
-//! the session are renewed, waits for what was sent before. There may be thousands who ask for locks,
-//! wait, or give locks back. So [a number](crate::session::MOST) of each of these kinds is on its way at
-//! a time, and the others wait here, in the order in which they came. A crowd that comes at once is
-//! thereby let in in steps, each of which [shares lists](crate::children).
+//! A server executes the requests of a session in their order. So a heartbeat, which renews all
+//! locks of the session, waits for the requests before it. There may be thousands of acquires,
+//! polls and releases. So at most [`MOST`](crate::session::MOST) of each kind are under way at a
+//! time, and the others wait here, first in, first out. Many claims that arrive at once thus enter
+//! in steps, each of which [shares lists](crate::children).
 
 use std::sync::Arc;
 
@@ -15,11 +15,12 @@ use zookeeper_client::Error as ZkError;
 use crate::{error::no_answer, place::Spot, queue::Standing, session::Session};
 
 impl Session {
-    /// Waits until one more may be on its way, for as long as the servers answer at all, and sees work
-    /// [through](Self::see_through) which counts as that until it is done.
+    /// Waits for room in the window, as long as the servers answer at all. Then it runs the work
+    /// [to its end](Self::see_through), which occupies the window until then.
     ///
     /// # Errors
-    /// `Unavailable` when no answer comes or the session ends: nothing was sent.
+    /// `Unavailable` if no answer arrives or the session ends before there is room: nothing was
+    /// sent.
     pub(crate) async fn enter_window<T: Send + 'static>(
         &self,
         window: &Arc<Semaphore>,
@@ -27,7 +28,7 @@ impl Session {
     ) -> Result<T, Error> {
         let permit = match Arc::clone(window).try_acquire_owned() {
             Ok(permit) => permit,
-            // Boxed: most find room.
+            // Boxed, since most requests find room at once.
             Err(_) => Box::pin(self.enter_later(window)).await?,
         };
         self.see_through(async move {
@@ -56,17 +57,17 @@ impl Session {
         }
     }
 
-    /// Sends a request of one that waits, which changes nothing, until it is answered.
+    /// Sends a waiter's request, which changes nothing, until it is answered.
     pub(crate) async fn poll<T, F>(&self, send: impl FnMut() -> F) -> Result<T, ZkError>
     where
         F: Future<Output = Result<T, ZkError>>,
     {
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = self.polls.acquire().await;
         self.read(send).await
     }
 
-    /// How the node of a claim stands that waits.
+    /// Returns the state of a waiting claim.
     pub(crate) async fn standing_of_waiter(&self, spot: &Spot) -> Result<Standing, ZkError> {
         let _permit = self.polls.acquire().await;
         self.standing(spot, None).await

@@ -1,8 +1,8 @@
-//! Which store an example uses: `--url URL`, or `DLOCK_URL`, or one of its own.
+//! The store that an example uses: `--url URL`, or `DLOCK_URL`, or the example's own.
 
 use lexopt::{Arg, Parser, ValueExt as _};
 
-/// The URL that was given, or else `own`.
+/// Returns the URL that the user gave, or else `own`.
 pub(crate) fn url(own: &str) -> Result<String, lexopt::Error> {
     let mut url = std::env::var("DLOCK_URL").ok();
     let mut parser = Parser::from_env();

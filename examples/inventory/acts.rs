@@ -1,8 +1,8 @@
-//! The three acts, and whether they ended as promised.
+//! The three acts, and the checks whether they ended as promised.
 
 use std::{io::Write, path::PathBuf, time::Duration};
 
-use dlock::{Locks, OrphanRelease};
+use dlock::{Locks, guarantees::OrphanRelease};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::{
     stock::Stock,
 };
 
-/// The lease in act 3: short, because the story waits for its end.
+/// The lease in act 3: short, because the act waits until it expires.
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Shop {
     pub(crate) locks: Locks,
 }
 
-/// What buyers were told.
+/// The counts of answers to buyers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     sold: u32,
@@ -34,10 +34,10 @@ struct Tally {
 }
 
 impl Shop {
-    /// Plays all acts and gives the account of them.
+    /// Plays all acts and prints the account of them.
     ///
     /// # Errors
-    /// When something promised did not happen.
+    /// If a promise was broken.
     pub(crate) async fn open(&self, out: &mut (impl Write + Send)) -> Result<(), Failure> {
         let Args { workers, items, buyers, .. } = self.args;
         let start = Instant::now();
@@ -81,7 +81,7 @@ impl Shop {
         Ok(())
     }
 
-    /// Lets all workers serve their share of the buyers.
+    /// Makes all workers serve their share of the buyers.
     async fn sell(&self, role: Role) -> Result<(Stock, Tally), Failure> {
         let Args { workers, items, buyers, .. } = self.args;
         let (job, stock) = self.job(role, items)?;
@@ -94,7 +94,7 @@ impl Shop {
         for worker in &mut crew {
             worker.ready().await?;
         }
-        // All at once, as when a sale opens.
+        // All workers start at once, as when a sale opens.
         let progress = Progress::of(buyers);
         for worker in &mut crew {
             worker.nod().await?;
@@ -146,7 +146,7 @@ impl Shop {
         )?;
         while next.next().await?.is_some() {}
 
-        // Paid while it stood still, so that the write is the first thing that it does.
+        // The payment arrives while the worker is stopped, so that the write is its first action.
         late.nod().await?;
         late.resume()?;
         writeln!(
@@ -174,7 +174,7 @@ impl Shop {
         Ok(())
     }
 
-    /// A job on a new stock of so many items.
+    /// Returns a job with a new stock of `items` items.
     fn job(&self, role: Role, items: u32) -> Result<(Job, Stock), Failure> {
         let file = self.dir.join(format!("stock-{role:?}.txt"));
         let stock = Stock::at(file.clone());
@@ -183,7 +183,7 @@ impl Shop {
     }
 }
 
-/// Counts what one worker tells, to its end.
+/// Counts the lines of one worker until it ends.
 async fn listen(mut worker: Worker, progress: &Progress) -> Result<Tally, Failure> {
     let mut tally = Tally::default();
     while let Some(line) = worker.next().await? {

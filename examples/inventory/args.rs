@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Reads the command line; `None` when it asks for help.
+    /// Reads the command line; returns `None` if it asks for help.
     pub(crate) fn parse() -> Result<Option<Self>, Failure> {
         let mut args = Self { url: None, workers: 8, items: 100, buyers: 500 };
         let mut parser = Parser::from_env();
@@ -45,7 +45,7 @@ impl Args {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        // One worker oversells nothing, and neither does a shop with more items than buyers.
+        // One worker can't oversell, and neither can a shop with more items than buyers.
         if !(2..=64).contains(&self.workers) {
             return Err(format!("--workers {} is not between 2 and 64", self.workers).into());
         }

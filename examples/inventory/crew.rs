@@ -1,4 +1,4 @@
-//! The worker processes, seen from the shop.
+//! The worker processes, as the shop sees them.
 
 use std::{
     env, io,
@@ -15,8 +15,8 @@ use tokio::{
 
 use crate::{Failure, line::Line};
 
-/// What a worker has to do. It travels in the environment, because everybody can read the
-/// arguments of a process and the URL may hold a password.
+/// The job of a worker. It is passed in the environment, because every user can read the arguments
+/// of a process and the URL may contain a password.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) role: Role,
@@ -34,10 +34,11 @@ pub(crate) enum Role {
 }
 
 impl Job {
-    /// The job of this process, if it is a worker.
+    /// Returns the job of this process, if it is a worker.
     pub(crate) fn from_env() -> Option<Self> {
         let job = Self::read_env()?;
-        // A shop that is killed can't clean up, and a stopped worker can't see that it is gone.
+        // A shop that is killed can't clean up, and a stopped worker can't detect that the shop has
+        // ended.
         #[cfg(target_os = "linux")]
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
             .ok()?;
@@ -81,7 +82,7 @@ impl Job {
     }
 }
 
-/// A worker process, killed when it is dropped before its end.
+/// A worker process, which is killed if it is dropped before it has ended.
 #[derive(Debug)]
 pub(crate) struct Worker {
     child: Child,
@@ -91,7 +92,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts one.
+    /// Starts a worker.
     pub(crate) fn start(job: &Job) -> Result<Self, Failure> {
         let mut child = job.command()?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (Some(pid), Some(words), Some(lines)) =
@@ -102,10 +103,10 @@ impl Worker {
         Ok(Self { child, pid, words, lines: BufReader::new(lines).lines() })
     }
 
-    /// What it says next; `None` at its end.
+    /// Returns the next line of the worker; `None` at its end.
     ///
     /// # Errors
-    /// When it has failed; it has said why itself.
+    /// If the worker has failed; it has printed the reason itself.
     pub(crate) async fn next(&mut self) -> Result<Option<Line>, Failure> {
         if let Some(line) = self.lines.next_line().await? {
             return line.parse().map(Some);
@@ -114,7 +115,7 @@ impl Worker {
         if status.success() { Ok(None) } else { Err(self.failed(&status.to_string())) }
     }
 
-    /// Waits until it is ready for buyers.
+    /// Waits until the worker is ready for buyers.
     pub(crate) async fn ready(&mut self) -> Result<(), Failure> {
         match self.next().await? {
             Some(Line::Ready) => Ok(()),
@@ -122,7 +123,7 @@ impl Worker {
         }
     }
 
-    /// Tells it to go on.
+    /// Tells the worker to continue.
     pub(crate) async fn nod(&mut self) -> io::Result<()> {
         self.words.write_all(b"go\n").await?;
         self.words.flush().await
@@ -136,8 +137,8 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) && self.child.start_kill().is_ok() {
-            // Waited for, because the files that it uses are removed next. SIGKILL ends a
-            // stopped process too.
+            // Waits for the end, because the files that the worker uses are removed next. SIGKILL
+            // ends a stopped process too.
             for _ in 0..200 {
                 if !matches!(self.child.try_wait(), Ok(None)) {
                     break;
@@ -157,7 +158,7 @@ mod signals {
     use super::Worker;
 
     impl Worker {
-        /// Stops the process, all its threads, and returns once it stands still.
+        /// Stops all threads of the process, and waits until they are stopped.
         pub(crate) async fn stop(&self) -> io::Result<()> {
             kill_process(self.id()?, Signal::STOP)?;
             let asked = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
@@ -167,7 +168,7 @@ mod signals {
             Ok(())
         }
 
-        /// Lets a stopped process go on.
+        /// Continues a stopped process.
         pub(crate) fn resume(&self) -> io::Result<()> {
             Ok(kill_process(self.id()?, Signal::CONT)?)
         }

@@ -1,4 +1,4 @@
-//! What a worker tells the shop, one line each.
+//! The lines that a worker sends to the shop.
 
 use std::{fmt, str::FromStr};
 
@@ -10,15 +10,15 @@ use crate::Failure;
 pub(crate) enum Line {
     /// The worker is ready for buyers.
     Ready,
-    /// A buyer was told that the item is theirs.
+    /// A buyer got the item.
     Sold,
-    /// A buyer was told that there is none left.
+    /// A buyer got the answer that no item is left.
     SoldOut,
-    /// The lock is held, and so many items were read.
+    /// The worker holds the lock and has read how many items are left.
     Holding { token: FencingToken, left: u32 },
     /// The stock has refused a write.
     Refused(String),
-    /// What the guard would have said before the write, had it been asked.
+    /// The result that the guard would have returned if the worker had checked it before the write.
     Guard(String),
 }
 

@@ -1,17 +1,17 @@
 //! The oversold inventory: the last items of a shop, sold by several processes at once.
 //!
-//! The stock is a store that is not safe by itself: a worker reads how many are left, thinks, and
-//! writes one less. Three acts show what becomes of it:
+//! The stock is a store that does not protect itself: a worker reads how many are left, thinks, and
+//! writes one less. Three acts show the result:
 //!
-//! 1. without a lock the shop sells what it does not have,
-//! 2. with dlock it sells exactly what it has,
+//! 1. without a lock the shop sells items that it does not have,
+//! 2. with dlock it sells exactly the items that it has,
 //! 3. a holder that is stopped past its lease wakes up and writes late, and the stock refuses it
 //!    by its fencing token.
 //!
 //! Run it with `cargo run --features sqlite --example inventory`, and with `-- --help` for more.
-//! It exits with 1 when anything promised here did not happen, with 2 for bad arguments.
+//! The exit status is 1 if a promise above was broken, and 2 for bad arguments.
 //!
-//! `worker` is the part to read first: it is what an application writes.
+//! Read `worker` first: it is the part that an application writes.
 
 mod acts;
 mod args;
@@ -23,12 +23,16 @@ mod worker;
 
 use std::{io, path::Path, process::ExitCode, time::Duration};
 
-use dlock::{ConfigIssue, ErrorKind, Fencing, Guarantees, Locks, Scope};
+use dlock::{
+    ErrorKind, Locks,
+    error::ConfigIssue,
+    guarantees::{Fencing, Guarantees, Scope},
+};
 use tempfile::TempDir;
 
 use crate::{acts::Shop, args::Args, crew::Job};
 
-/// Any reason to stop: it is only printed.
+/// Any reason to stop. The program only prints it.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The lock that all workers share. Its name says what it protects.
@@ -54,7 +58,7 @@ async fn main() -> ExitCode {
     tokio::select! {
         told = tell(args) => match told {
             Ok(()) => ExitCode::SUCCESS,
-            // Whoever reads along has seen enough.
+            // The reader of the output has closed the pipe.
             Err(failure) if is_broken_pipe(&failure) => ExitCode::SUCCESS,
             Err(failure) => complain(exit_code(&failure), &failure),
         },
@@ -62,7 +66,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The whole story. Dropping it on the way kills the workers and removes the files.
+/// Plays the whole story. Dropping the future kills the workers and removes the files.
 async fn tell(args: Args) -> Result<(), Failure> {
     let dir = TempDir::with_prefix("dlock-inventory-")?;
     let url = match &args.url {
@@ -76,13 +80,14 @@ async fn tell(args: Args) -> Result<(), Failure> {
     told
 }
 
-/// Connects, and refuses a store that can't keep what the acts promise.
+/// Connects, and refuses a store without the guarantees that the acts need.
 async fn connect(url: &str) -> Result<Locks, dlock::Error> {
     let locks = dlock::connect(url).await?;
-    // A store inside one process, such as memory:, would let every worker process sell by itself.
+    // With a store inside one process, such as memory:, every worker process would have its own
+    // lock.
     locks.require(&Guarantees::WEAKEST.with_scope(Scope::Machine).with_fencing(Fencing::Clock))?;
-    // A process that is stopped keeps its connection, and with it these locks: the last act would
-    // wait for ever.
+    // A stopped process keeps its connection, and with it these locks: the last act would wait
+    // forever.
     if url.contains("dlock.advisory=true") {
         let text = "advisory locks do not end with a lease, of which this story tells: leave \
                     dlock.advisory away";
@@ -91,16 +96,16 @@ async fn connect(url: &str) -> Result<Locks, dlock::Error> {
     Ok(locks)
 }
 
-/// An SQLite file that goes away with the directory.
+/// Returns the URL of an SQLite file that is removed with the directory.
 fn own_url(dir: &Path) -> Result<String, Failure> {
     let path = dir.join("locks.db");
     let path = path.to_str().ok_or("the temporary directory is not UTF-8: set TMPDIR")?;
-    // What would end the path within a URL.
+    // Escapes the characters that would end the path within a URL.
     let path = path.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
     Ok(format!("sqlite://{path}?dlock.create_schema=true"))
 }
 
-/// A wrong URL is the caller's fault like a wrong argument.
+/// A wrong URL is the caller's mistake, like a wrong argument.
 fn exit_code(failure: &Failure) -> u8 {
     match failure.downcast_ref::<dlock::Error>().map(dlock::Error::kind) {
         Some(ErrorKind::Config(_)) => 2,
@@ -119,7 +124,7 @@ fn complain(code: u8, what: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Ctrl-C, or a request to end: without this nobody would clean up.
+/// Waits for Ctrl-C or a request to end. Without this, the program would end without cleaning up.
 async fn interrupted() {
     #[cfg(unix)]
     {
@@ -131,7 +136,7 @@ async fn interrupted() {
             }
         }
     }
-    // Without a handler there is nothing to wait for, and the story goes on.
+    // Without a handler no signal can arrive, and the story continues.
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
     }

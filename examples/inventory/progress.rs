@@ -1,5 +1,5 @@
-//! How far an act is: a bar for people, plain lines for logs. Both go to standard error, so that
-//! the account on standard output stays clean.
+//! The progress of an act: a bar for people, plain lines for logs. Both go to standard error, so
+//! that standard output contains only the account.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -29,12 +29,12 @@ impl Progress {
         Self { total, done: AtomicU32::new(0), bar }
     }
 
-    /// One more buyer was served.
+    /// Counts one served buyer.
     pub(crate) fn step(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         match &self.bar {
             Some(bar) => bar.inc(1),
-            // Every quarter: a log wants few lines.
+            // A log gets one line for every quarter.
             None if done.is_multiple_of((self.total / 4).max(1)) => {
                 eprintln!("   {done} of {} buyers served", self.total);
             }
@@ -44,7 +44,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// Takes the bar away: what it led to is told in words.
+    /// Removes the bar: the account on standard output contains the result.
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,8 +1,8 @@
-//! The stock: a store that is not safe by itself.
+//! The stock: a store that does not protect itself.
 //!
-//! One small file holds how many items are left and, for act 3, the largest fencing token that
-//! has written it: `left token`. A read is whole and a write is whole, but nothing keeps two
-//! workers from reading the same number, as with an object store, a cache, or a table behind an
+//! One small file holds how many items are left and, for act 3, the largest fencing token that has
+//! written it: `left token`. Each read and each write is atomic, but two workers may read the same
+//! number before either writes. The same applies to an object store, a cache, or a table behind an
 //! ORM.
 
 use std::{
@@ -11,7 +11,10 @@ use std::{
     path::PathBuf,
 };
 
-use dlock::{Fence, FencingToken, StaleToken};
+use dlock::{
+    FencingToken,
+    fencing::{Fence, StaleToken},
+};
 use tempfile::NamedTempFile;
 
 #[derive(Clone, Debug)]
@@ -20,27 +23,27 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    /// The stock in this file.
+    /// Returns the stock in this file.
     pub(crate) fn at(file: PathBuf) -> Self {
         Self { file }
     }
 
-    /// How many items are left.
+    /// Returns how many items are left.
     pub(crate) fn read(&self) -> io::Result<u32> {
         Ok(self.load()?.0)
     }
 
-    /// Writes how many are left. Whoever writes last wins.
+    /// Writes how many are left. The last write wins.
     pub(crate) fn write(&self, left: u32) -> io::Result<()> {
         self.store(left, 0)
     }
 
     /// Writes how many are left, unless a holder with a newer token has written.
     ///
-    /// This is all that a store has to offer for fencing: to compare one number and write in one
-    /// step, as in `UPDATE stock SET left = ?, token = ? WHERE token <= ?`. Here the step is
-    /// made one by a file lock that nobody holds longer than that; it could not be held while a
-    /// worker thinks, if the stock were a server.
+    /// Fencing needs only this from a store: it compares one number and writes in one step, as in
+    /// `UPDATE stock SET left = ?, token = ? WHERE token <= ?`. Here a file lock, held only for
+    /// this step, makes it atomic. A server would not let a worker hold such a lock while it
+    /// thinks.
     pub(crate) fn write_fenced(
         &self,
         left: u32,

@@ -1,4 +1,4 @@
-//! What a worker process does: the part that an application would write.
+//! The code of a worker process: the part that an application would write.
 
 use std::{
     io::{self, Write as _},
@@ -16,13 +16,13 @@ use crate::{
     stock::Stock,
 };
 
-/// How long a worker thinks between reading and writing.
+/// The time that a worker takes between reading and writing.
 const THINKING: Duration = Duration::from_millis(2);
 
-/// How many buyers a worker serves at a time.
+/// The number of buyers that a worker serves at a time.
 const AT_ONCE: usize = 4;
 
-/// Does the job and tells the shop line by line.
+/// Does the job and reports to the shop line by line.
 pub(crate) async fn work(job: Job) -> Result<(), Failure> {
     let stock = Stock::at(job.stock.clone());
     if job.role == Role::Naive {
@@ -46,7 +46,7 @@ async fn connect(job: &Job) -> Result<Locks, dlock::Error> {
     }
 }
 
-/// Act 1: between the reading and the writing, others read the same.
+/// Act 1: between this read and this write, other workers read the same number.
 async fn sell_without_lock(stock: &Stock) -> Result<Line, Failure> {
     let left = stock.read()?;
     if left == 0 {
@@ -57,8 +57,8 @@ async fn sell_without_lock(stock: &Stock) -> Result<Line, Failure> {
     Ok(Line::Sold)
 }
 
-/// Act 2: the same under the lock. `with` releases it at the end and drops the work if the lock
-/// is lost; the token goes along with the write, in case it was lost unnoticed.
+/// Act 2: the same under the lock. `with` releases it at the end and drops the work if the lock is
+/// lost. The write carries the token, in case the loss has not been detected.
 async fn sell(lock: &Mutex, stock: &Stock) -> Result<Line, Failure> {
     lock.with(|token| async move {
         let left = stock.read()?;
@@ -72,7 +72,7 @@ async fn sell(lock: &Mutex, stock: &Stock) -> Result<Line, Failure> {
     .await?
 }
 
-/// Act 3: waits for the payment while it holds the lock, and then writes without asking its
+/// Act 3: waits for the payment while it holds the lock, and then writes without checking its
 /// guard, neither by `check()` nor by `run()`. The shop stops the whole process in between.
 async fn sell_impatiently(lock: &Mutex, stock: &Stock) -> Result<(), Failure> {
     let guard = lock.lock().await?;
@@ -91,7 +91,7 @@ async fn sell_impatiently(lock: &Mutex, stock: &Stock) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves its share of the buyers, once the shop opens.
+/// Serves this worker's share of the buyers once the shop opens.
 async fn serve<F>(buyers: u32, sell: impl Fn() -> F + Send + Sync) -> Result<(), Failure>
 where
     F: Future<Output = Result<Line, Failure>> + Send,
@@ -111,7 +111,7 @@ fn tell(line: &Line) -> Result<(), Failure> {
     Ok(shop.flush()?)
 }
 
-/// Waits until the shop says to go on.
+/// Waits until the shop tells the worker to continue.
 async fn nod() -> Result<(), Failure> {
     let mut word = String::new();
     BufReader::new(tokio::io::stdin()).read_line(&mut word).await?;

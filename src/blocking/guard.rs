@@ -1,4 +1,4 @@
-//! What a blocking holder holds.
+//! The guard of code without a runtime.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -7,14 +7,14 @@ use dlock_core::{Error, GuardState, Released};
 use super::runtime::{Background, outside_a_runtime};
 
 /// A held lock. It dereferences to the [guard of async code](crate::Guard): `token()`, `check()`,
-/// `state()`, `remaining()`, `name()` and `tokens()` wait for nothing.
+/// `state()`, `remaining()`, `name()` and `tokens()` do not wait.
 ///
-/// The lease is renewed in the background while this lives; dropping it releases there, without
-/// waiting.
+/// The lease is renewed in the background while the guard lives. Dropping the guard releases the
+/// lock in the background, without waiting.
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
-    // Dropped before what it needs.
+    // Dropped before `background`, which it needs.
     guard: crate::Guard,
     background: Arc<Background>,
 }
@@ -24,26 +24,26 @@ impl Guard {
         Self { guard, background: Arc::clone(background) }
     }
 
-    /// Whether the lock is lost, so that work under it must stop.
+    /// Returns whether the lock is lost, so that work under it must stop.
     pub fn is_lost(&self) -> bool {
         self.guard.state() == GuardState::Lost
     }
 
-    /// Releases the lock and tells whether it was held to the end.
+    /// Releases the lock and reports whether it was held to the end.
     ///
     /// # Errors
-    /// As [`crate::Guard::release`]; `Config(Runtime)` where a tokio runtime is, and then it goes on
-    /// in the background.
+    /// As [`crate::Guard::release`]. Within a tokio runtime `Config(Runtime)`; the release then
+    /// continues in the background.
     pub fn release(self) -> Result<Released, Error> {
         self.background.wait_for(self.guard.release())
     }
 
-    /// Releases the lock after work, and gives its outcome if the lock was held until then: see
+    /// Releases the lock after work, and returns its outcome if the lock was held until then: see
     /// [`crate::Guard::finish`].
     ///
     /// # Errors
-    /// As there; `Config(Runtime)` where a tokio runtime is, and then the release goes on in the
-    /// background, and the error has the outcome.
+    /// As for that method. Within a tokio runtime `Config(Runtime)`; the release then continues in
+    /// the background, and the error contains the outcome.
     pub fn finish<T: Send + 'static>(self, outcome: T) -> Result<T, Error> {
         match outside_a_runtime() {
             Ok(()) => self.background.wait_for(self.guard.finish(outcome)),
@@ -54,7 +54,7 @@ impl Guard {
     /// Turns a held write into a read: see [`crate::Guard::downgrade`].
     ///
     /// # Errors
-    /// As there; `Config(Runtime)` where a tokio runtime is, and then nothing has changed.
+    /// As for that method. Within a tokio runtime `Config(Runtime)`; then nothing has changed.
     pub fn downgrade(&mut self) -> Result<(), Error> {
         self.background.wait_for(self.guard.downgrade())
     }

@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{Counting, Error, FencingToken, Owner, ReadWrite, Reentrant, Side};
+use dlock_core::{CountingSemaphore, Error, FencingToken, Owner, ReentrantMutex, RwLock, Side};
 
 use super::{Guard, runtime::Background};
 
-/// A lock of any kind: what [`Locks`](super::Locks) makes, around the handle of async code.
+/// A lock of any kind, created by [`Locks`](super::Locks). It wraps the handle of async code.
 ///
 /// # Errors
-/// All that waits: as in async code, and `Config(Runtime)` where a tokio runtime is.
+/// All methods that wait: as in async code, and `Config(Runtime)` within a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Lock<L> {
     lock: L,
@@ -42,27 +42,27 @@ impl<L> Lock<L> {
     }
 }
 
-impl<L: crate::Lock> Lock<L> {
-    /// Waits for the lock: see [`crate::Lock::lock`].
+impl<L: crate::kinds::Lock> Lock<L> {
+    /// Waits for the lock: see [`crate::kinds::Lock::lock`].
     pub fn lock(&self) -> Result<Guard, Error> {
         self.guard(self.lock.lock())
     }
 
-    /// Waits for the lock at most this long: see [`crate::Lock::lock_timeout`].
+    /// Waits for the lock for `wait` at most: see [`crate::kinds::Lock::lock_timeout`].
     pub fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.lock_timeout(wait))
     }
 
-    /// Takes the lock if it is free: see [`crate::Lock::try_lock`].
+    /// Takes the lock if it is free: see [`crate::kinds::Lock::try_lock`].
     pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.if_free(self.lock.try_lock())
     }
 
-    /// Takes the lock, runs `work` with the fencing token, and releases.
+    /// Takes the lock, runs `work` with the fencing token, and releases the lock.
     ///
-    /// `work` can't be cancelled as async work is: when it has outlived the lock, also when only the
-    /// release learns of it, the error is `Lost`, and [`Error::take_output`] gives the outcome. If the
-    /// release fails, the outcome is returned all the same, and the lease frees the lock.
+    /// Unlike async work, `work` can't be cancelled. If it outlived the lock, the error is `Lost`,
+    /// even if only the release reveals the loss, and [`Error::take_output`] returns the outcome.
+    /// If the release fails, the outcome is still returned, and the lease frees the lock.
     pub fn with<T>(&self, work: impl FnOnce(FencingToken) -> T) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -73,7 +73,7 @@ impl<L: crate::Lock> Lock<L> {
     }
 }
 
-impl Lock<ReadWrite> {
+impl Lock<RwLock> {
     /// The readers' side.
     #[must_use]
     pub fn read(&self) -> Lock<Side> {
@@ -87,18 +87,19 @@ impl Lock<ReadWrite> {
     }
 }
 
-impl Lock<Counting> {
-    /// Waits for `n` permits: see [`crate::Semaphore::acquire_many`].
+impl Lock<CountingSemaphore> {
+    /// Waits for `n` permits: see [`crate::kinds::Semaphore::acquire_many`].
     pub fn acquire_many(&self, n: u32) -> Result<Guard, Error> {
         self.guard(self.lock.acquire_many(n))
     }
 
-    /// Waits for `n` permits at most this long: see [`crate::Semaphore::acquire_many_timeout`].
+    /// Waits for `n` permits for `wait` at most: see
+    /// [`crate::kinds::Semaphore::acquire_many_timeout`].
     pub fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.acquire_many_timeout(n, wait))
     }
 
-    /// Takes `n` permits if they are free: see [`crate::Semaphore::try_acquire_many`].
+    /// Takes `n` permits if they are free: see [`crate::kinds::Semaphore::try_acquire_many`].
     pub fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error> {
         self.if_free(self.lock.try_acquire_many(n))
     }
@@ -114,23 +115,24 @@ impl Lock<Counting> {
     }
 }
 
-impl Lock<Reentrant> {
-    /// Waits for the lock as this owner: see [`crate::ReentrantLock::lock_as`].
+impl Lock<ReentrantMutex> {
+    /// Waits for the lock as this owner: see [`crate::kinds::ReentrantLock::lock_as`].
     pub fn lock_as(&self, owner: &Owner) -> Result<Guard, Error> {
         self.guard(self.lock.lock_as(owner))
     }
 
-    /// Waits for the lock at most this long: see [`crate::ReentrantLock::lock_timeout_as`].
+    /// Waits for the lock for `wait` at most: see [`crate::kinds::ReentrantLock::lock_timeout_as`].
     pub fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
         self.guard(self.lock.lock_timeout_as(owner, wait))
     }
 
-    /// Takes the lock as this owner if it is free: see [`crate::ReentrantLock::try_lock_as`].
+    /// Takes the lock as this owner if it is free: see
+    /// [`crate::kinds::ReentrantLock::try_lock_as`].
     pub fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
         self.if_free(self.lock.try_lock_as(owner))
     }
 
-    /// How many guards of this owner live.
+    /// The number of live guards of this owner.
     #[must_use]
     pub fn hold_count(&self, owner: &Owner) -> usize {
         self.lock.hold_count(owner)

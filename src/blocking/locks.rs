@@ -1,19 +1,20 @@
-//! What a program without a runtime holds.
+//! The main type of a program without a runtime.
 
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
-    Counting, Error, Fair, Health, IntoName, LockOptions, LockState, Multi, Mutex, Note, ReadWrite,
-    Reentrant, Registry,
+    CountingSemaphore, Error, FairMutex, Health, IntoName, LockOptions, LockState, MultiMutex,
+    Mutex, ReentrantMutex, RwLock,
 };
 
 use super::{Lock, runtime::Background};
+use crate::ConnectOptions;
 
-/// Makes locks by name, as [`crate::Locks`] does for async code. Clones and views share one
-/// connection to the store and one thread in the background.
+/// Creates locks by name, as [`crate::Locks`] does for async code. Clones and views share one
+/// connection to the store and one background thread.
 ///
 /// # Errors
-/// As there, and `Config(Runtime)` from all that waits where a tokio runtime is.
+/// As [`crate::Locks`], and `Config(Runtime)` from every method that waits within a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct Locks {
     locks: crate::Locks,
@@ -23,88 +24,85 @@ pub struct Locks {
 /// Connects to the store that `url` names: see [`crate::connect`].
 ///
 /// # Errors
-/// As there, but `Config(Runtime)` where a tokio runtime is, and when no thread can be started.
+/// As for that function, but `Config(Runtime)` within a tokio runtime, or if no thread can be
+/// started.
 pub fn connect(url: &str) -> Result<Locks, Error> {
-    connect_with(&crate::registry(), url)
+    connect_with(url, ConnectOptions::new())
 }
 
-/// [`connect`] over these backends: see [`crate::connect_with`].
+/// As [`connect`], with options that a URL can't contain: see [`crate::connect_with`].
 ///
 /// # Errors
 /// As [`connect`].
-pub fn connect_with(registry: &Registry, url: &str) -> Result<Locks, Error> {
-    let (registry, url) = (registry.clone(), url.to_owned());
-    let connect = async move { crate::connect_with(&registry, &url).await };
+pub fn connect_with(url: &str, options: ConnectOptions) -> Result<Locks, Error> {
+    let url = url.to_owned();
+    let connect = async move { crate::connect_with(&url, options).await };
     let background = Arc::new(Background::start(connect)?);
     Ok(Locks { locks: background.locks.clone(), background })
 }
 
 impl Locks {
-    /// These locks, whose claims say who they are: see [`crate::Locks::with_note`].
-    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
-    where
-        N: TryInto<Note>,
-        Error: From<N::Error>,
-    {
-        Ok(Self { locks: self.locks.with_note(note)?, ..self })
-    }
-
-    /// A lock for one holder at a time: see [`crate::Locks::mutex`].
+    /// Creates a lock for one holder at a time: see [`crate::Locks::mutex`].
     pub fn mutex(&self, name: impl IntoName) -> Result<Lock<Mutex>, Error> {
         Ok(self.lock(self.locks.mutex(name)?))
     }
 
-    /// A lock that is granted in order of arrival over all processes: see [`crate::Locks::fair`].
-    pub fn fair(&self, name: impl IntoName) -> Result<Lock<Fair>, Error> {
+    /// Creates a lock that is granted in order of arrival over all processes: see
+    /// [`crate::Locks::fair`].
+    pub fn fair(&self, name: impl IntoName) -> Result<Lock<FairMutex>, Error> {
         Ok(self.lock(self.locks.fair(name)?))
     }
 
-    /// A lock that its owner can enter again: see [`crate::Locks::reentrant`].
-    pub fn reentrant(&self, name: impl IntoName) -> Result<Lock<Reentrant>, Error> {
+    /// Creates a lock that its owner can enter again: see [`crate::Locks::reentrant`].
+    pub fn reentrant(&self, name: impl IntoName) -> Result<Lock<ReentrantMutex>, Error> {
         Ok(self.lock(self.locks.reentrant(name)?))
     }
 
-    /// A lock for many readers or one writer: see [`crate::Locks::rw`].
-    pub fn rw(&self, name: impl IntoName) -> Result<Lock<ReadWrite>, Error> {
+    /// Creates a lock for many readers or one writer: see [`crate::Locks::rw`].
+    pub fn rw(&self, name: impl IntoName) -> Result<Lock<RwLock>, Error> {
         Ok(self.lock(self.locks.rw(name)?))
     }
 
-    /// A semaphore of so many permits: see [`crate::Locks::semaphore`].
-    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<Lock<Counting>, Error> {
+    /// Creates a semaphore of `permits` permits: see [`crate::Locks::semaphore`].
+    pub fn semaphore(
+        &self,
+        name: impl IntoName,
+        permits: u32,
+    ) -> Result<Lock<CountingSemaphore>, Error> {
         Ok(self.lock(self.locks.semaphore(name, permits)?))
     }
 
-    /// All of these locks or none: see [`crate::Locks::multi`].
+    /// Creates a lock of all these names or none: see [`crate::Locks::multi`].
     pub fn multi(
         &self,
         names: impl IntoIterator<Item = impl IntoName>,
-    ) -> Result<Lock<Multi>, Error> {
+    ) -> Result<Lock<MultiMutex>, Error> {
         Ok(self.lock(self.locks.multi(names)?))
     }
 
-    /// A view whose locks have these options: see [`crate::Locks::with_options`].
+    /// Returns a view whose locks have these options: see [`crate::Locks::with_options`].
     pub fn with_options(&self, options: LockOptions) -> Result<Self, Error> {
         Ok(Self { locks: self.locks.with_options(options)?, ..self.clone() })
     }
 
-    /// Who holds the name and who waits for it: see [`crate::Locks::inspect`].
+    /// Returns the holders and waiters of the name: see [`crate::Locks::inspect`].
     pub fn inspect(&self, name: impl IntoName) -> Result<LockState, Error> {
         self.background.wait_for(self.locks.inspect(name))
     }
 
-    /// Whether locks work just now: see [`crate::Locks::health`].
+    /// Checks whether locks work now: see [`crate::Locks::health`].
     pub fn health(&self, within: Duration) -> Result<Health, Error> {
         self.background.block_on(self.locks.health(within))
     }
 
-    /// The locks of async code, for what has no blocking form: jobs, elections, guarantees. Its
-    /// futures are waited for with [`block_on`](Self::block_on). A clone of it does not keep the
-    /// thread in the background, without which it gives errors.
+    /// The locks of async code, for features without a blocking form: jobs, elections, guarantees.
+    /// Wait for their futures with [`block_on`](Self::block_on). A clone of them does not keep the
+    /// background thread alive; after the thread has ended, its methods return errors.
     pub fn as_async(&self) -> &crate::Locks {
         &self.locks
     }
 
-    /// Waits for a future of these locks, on the runtime that they have.
+    /// Waits for a future of these locks, on their runtime.
     ///
     /// ```
     /// # fn main() -> Result<(), dlock::Error> {
@@ -118,9 +116,9 @@ impl Locks {
         self.background.block_on(work)
     }
 
-    /// Ends in order, and waits until every guard is gone and its release has reached the store: see
-    /// [`crate::Locks::shutdown`]. Call it before `main` returns, since the thread in the background
-    /// dies with the process.
+    /// Shuts down: waits until every guard is dropped and its release has reached the store, see
+    /// [`crate::Locks::shutdown`]. Call it before `main` returns, since the background thread ends
+    /// with the process.
     pub fn shutdown(&self, wait: Duration) -> Result<(), Error> {
         self.background.wait_for(self.locks.shutdown(wait))
     }

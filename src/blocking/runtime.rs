@@ -1,4 +1,4 @@
-//! The thread in the background, and waiting for what it does.
+//! The background thread, and waits for its work.
 
 use std::{fmt, io, sync::mpsc, thread, time::Duration};
 
@@ -8,20 +8,20 @@ use tokio::{
     sync::oneshot,
 };
 
-/// How long the thread waits, at the end, for what was dropped.
+/// The longest time that the thread, at its end, waits for background releases.
 const LAST_WAIT: Duration = Duration::from_secs(30);
 
-/// Locks whose runtime is in a thread of its own, which ends when this is gone. It is not owned here,
-/// since tokio panics when a runtime is dropped in async code.
+/// Locks whose runtime is in a background thread, which ends when this value is dropped. The value
+/// does not own the runtime, since tokio panics if a runtime is dropped in async code.
 pub(super) struct Background {
     pub(super) locks: Locks,
     handle: Handle,
-    /// Ends the thread by its drop.
+    /// Dropping it ends the thread.
     _end: oneshot::Sender<()>,
 }
 
 impl Background {
-    /// Starts the thread, and makes the locks there.
+    /// Starts the thread and creates the locks in it.
     pub(super) fn start<F>(connect: F) -> Result<Self, Error>
     where
         F: Future<Output = Result<Locks, Error>> + Send + 'static,
@@ -43,7 +43,7 @@ impl Background {
                 drop(tell.send(Ok((locks.clone(), handle))));
                 let Err(_gone) = ended.await else { return };
                 if let Err(error) = locks.shutdown(LAST_WAIT).await {
-                    // The leases free what is left.
+                    // The leases free the remaining locks.
                     drop(error);
                 }
             });
@@ -53,13 +53,13 @@ impl Background {
         Ok(Self { locks, handle, _end: end })
     }
 
-    /// Waits for `work` on the calling thread, while the one in the background does the rest.
+    /// Waits for `work` on the calling thread, while the background thread does the I/O.
     pub(super) fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         outside_a_runtime()?;
         Ok(self.handle.block_on(work))
     }
 
-    /// [`block_on`](Self::block_on) for what can fail.
+    /// Calls [`block_on`](Self::block_on) for work that can fail.
     pub(super) fn wait_for<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
@@ -74,22 +74,22 @@ impl fmt::Debug for Background {
     }
 }
 
-/// tokio panics when a thread of a runtime waits for another.
+/// Checks for a runtime: tokio panics if a thread of a runtime blocks on another runtime.
 pub(super) fn outside_a_runtime() -> Result<(), Error> {
     if Handle::try_current().is_err() {
         return Ok(());
     }
     Err(Error::config(
         ConfigIssue::Runtime,
-        "this thread belongs to a tokio runtime, which a blocking call would stop: use \
-         dlock::connect and await, or call it from a thread of its own (std::thread::spawn)",
+        "this thread belongs to a tokio runtime, which a blocking call would stall: use \
+         dlock::connect and await, or call it from a separate thread (std::thread::spawn)",
     ))
 }
 
 fn refused(error: io::Error) -> Error {
     Error::config(
         ConfigIssue::Runtime,
-        "the thread that renews the locks can't be started: look at the limits of this process",
+        "the thread that renews the locks can't be started: check the limits of this process",
     )
     .with_source(error)
 }

@@ -3,8 +3,12 @@
 use std::{thread, time::Duration};
 
 use dlock::{
-    ConfigIssue, ErrorKind, LockOptions, Owner, Ran, Released,
+    ErrorKind, LockOptions,
     blocking::{Guard, connect},
+    error::ConfigIssue,
+    guard::Released,
+    job::Ran,
+    kinds::Owner,
 };
 
 #[test]
@@ -120,14 +124,14 @@ fn in_async_code_it_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn an_error_of_the_url_is_told_as_it_is() {
+fn an_error_of_the_url_is_returned_unchanged() {
     let error = connect("memory:?dlock.nope=1").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
-fn what_was_dropped_reaches_the_store_after_the_last_handle_is_gone() {
+fn a_dropped_guard_is_released_after_the_last_handle_is_gone() {
     let dir = tempfile::TempDir::new().unwrap();
     let url = format!("sqlite:{}?dlock.create_schema=true", dir.path().join("locks.db").display());
     let locks = connect(&url).unwrap();

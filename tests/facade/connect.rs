@@ -7,8 +7,11 @@ use std::{
 };
 
 use dlock::{
-    BackendUrl, ConfigIssue, Error, ErrorKind, Factory, LockName, Memory, Released, connect,
-    connect_with, registry,
+    ConnectOptions, Error, ErrorKind, LockName,
+    backend::{BackendUrl, Factory, Memory, registry},
+    connect, connect_with,
+    error::ConfigIssue,
+    guard::Released,
 };
 
 async fn refused(url: &str) -> Error {
@@ -50,7 +53,7 @@ async fn each_mistake_has_its_own_error_that_names_the_remedy() {
 }
 
 #[tokio::test]
-async fn a_missing_backend_is_told_before_its_options() {
+async fn a_missing_backend_is_reported_before_its_options() {
     let error = refused("etcd://host?dlock.leese=5s&dlock.lease=soon").await;
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownScheme));
 }
@@ -113,17 +116,41 @@ fn shared_memory() -> Factory {
         Box::pin(async move {
             url.take("color");
             let store: Arc<Memory> = STORE.get_or_init(Memory::new).clone();
-            Ok(store as dlock::DynBackend)
+            Ok(store as dlock::backend::DynBackend)
         })
     })
 }
 
 #[tokio::test]
-async fn a_prefix_keeps_applications_apart_and_is_part_of_the_name_in_the_store() {
-    let backends = registry().with(shared_memory());
-    let shop = connect_with(&backends, "shared:?dlock.prefix=shop%2F").await.unwrap();
-    let bank = connect_with(&backends, "shared:?dlock.prefix=bank%2F").await.unwrap();
-    let plain = connect_with(&backends, "shared:").await.unwrap();
+async fn a_note_of_the_code_replaces_that_of_the_url() {
+    async fn note(url: &str, options: ConnectOptions) -> Option<String> {
+        let locks = connect_with(url, options).await.unwrap();
+        let _held = locks.mutex("a").unwrap().lock().await.unwrap();
+        let state = locks.inspect("a").await.unwrap();
+        state.holders[0].note.as_ref().map(ToString::to_string)
+    }
+    let none = ConnectOptions::new();
+    let code = ConnectOptions::new().with_note("code").unwrap();
+    assert_eq!(note("memory:", none.clone()).await, None);
+    assert_eq!(note("memory:?dlock.note=web-3%20%C3%A9", none).await.as_deref(), Some("web-3 é"));
+    assert_eq!(note("memory:", code.clone()).await.as_deref(), Some("code"));
+    assert_eq!(note("memory:?dlock.note=url", code).await.as_deref(), Some("code"));
+    for (url, why) in [
+        ("memory:?dlock.note=", "dlock.note in the URL: a note is empty"),
+        ("memory:?dlock.note=a%0Ab", "dlock.note in the URL: a note has the control character"),
+    ] {
+        let error = refused(url).await;
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Note), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_separates_applications_and_is_stored_in_the_name() {
+    let backends = ConnectOptions::new().with_backend(shared_memory());
+    let shop = connect_with("shared:?dlock.prefix=shop%2F", backends.clone()).await.unwrap();
+    let bank = connect_with("shared:?dlock.prefix=bank%2F", backends.clone()).await.unwrap();
+    let plain = connect_with("shared:", backends).await.unwrap();
 
     let held = shop.mutex("a").unwrap().lock().await.unwrap();
     assert_eq!(held.name().as_str(), "a");
@@ -148,10 +175,10 @@ async fn a_prefix_leaves_too_little_room_for_a_long_name() {
 
 #[tokio::test]
 async fn an_own_backend_takes_its_own_options_and_the_shared_ones() {
-    let backends = registry().with(shared_memory());
+    let backends = ConnectOptions::new().with_backend(shared_memory());
     let url = "shared:?dlock.color=red&dlock.lease=9s";
-    let locks = connect_with(&backends, url).await.unwrap();
+    let locks = connect_with(url, backends.clone()).await.unwrap();
     assert_eq!(locks.options().lease(), Duration::from_secs(9));
-    let error = connect_with(&backends, "shared:?dlock.size=1").await.unwrap_err();
+    let error = connect_with("shared:?dlock.size=1", backends).await.unwrap_err();
     assert!(error.to_string().contains("dlock.color"), "{error}");
 }

@@ -32,7 +32,7 @@ fn text(bytes: &[u8]) -> String {
 const SMALL: [&str; 6] = ["--workers", "3", "--items", "12", "--buyers", "40"];
 
 #[test]
-fn oversells_without_a_lock_sells_exactly_with_it_and_refuses_the_late_write() {
+fn the_inventory_oversells_only_without_a_lock() {
     let tmp = TempDir::new().unwrap();
     let output = play(&tmp, &SMALL);
     let (account, progress) = (text(&output.stdout), text(&output.stderr));
@@ -67,7 +67,7 @@ fn takes_a_url() {
 }
 
 #[test]
-fn wrong_arguments_and_urls_are_told_and_exit_with_2() {
+fn wrong_arguments_and_urls_are_refused_with_exit_code_2() {
     let tmp = TempDir::new().unwrap();
     let missing = format!("sqlite:{}/none/x.db", tmp.path().display());
     for (args, said) in [

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use dlock::{
-    Error, ErrorKind, Guard, Lock, LockExt as _, LockOptions, LockProvider, Locks, Memory, Owner,
-    Released, Renew,
+    Error, ErrorKind, Guard, LockExt as _, LockOptions, Locks,
+    backend::Memory,
+    guard::{Released, Renew},
+    kinds::{Lock, LockProvider, Owner},
 };
 
 #[tokio::test]

@@ -30,7 +30,7 @@ mod blocking {
 
 /// Connections need I/O from the runtime.
 mod io {
-    use dlock::{ConfigIssue, ErrorKind, connect, registry};
+    use dlock::{ErrorKind, backend::registry, connect, error::ConfigIssue};
 
     #[test]
     fn each_store_refuses_a_runtime_without_io() {
@@ -64,7 +64,14 @@ mod io {
 mod paused {
     use std::time::Duration;
 
-    use dlock::{Clock, ConfigIssue, Ended, ErrorKind, Locks, Memory, Ran, connect};
+    use dlock::{
+        ErrorKind, Locks,
+        backend::{Clock, Memory},
+        connect,
+        error::ConfigIssue,
+        guard::Ended,
+        job::Ran,
+    };
     use tokio::time::{pause, sleep};
 
     const LEASE: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 #[cfg(not(feature = "redis"))]
 #[tokio::test]
 async fn without_the_feature_every_scheme_names_it() {
-    use dlock::{ConfigIssue, ErrorKind};
+    use dlock::{ErrorKind, error::ConfigIssue};
 
     for scheme in [
         "redis",
@@ -25,11 +25,11 @@ async fn without_the_feature_every_scheme_names_it() {
 
 #[cfg(feature = "redis")]
 mod with_the_feature {
-    use dlock::{ConfigIssue, ErrorKind, redis::RedisConfig};
+    use dlock::{ErrorKind, error::ConfigIssue, redis::RedisConfig};
 
     #[test]
     fn every_scheme_is_known() {
-        let schemes = dlock::registry().schemes();
+        let schemes = dlock::backend::registry().schemes();
         for scheme in RedisConfig::SCHEMES {
             assert!(schemes.contains(scheme), "{scheme} is not among {schemes:?}");
         }
@@ -55,7 +55,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_told_with_its_address() {
+    async fn an_unreachable_server_is_reported_with_its_address() {
         let error = dlock::connect("redis://user:hunter2@127.0.0.1:1").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         let text = format!("{error} {error:?}");

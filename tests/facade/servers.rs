@@ -3,7 +3,7 @@
 #[cfg(not(all(feature = "mysql", feature = "postgres", feature = "zk")))]
 #[tokio::test]
 async fn without_its_feature_every_scheme_names_it() {
-    use dlock::{ConfigIssue, ErrorKind};
+    use dlock::{ErrorKind, error::ConfigIssue};
 
     let schemes: &[(&str, &str, bool)] = &[
         ("postgres", "postgres", cfg!(feature = "postgres")),
@@ -26,7 +26,7 @@ async fn without_its_feature_every_scheme_names_it() {
 
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "zk"))]
 mod with_the_features {
-    use dlock::{ConfigIssue, ErrorKind};
+    use dlock::{ErrorKind, error::ConfigIssue};
 
     #[tokio::test]
     async fn each_mistake_has_its_own_error_before_anything_is_opened() {
@@ -58,7 +58,7 @@ mod with_the_features {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_not_there_is_told_with_its_address() {
+    async fn an_unreachable_server_is_reported_with_its_address() {
         for url in [
             "postgres://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",
             "mysql://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",

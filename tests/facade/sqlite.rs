@@ -1,6 +1,6 @@
 //! `connect` to SQLite, with the feature and without it.
 
-use dlock::{ConfigIssue, ErrorKind, connect, registry};
+use dlock::{ErrorKind, backend::registry, connect, error::ConfigIssue};
 
 #[cfg(not(feature = "sqlite"))]
 #[tokio::test]
@@ -13,7 +13,7 @@ async fn without_the_feature_the_error_names_it() {
 
 #[cfg(feature = "sqlite")]
 mod with_the_feature {
-    use dlock::{Guarantees, Scope};
+    use dlock::guarantees::{Guarantees, Scope};
     use tempfile::TempDir;
 
     use super::*;
@@ -47,7 +47,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn a_bad_option_is_told_before_the_file_is_made() {
+    async fn a_bad_option_is_reported_before_the_file_is_made() {
         for (options, issue) in [
             ("?dlock.create_schema=perhaps", ConfigIssue::OptionValue),
             ("?dlock.create_schema=true&dlock.nope=1", ConfigIssue::UnknownOption),

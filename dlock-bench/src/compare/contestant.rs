@@ -1,4 +1,4 @@
-//! Who takes part.
+//! The contestants.
 
 use serde::Serialize;
 
@@ -11,31 +11,31 @@ use super::{
 };
 use crate::{Failure, runtime::Flavour};
 
-/// What somebody is compared as.
+/// The role of a contestant in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
-    /// The least that it can cost.
-    Floor,
-    /// What it is all about.
+    /// The minimum cost.
+    Baseline,
+    /// dlock itself.
     Dlock,
     /// Another lock.
     Peer,
-    /// Another lock, which is passed on in the order in which it was asked for.
+    /// Another lock, which is granted in the order of requests.
     FairPeer,
 }
 
-/// Who takes part.
+/// A contestant.
 #[derive(Clone, Debug)]
 pub(crate) enum Contestant {
-    /// This executable, with options for the URL.
+    /// A subject of this executable, with options for the URL.
     Own(Own, &'static str),
-    /// Somebody else's lock.
+    /// A lock of another project.
     Peer(Peer),
 }
 
 impl Contestant {
-    /// All forms of dlock over a store.
+    /// Returns all variants of dlock over a store.
     pub(crate) fn dlocks(store: Store) -> Vec<Self> {
         let mut all = vec![Self::Own(Own::Dlock, "")];
         if store == Store::Postgres {
@@ -44,8 +44,8 @@ impl Contestant {
         all
     }
 
-    /// dlock with the shortest retention of what free locks leave in a store. Databases keep it for
-    /// twice the response time-out at least. ZooKeeper has its own.
+    /// Returns dlock with the shortest retention of what free locks leave in a store. Databases
+    /// keep it for at least twice the response timeout. ZooKeeper has its own retention.
     pub(crate) fn forgetful(store: Store) -> Self {
         let option = match store {
             Store::Memory | Store::Zk => "",
@@ -55,7 +55,7 @@ impl Contestant {
         Self::Own(Own::Dlock, option)
     }
 
-    /// As it stands in the report.
+    /// Returns the name in the report.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Own(own, "") => own.name().to_owned(),
@@ -66,17 +66,17 @@ impl Contestant {
         }
     }
 
-    /// What it is compared as.
+    /// Returns the role in the comparison.
     pub(crate) fn role(&self) -> Role {
         match self {
             Self::Own(Own::Dlock, _) => Role::Dlock,
-            Self::Own(..) => Role::Floor,
+            Self::Own(..) => Role::Baseline,
             Self::Peer(peer) if peer.fair => Role::FairPeer,
             Self::Peer(_) => Role::Peer,
         }
     }
 
-    /// What it is of this executable.
+    /// Returns the subject, if it is one of this executable.
     pub(crate) fn own(&self) -> Option<Own> {
         match self {
             Self::Own(own, _) => Some(*own),
@@ -84,7 +84,7 @@ impl Contestant {
         }
     }
 
-    /// Whether it gets better for seconds after its start, as a compiler learns about it.
+    /// Whether it gets faster for some seconds after its start, because a compiler optimizes it.
     pub(crate) fn is_slow_to_warm(&self) -> bool {
         matches!(self, Self::Peer(peer) if peer.is_java())
     }

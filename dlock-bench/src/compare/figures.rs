@@ -1,55 +1,55 @@
-//! What is measured, and what rounds of it come to.
+//! The quantities that are measured, and the statistics of their rounds.
 
 use serde::Serialize;
 
-/// What is measured.
+/// A quantity that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Figure {
-    /// The median of a cycle or of a hand-over, in microseconds.
+    /// The median of a cycle or of a hand-off, in microseconds.
     P50,
-    /// The 99th percentile of it.
+    /// The 99th percentile of the same.
     P99,
-    /// Cycles or hand-overs a second.
+    /// Cycles or hand-offs per second.
     Rate,
-    /// Jain's index over the clients: 1 when all have the same share.
+    /// Jain's index over the clients: 1 if all have the same share.
     Fairness,
-    /// Commands that the server counted for a hand-over.
+    /// Commands per hand-off, as the server counts them.
     Commands,
-    /// Processor seconds of the clients for a million cycles.
+    /// Processor seconds of the clients per million cycles.
     ClientTime,
-    /// Those of the server.
+    /// Processor seconds of the server per million cycles.
     ServerTime,
-    /// Processor time of the client in per cent of a core.
+    /// Processor time of the client, in per cent of a core.
     ClientCore,
-    /// That of the server.
+    /// Processor time of the server, in per cent of a core.
     ServerCore,
-    /// Commands a second.
+    /// Commands per second.
     CommandRate,
-    /// Memory of a lock that is held, or of what a name leaves in the store, in bytes.
+    /// Memory of a held lock, or of what a name leaves in the store, in bytes.
     Bytes,
     /// Locks that were renewed late, or lost.
     Late,
     /// Keys, rows or nodes that a name leaves in the store.
     Entries,
-    /// How often one name was used.
+    /// The number of uses of one name.
     Cycles,
-    /// The median cycle of a name that was used for long, in terms of that of a new name.
+    /// The ratio of the median cycle of a name that was used for long to that of a new name.
     Ageing,
-    /// The largest snapshot and log that a row had, in bytes.
+    /// The largest snapshot and log of a row, in bytes.
     Row,
-    /// The table of the locks after that, with its index, in KiB.
+    /// The size of the locks' table after that, with its index, in KiB.
     Table,
-    /// Keys, rows or nodes that stay longer than they should.
+    /// Keys, rows or nodes that remain longer than they should.
     Left,
-    /// Seconds from the last use of any name until nothing was left of all.
+    /// Seconds from the last use of any name until the store contained nothing of all names.
     Gone,
-    /// Fencing tokens that did not grow while nothing was left of their names.
+    /// Fencing tokens that were not larger after the store had forgotten their names.
     Stale,
 }
 
 impl Figure {
-    /// As it stands in a table.
+    /// Returns the text for a table.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::P50 => "p50, us",
@@ -76,38 +76,39 @@ impl Figure {
     }
 }
 
-/// One figure over all rounds.
+/// The statistics of one quantity over all rounds.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Spread {
     /// The median round.
     pub(crate) median: f64,
-    /// The round that a tenth is below.
+    /// The 10th percentile of the rounds.
     pub(crate) p10: f64,
-    /// The round that a tenth is above.
+    /// The 90th percentile of the rounds.
     pub(crate) p90: f64,
-    /// The median, over the rounds, of what it is to the floor's in the same round.
-    pub(crate) to_floor: Option<f64>,
-    /// All rounds, in their order.
+    /// The median of the ratios to the baseline in the same round.
+    pub(crate) to_baseline: Option<f64>,
+    /// All rounds in order.
     pub(crate) rounds: Vec<f64>,
 }
 
 impl Spread {
-    /// Of these rounds, beside those of the floor; none if there are none.
-    pub(crate) fn of(rounds: &[f64], floor: Option<&[f64]>) -> Option<Self> {
-        let pairs = rounds.iter().zip(floor.unwrap_or_default());
-        let ratios: Vec<f64> = pairs.map(|(own, floor)| own / floor).collect();
+    /// Returns the statistics of these rounds, with ratios to the baseline's rounds; `None` without
+    /// rounds.
+    pub(crate) fn of(rounds: &[f64], baseline: Option<&[f64]>) -> Option<Self> {
+        let pairs = rounds.iter().zip(baseline.unwrap_or_default());
+        let ratios: Vec<f64> = pairs.map(|(own, baseline)| own / baseline).collect();
         Some(Self {
             median: quantile(rounds, 50)?,
             p10: quantile(rounds, 10)?,
             p90: quantile(rounds, 90)?,
-            to_floor: quantile(&ratios, 50),
+            to_baseline: quantile(&ratios, 50),
             rounds: rounds.to_vec(),
         })
     }
 }
 
-/// The value that so many per cent are below, between two where it falls between them. What is no
-/// number could not be measured in that round; nothing when there is nothing else.
+/// Returns the percentile, interpolated between two values. Values that are not finite could not be
+/// measured and are ignored. Returns `None` if no value is left.
 fn quantile(values: &[f64], percent: usize) -> Option<f64> {
     let mut values: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -126,16 +127,16 @@ mod tests {
     fn a_spread_is_the_median_and_the_tenths() {
         let spread = Spread::of(&[5.0, 1.0, 3.0, 2.0, 4.0], None).unwrap();
         assert_eq!((spread.p10, spread.median, spread.p90), (1.4, 3.0, 4.6));
-        assert_eq!(spread.to_floor, None);
+        assert_eq!(spread.to_baseline, None);
         assert!(Spread::of(&[], None).is_none());
         assert!(Spread::of(&[f64::NAN], None).is_none());
-        assert_eq!(Spread::of(&[f64::NAN, 7.0], Some(&[2.0, 3.5])).unwrap().to_floor, Some(2.0));
+        assert_eq!(Spread::of(&[f64::NAN, 7.0], Some(&[2.0, 3.5])).unwrap().to_baseline, Some(2.0));
     }
 
     #[test]
     fn a_ratio_is_that_of_the_same_round() {
-        // The machine was half as fast in the second round, for both.
+        // In the second round, the machine was half as fast for both.
         let spread = Spread::of(&[10.0, 20.0, 10.0], Some(&[5.0, 10.0, 5.0])).unwrap();
-        assert_eq!(spread.to_floor, Some(2.0));
+        assert_eq!(spread.to_baseline, Some(2.0));
     }
 }

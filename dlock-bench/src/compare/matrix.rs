@@ -1,4 +1,4 @@
-//! All rounds of everything.
+//! Runs all rounds of all scenarios.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,13 +18,14 @@ use super::{
 };
 use crate::{Failure, awake::Awake, processors::Placed, runtime::Flavour};
 
-/// How long a virtual machine runs before it counts, until it has compiled what it needs.
+/// The time for which a Java program runs before its rounds count, until Java has compiled its
+/// code.
 const WARM_UP: Duration = Duration::from_secs(4);
 
-/// How much of a reason is told, in characters.
+/// The maximum length of a reason in the report, in characters.
 const MOST_SAID: usize = 200;
 
-/// Everything that is asked for.
+/// Runs everything that the options ask for.
 pub(crate) fn run(
     options: &Options,
     peers: &[Peer],
@@ -49,7 +50,7 @@ pub(crate) fn run(
                 entries: Vec::new(),
                 left_out: Vec::new(),
             };
-            // By name, it is done even so.
+            // A scenario that is named explicitly runs in a quick run too.
             if options.quick && scenario.is_long() && options.scenarios.is_empty() {
                 part.leave_out("all", "it takes too long for a quick run");
             } else {
@@ -70,17 +71,17 @@ struct Race<'a> {
     runtime: &'a Runtime,
 }
 
-/// A contestant, while it takes part.
+/// A contestant in the running scenario.
 struct Runner {
     team: Team,
     rounds: BTreeMap<Figure, Vec<f64>>,
-    is_floor: bool,
+    is_baseline: bool,
 }
 
 impl Race<'_> {
     fn run(&self, server: &mut Server, peers: &[Peer], part: &mut Part) -> Result<(), Failure> {
-        let floors = match self.scenario.floors(server.store) {
-            Ok(floors) => floors,
+        let baselines = match self.scenario.baselines(server.store) {
+            Ok(baselines) => baselines,
             Err(reason) => {
                 part.leave_out("all", reason);
                 return Ok(());
@@ -92,9 +93,9 @@ impl Race<'_> {
             _ => None,
         };
         let mut contestants: Vec<_> =
-            floors.into_iter().map(|own| (Contestant::Own(own, ""), false)).collect();
-        if let Some((_, is_floor)) = contestants.first_mut() {
-            *is_floor = true;
+            baselines.into_iter().map(|own| (Contestant::Own(own, ""), false)).collect();
+        if let Some((_, is_baseline)) = contestants.first_mut() {
+            *is_baseline = true;
         }
         contestants
             .extend(Contestant::dlocks(server.store).into_iter().map(|dlock| (dlock, false)));
@@ -102,10 +103,10 @@ impl Race<'_> {
         contestants.extend(peers.map(|peer| (Contestant::Peer(*peer), false)));
 
         let mut runners = Vec::new();
-        for (contestant, is_floor) in contestants {
+        for (contestant, is_baseline) in contestants {
             let name = contestant.name();
             match self.start(server, contestant) {
-                Ok(team) => runners.push(Runner { team, rounds: BTreeMap::new(), is_floor }),
+                Ok(team) => runners.push(Runner { team, rounds: BTreeMap::new(), is_baseline }),
                 Err(failure) => part.leave_out(&name, &failure.to_string()),
             }
         }
@@ -130,8 +131,8 @@ impl Race<'_> {
         Ok(())
     }
 
-    /// Starts the processes of a contestant and has them warm up; the error says why it can't take
-    /// part.
+    /// Starts the processes of a contestant and runs a warm-up round. The error is the reason why
+    /// the contestant can't take part.
     fn start(&self, server: &Server, contestant: Contestant) -> Result<Team, Failure> {
         if let Some(reason) = self.scenario.rules_out(&contestant) {
             return Err(reason.into());
@@ -149,7 +150,7 @@ impl Race<'_> {
 }
 
 impl Runner {
-    /// Takes a round down; whether it can go on.
+    /// Records a round. Returns whether the contestant can continue.
     fn note(&mut self, round: Result<Figures, Failure>, part: &mut Part) -> bool {
         match round {
             Ok(figures) => {
@@ -159,7 +160,8 @@ impl Runner {
                 true
             }
             Err(failure) => {
-                // What it did before says nothing: it may be fast because it is wrong.
+                // The earlier rounds are discarded: the contestant may have been fast because it is
+                // wrong.
                 self.rounds.clear();
                 part.leave_out(&self.team.contestant.name(), &failure.to_string());
                 false
@@ -169,17 +171,18 @@ impl Runner {
 }
 
 fn entries(runners: &[Runner]) -> Vec<Entry> {
-    let floor = runners.iter().find(|runner| runner.is_floor).map(|runner| &runner.rounds);
+    let baseline = runners.iter().find(|runner| runner.is_baseline).map(|runner| &runner.rounds);
     let finished = runners.iter().filter(|runner| !runner.rounds.is_empty());
     let entry = |runner: &Runner| {
         let spread = |(figure, rounds): (&Figure, &Vec<f64>)| {
-            let floor = floor.filter(|_| !runner.is_floor).and_then(|floor| floor.get(figure));
-            Some((*figure, Spread::of(rounds, floor.map(Vec::as_slice))?))
+            let baseline =
+                baseline.filter(|_| !runner.is_baseline).and_then(|baseline| baseline.get(figure));
+            Some((*figure, Spread::of(rounds, baseline.map(Vec::as_slice))?))
         };
         Entry {
             name: runner.team.contestant.name(),
             role: runner.team.contestant.role(),
-            is_floor: runner.is_floor,
+            is_baseline: runner.is_baseline,
             figures: runner.rounds.iter().filter_map(spread).collect(),
         }
     };
@@ -192,7 +195,7 @@ impl Part {
     }
 }
 
-/// The first line of what may end in the log of a server, and not too much of that.
+/// Returns the first line of a reason, shortened. A reason may contain the log of a server.
 fn in_short(reason: &str) -> String {
     let line = reason.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     match line.char_indices().nth(MOST_SAID) {
@@ -201,7 +204,7 @@ fn in_short(reason: &str) -> String {
     }
 }
 
-/// What it is measured on, and how.
+/// Returns the description of the machine and of the options.
 fn setting(options: &Options) -> BTreeMap<&'static str, String> {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

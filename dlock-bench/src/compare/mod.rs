@@ -1,8 +1,8 @@
-//! Everything against everything: dlock, the floors and other locks, over each store and in each
-//! scenario, in turns in one run.
+//! The comparison: dlock, the baselines and other locks, over each store and in each scenario, in
+//! alternating rounds of one run.
 //!
-//! It asks what a user would see: it leaves the processors to the system, unless it is told
-//! otherwise, and counts the median round.
+//! It measures what a user would see: by default the system places the processes, and the result is
+//! the median round.
 
 mod contestant;
 mod crew;
@@ -29,10 +29,10 @@ use self::{
 };
 use crate::Failure;
 
-/// The word that asks for it.
+/// The word on the command line that selects it.
 pub(crate) const WORD: &str = "compare";
 
-/// Does what the rest of the command line asks for.
+/// Runs what the rest of the command line asks for.
 pub(crate) fn compare(rest: Parser) -> Result<ExitCode, Failure> {
     let options = match Options::parse(rest)? {
         Asked::Compare(options) => options,

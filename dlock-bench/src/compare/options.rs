@@ -11,15 +11,15 @@ use super::{
 };
 use crate::{Failure, runtime::Flavour};
 
-/// What to compare, and how thoroughly.
+/// The selection of what to compare, and the length of the run.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) stores: Vec<Store>,
-    /// Names of scenarios, or of their families; none is all.
+    /// The names of scenarios, or of their families; empty for all.
     pub(crate) scenarios: Vec<String>,
     pub(crate) peers: Vec<Peer>,
     pub(crate) quick: bool,
-    /// How long a round of each contestant lasts.
+    /// The length of a contestant's round.
     pub(crate) lasts: Duration,
     pub(crate) rounds: usize,
     pub(crate) places: Places,
@@ -29,12 +29,12 @@ pub(crate) struct Options {
     pub(crate) ends_with: EndsWith,
 }
 
-/// Who chooses the processors.
+/// The placement of processes on processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Places {
-    /// The system, as for a user.
+    /// By the system, as for a user.
     Any,
-    /// We do: the server has one, its clients have the others.
+    /// By this program: the server has one processor, and its clients have the others.
     Chosen,
 }
 
@@ -45,28 +45,28 @@ pub(crate) enum Disk {
     NotWaited,
 }
 
-/// What the exit code says.
+/// The meaning of the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndsWith {
-    /// That it was measured.
+    /// Zero if everything was measured.
     Success,
-    /// That all targets were met.
+    /// Zero if all targets were met.
     Targets,
 }
 
-/// What the command line asks for.
+/// The action that the command line asks for.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    /// To compare.
+    /// Compare.
     Compare(Options),
-    /// To say what there is.
+    /// List the stores, scenarios and peers.
     List,
-    /// To say how it is used.
+    /// Print the help.
     Help,
 }
 
 impl Disk {
-    /// As it stands in the report.
+    /// Returns the text for the report.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Waited => "each commit waits for the disk",
@@ -76,7 +76,7 @@ impl Disk {
 }
 
 impl Options {
-    /// Reads what follows the word `compare`.
+    /// Parses the arguments after the word `compare`.
     pub(crate) fn parse(mut parser: Parser) -> Result<Asked, Failure> {
         let (mut stores, mut scenarios, mut peers) = (Vec::new(), Vec::new(), Vec::new());
         let (mut quick, mut seconds, mut rounds, mut report) = (false, None, None, None);
@@ -127,13 +127,13 @@ impl Options {
         }))
     }
 
-    /// Whether this scenario is asked for.
+    /// Whether this scenario is selected.
     pub(crate) fn wants(&self, scenario: &dyn Scenario) -> bool {
         self.scenarios.is_empty() || self.scenarios.iter().any(|name| is(scenario, name))
     }
 }
 
-/// Whether a scenario has this name, or is of the family with this name.
+/// Whether a scenario, or its family, has this name.
 fn is(scenario: &dyn Scenario, name: &str) -> bool {
     let full = scenario.name();
     full == name || full.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_compared_unless_told_otherwise() {
+    fn everything_is_compared_by_default() {
         let options = parse(&[]).unwrap();
         assert_eq!(options.stores.len(), 6);
         assert_eq!(options.peers.len(), PEERS.len());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_what_is() {
+    fn an_unknown_name_is_refused_with_the_known_ones() {
         assert!(parse(&["--store", "etcd"]).unwrap_err().to_string().contains("redis"));
         assert!(parse(&["--scenario", "cro"]).unwrap_err().to_string().contains("crowd-8"));
         assert!(parse(&["--peers", "redisson"]).unwrap_err().to_string().contains("rslock"));

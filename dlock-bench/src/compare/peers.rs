@@ -1,4 +1,4 @@
-//! Other locks: which there are, and whether they can run here.
+//! The locks of other projects, and whether they can run here.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,35 +8,35 @@ use std::{
 use super::{results::LeftOut, store::Store};
 use crate::{Failure, runtime::Flavour};
 
-/// The package that has those in Rust. It is no member of the workspace, as it brings other
+/// The package with the locks in Rust. It is not a member of the workspace, because it uses other
 /// versions of the drivers.
 const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 const PROGRAM: &str = "dlock-bench-peers";
 
-/// A lock of somebody else.
+/// A lock of another project.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) store: Store,
-    /// Whether it is passed on in the order in which it was asked for.
+    /// Whether it is granted in the order of requests.
     pub(crate) fair: bool,
     how: How,
 }
 
-/// What it runs in.
+/// The environment in which it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     /// The package of peers.
     Rust,
-    /// Java, with what the system has installed.
+    /// Java, with the jars that the system has installed.
     Java,
-    /// A script, where the module is installed.
+    /// A script, if the module is installed.
     Python { module: &'static str, script: &'static str },
-    /// It is only named, with what would have to be there.
+    /// Not implemented: it is only listed, with the programs that it would need.
     Unwritten { runs: &'static str, looks: &'static [&'static str] },
 }
 
-/// All that are known.
+/// All known peers.
 pub(crate) const PEERS: &[Peer] = &[
     rust("rslock", Store::Redis, false),
     rust("redlock", Store::Redis, false),
@@ -77,12 +77,12 @@ const fn rust(name: &'static str, store: Store, fair: bool) -> Peer {
 }
 
 impl Peer {
-    /// Whether it is a program in Java.
+    /// Whether it is a Java program.
     pub(crate) fn is_java(self) -> bool {
         self.how == How::Java
     }
 
-    /// What starts a process of it.
+    /// Returns the command that starts a process of it.
     pub(crate) fn command(self, url: &str, flavour: Flavour) -> Result<Command, Failure> {
         match self.how {
             How::Rust => {
@@ -100,7 +100,7 @@ impl Peer {
     }
 }
 
-/// Those of the peers that can run, after they were built, and why the others can't.
+/// Builds the peers. Returns those that can run, and the reasons why the others can't.
 pub(crate) fn ready(asked: &[Peer], stores: &[Store]) -> (Vec<Peer>, Vec<LeftOut>) {
     let (mut ready, mut missing) = (Vec::new(), Vec::new());
     let asked: Vec<&Peer> = asked.iter().filter(|peer| stores.contains(&peer.store)).collect();
@@ -108,7 +108,7 @@ pub(crate) fn ready(asked: &[Peer], stores: &[Store]) -> (Vec<Peer>, Vec<LeftOut
     for peer in asked {
         let found = match peer.how {
             How::Rust => built.as_ref().map_err(ToString::to_string).copied(),
-            // It says itself what is missing when it is started.
+            // The program itself reports at its start if something is missing.
             How::Java => Ok(()),
             How::Python { module, .. } => {
                 runs("python3", &["-c", &format!("import {module}")]).map_err(|e| e.to_string())
@@ -126,7 +126,7 @@ pub(crate) fn ready(asked: &[Peer], stores: &[Store]) -> (Vec<Peer>, Vec<LeftOut
     (ready, missing)
 }
 
-/// Builds the package of peers, which takes minutes for the first time.
+/// Builds the package of peers, which takes minutes the first time.
 fn build() -> Result<(), Failure> {
     eprintln!("dlock-bench: building {PROGRAM}, which takes a while for the first time");
     let manifest = Path::new(PACKAGE).join("Cargo.toml");
@@ -148,10 +148,11 @@ fn build() -> Result<(), Failure> {
     }
 }
 
-/// A directory of its own in that of this executable: the two have hardly a crate in common.
+/// Returns a separate target directory within that of this executable: the two packages share
+/// hardly any crate.
 fn target() -> Result<PathBuf, Failure> {
     let executable = std::env::current_exe()?;
-    // Tests are one deeper.
+    // The executables of tests are one directory deeper.
     let profile = executable
         .ancestors()
         .find(|path| path.file_name().is_some_and(|name| name == "release" || name == "debug"));
@@ -160,7 +161,7 @@ fn target() -> Result<PathBuf, Failure> {
     Ok(target.join("peers"))
 }
 
-/// Whether a program runs; why not.
+/// Checks that a program runs. The error is the reason why it does not.
 fn runs(program: &str, args: &[&str]) -> Result<(), Failure> {
     let done = Command::new(program).args(args).stdin(Stdio::null()).output();
     let done = done.map_err(|error| format!("no {program}: {error}"))?;

@@ -1,4 +1,4 @@
-//! All that a run has found out, as it is written to a file.
+//! All results of a run, as they are written to a file.
 
 use std::collections::BTreeMap;
 
@@ -10,50 +10,50 @@ use super::{
     store::Store,
 };
 
-/// A run.
+/// The results of a run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Results {
-    /// What it was measured on, and how.
+    /// The description of the machine and of the options.
     pub(crate) setting: BTreeMap<&'static str, String>,
     /// A part for each store and scenario.
     pub(crate) parts: Vec<Part>,
-    /// Peers that were asked for and can't run.
+    /// The requested peers that can't run.
     pub(crate) missing: Vec<LeftOut>,
-    /// What was to be reached.
+    /// The verdicts on the targets.
     pub(crate) targets: Vec<Verdict>,
 }
 
-/// One scenario over one store.
+/// The results of one scenario over one store.
 #[derive(Debug, Serialize)]
 pub(crate) struct Part {
     pub(crate) store: Store,
     pub(crate) version: String,
     pub(crate) scenario: String,
     pub(crate) about: String,
-    /// The figure that says most.
+    /// The most important quantity.
     pub(crate) main: Figure,
     pub(crate) entries: Vec<Entry>,
     pub(crate) left_out: Vec<LeftOut>,
 }
 
-/// What came of one contestant.
+/// The results of one contestant.
 #[derive(Debug, Serialize)]
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// Whether all others are compared with it.
-    pub(crate) is_floor: bool,
+    /// Whether the ratios of all others refer to it.
+    pub(crate) is_baseline: bool,
     pub(crate) figures: BTreeMap<Figure, Spread>,
 }
 
-/// Who is not there, and why.
+/// A contestant that is missing, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct LeftOut {
     pub(crate) name: String,
     pub(crate) reason: String,
 }
 
-/// Whether a target was reached.
+/// The verdict on one target.
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) store: Store,
@@ -61,18 +61,19 @@ pub(crate) struct Verdict {
     pub(crate) what: String,
     pub(crate) sign: &'static str,
     pub(crate) target: f64,
-    /// Nothing where it could not be measured, which is no success.
+    /// `None` if it could not be measured, which does not meet a target.
     pub(crate) measured: Option<f64>,
     pub(crate) met: bool,
 }
 
 impl Part {
-    /// What came of the contestant of this name.
+    /// Returns the results of the contestant of this name.
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// The highest median of this figure among some, but for those who got nothing done.
+    /// Returns the highest median of this quantity among some contestants, except those that
+    /// completed nothing.
     pub(crate) fn best(&self, figure: Figure, of: impl Fn(&Entry) -> bool) -> Option<f64> {
         let peers = self.entries.iter().filter(|entry| of(entry));
         let medians = peers.filter_map(|entry| entry.median(figure));
@@ -81,13 +82,13 @@ impl Part {
 }
 
 impl Entry {
-    /// The median of this figure.
+    /// Returns the median of this quantity.
     pub(crate) fn median(&self, figure: Figure) -> Option<f64> {
         self.figures.get(&figure).map(|spread| spread.median)
     }
 
-    /// What this figure is to the floor's.
-    pub(crate) fn to_floor(&self, figure: Figure) -> Option<f64> {
-        self.figures.get(&figure)?.to_floor
+    /// Returns the ratio of this quantity to the baseline's.
+    pub(crate) fn to_baseline(&self, figure: Figure) -> Option<f64> {
+        self.figures.get(&figure)?.to_baseline
     }
 }

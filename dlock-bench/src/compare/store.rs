@@ -18,22 +18,23 @@ use tempfile::TempDir;
 
 pub(crate) use self::table::Table;
 use self::{
-    bare::Bare,
-    redis::Counters as RedisCounters,
+    bare::BareConnection,
+    redis::RedisCounters,
     sql::{Kind, SqlServer},
-    zk::Counters as ZkCounters,
+    zk::ZkCounters,
 };
-use super::{options::Disk, own::floor::redis as floor};
+use super::{options::Disk, own::baseline::redis as baseline};
 use crate::{Failure, processors};
 
-/// How often ZooKeeper looks for empty directories by default: so seldom that a lock hardly ever
-/// finds its own gone.
+/// ZooKeeper's default pause between two checks for empty directories. It is so long that a lock
+/// hardly ever finds its directory removed.
 const CHECKS: Duration = Duration::from_secs(60);
 
-/// How often it looks where a scenario waits for that.
+/// The pause in scenarios that wait for the removal.
 pub(crate) const SOON: Duration = Duration::from_secs(3);
 
-/// How many directories it may remove a minute there: more than it can.
+/// The number of directories that ZooKeeper may remove per minute in these scenarios: more than it
+/// can.
 const PER_MINUTE: &str = "60000000";
 
 /// A store.
@@ -52,7 +53,7 @@ impl Store {
     pub(crate) const ALL: [Self; 6] =
         [Self::Memory, Self::Sqlite, Self::Redis, Self::Postgres, Self::Mysql, Self::Zk];
 
-    /// As it is called on the command line.
+    /// Returns the name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -64,27 +65,27 @@ impl Store {
         }
     }
 
-    /// Whether it is a database.
+    /// Whether the store is a database.
     pub(crate) const fn is_sql(self) -> bool {
         matches!(self, Self::Sqlite | Self::Postgres | Self::Mysql)
     }
 
-    /// Whether it can send a message to who waits.
+    /// Whether the store can notify a waiter.
     pub(crate) const fn pushes(self) -> bool {
         matches!(self, Self::Redis | Self::Postgres | Self::Zk)
     }
 }
 
-/// How often ZooKeeper removes empty directories. Other stores have no such setting.
+/// The pause between ZooKeeper's removals of empty directories. Other stores have no such setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sweeps {
-    /// As by default.
+    /// The default.
     Seldom,
-    /// Every [`SOON`], however many there are.
+    /// Every [`SOON`], without a limit of their number.
     Soon,
 }
 
-/// A server that is used for nothing else.
+/// A private server.
 pub(crate) struct Server {
     pub(crate) store: Store,
     pub(crate) version: String,
@@ -95,12 +96,12 @@ enum Running {
     Memory,
     Sqlite(TempDir),
     Redis(RedisServer, MultiplexedConnection),
-    Sql(SqlServer, Bare),
-    /// With the number of nodes that it had before it was used.
+    Sql(SqlServer, BareConnection),
+    /// The server, with the number of its nodes before its first use.
     Zk(ZooKeeperServer, f64),
 }
 
-/// What a server has counted up to some time.
+/// The counters of a server at one time.
 #[derive(Debug)]
 pub(crate) enum Look {
     Nothing,
@@ -110,7 +111,7 @@ pub(crate) enum Look {
 }
 
 impl Server {
-    /// Starts one.
+    /// Starts a server.
     pub(crate) async fn start(store: Store, disk: Disk, sweeps: Sweeps) -> Result<Self, Failure> {
         let waits = disk == Disk::Waited;
         let (running, version) = match store {
@@ -122,10 +123,9 @@ impl Server {
             Store::Redis => {
                 let server = RedisServer::start(&RedisOptions::new()).await;
                 let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
-                let mut control = floor::connect(&server.url()).await?;
+                let mut control = baseline::connect(&server.url()).await?;
                 let info: String = cmd("INFO").query_async(&mut control).await?;
-                let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
-                let version = format!("Redis {}", version.unwrap_or_default().trim());
+                let version = redis_version(&info);
                 (Running::Redis(server, control), version)
             }
             Store::Postgres | Store::Mysql => {
@@ -152,13 +152,14 @@ impl Server {
         };
         let server = Self { store, version, running };
         if store.is_sql() {
-            // Its tables are made once, rather than by all at one time.
+            // The tables are created once here, so that the processes do not create them
+            // concurrently.
             dlock::connect(&server.dlock_url()).await?;
         }
         Ok(server)
     }
 
-    /// Its address, as drivers take it.
+    /// Returns the address in the format of the drivers.
     pub(crate) fn url(&self) -> String {
         match &self.running {
             Running::Memory => "memory:".to_owned(),
@@ -171,13 +172,13 @@ impl Server {
         }
     }
 
-    /// Its address, as [`dlock::connect`] takes it.
+    /// Returns the address in the format of [`dlock::connect`].
     pub(crate) fn dlock_url(&self) -> String {
         let options = if self.store.is_sql() { "?dlock.create_schema=true" } else { "" };
         format!("{}{options}", self.url())
     }
 
-    /// Its first process, if it has one.
+    /// Returns the id of the first process, if there is one.
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.running {
             Running::Memory | Running::Sqlite(_) => None,
@@ -187,7 +188,7 @@ impl Server {
         }
     }
 
-    /// The threads that a processor is chosen for.
+    /// Returns the threads that get a processor.
     pub(crate) fn threads(&self) -> Vec<u32> {
         match &self.running {
             Running::Zk(server, _) => server.pid().map(processors::threads).unwrap_or_default(),
@@ -195,11 +196,11 @@ impl Server {
         }
     }
 
-    /// Waits until whatever its clients do next makes them tell what they have counted; whether
-    /// they have to be made to.
+    /// Waits until the next action of a client makes the server report all its counts. Returns
+    /// whether such an action is needed.
     pub(crate) async fn settle(&self) -> bool {
         match &self.running {
-            Running::Sql(_, control @ Bare::Postgres(_)) => {
+            Running::Sql(_, control @ BareConnection::Postgres(_)) => {
                 control.settle().await;
                 true
             }
@@ -207,7 +208,7 @@ impl Server {
         }
     }
 
-    /// What it has counted.
+    /// Returns the server's counters.
     pub(crate) async fn look(&mut self) -> Result<Look, Failure> {
         Ok(match &mut self.running {
             Running::Memory | Running::Sqlite(_) => Look::Nothing,
@@ -217,20 +218,21 @@ impl Server {
         })
     }
 
-    /// The keys, rows or nodes that free locks have left in it. Not a number where nobody counts.
+    /// Returns the number of keys, rows or nodes that free locks have left on the server; not a
+    /// number if they can't be counted.
     pub(crate) async fn entries(&mut self) -> Result<f64, Failure> {
         Ok(match &mut self.running {
             Running::Memory => f64::NAN,
             Running::Redis(_, control) => cmd("DBSIZE").query_async(control).await?,
             Running::Sqlite(_) | Running::Sql(..) => self.table().await?.rows().await?,
             Running::Zk(server, nodes) => {
-                // The directory of the locks' directories is of no lock.
+                // The parent of the locks' directories belongs to no lock.
                 (ZkCounters::look(server).await?.nodes() - *nodes - 1.0).max(0.0)
             }
         })
     }
 
-    /// The bytes that these take, with all else that is there, as the store counts them.
+    /// Returns their size in bytes with all other data, as the store counts it.
     pub(crate) async fn bytes(&mut self) -> Result<f64, Failure> {
         Ok(match &mut self.running {
             Running::Memory => f64::NAN,
@@ -240,7 +242,7 @@ impl Server {
         })
     }
 
-    /// The table of the locks, in a database.
+    /// Returns the table of the locks, if the store is a database.
     pub(crate) async fn table(&self) -> Result<Table, Failure> {
         match self.store.is_sql() {
             true => Table::connect(&self.url()).await,
@@ -250,8 +252,8 @@ impl Server {
 }
 
 impl Look {
-    /// How many commands there were until another look; for databases, transactions of all kinds.
-    /// Not a number where nobody counts.
+    /// Returns the number of commands between two looks; for databases, of transactions of all
+    /// kinds. Not a number if they can't be counted.
     pub(crate) fn until(self, after: Self) -> f64 {
         match (self, after) {
             (Self::Redis(before), Self::Redis(after)) => before.until(after).commands(),
@@ -259,5 +261,27 @@ impl Look {
             (Self::Sql(before), Self::Sql(after)) => after - before,
             _ => f64::NAN,
         }
+    }
+}
+
+/// Returns the product and its version. Valkey also reports the version of Redis that it is
+/// compatible with.
+fn redis_version(info: &str) -> String {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    match field("valkey_version:") {
+        Some(version) => format!("Valkey {version}"),
+        None => format!("Redis {}", field("redis_version:").unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::redis_version;
+
+    #[test]
+    fn valkey_is_named_with_its_own_version() {
+        let redis = "# Server\r\nredis_version:7.2.4\r\n";
+        assert_eq!(redis_version(redis), "Redis 7.2.4");
+        assert_eq!(redis_version(&format!("{redis}valkey_version:9.0.1\r\n")), "Valkey 9.0.1");
     }
 }

@@ -1,4 +1,4 @@
-//! A program in Java as a process that answers lines.
+//! A Java program as a process that answers lines.
 
 use dlock_testlab::{Stop, zookeeper::JavaProgram};
 use rustix::time::{ClockId, clock_gettime};
@@ -12,20 +12,20 @@ use crate::{Failure, clock, runtime::Flavour};
 
 const CURATOR: &str = include_str!("../../peers/java/Curator.java");
 
-/// One with Curator's recipes.
+/// A program with Curator's recipes.
 pub(crate) struct Java {
     program: JavaProgram,
-    /// After the program, whose pipes are on it.
+    /// Declared after the program, whose pipes need the runtime.
     runtime: Runtime,
 }
 
 impl Java {
-    /// Starts it.
+    /// Starts the program.
     pub(crate) fn start(server: &Server) -> Result<Self, Failure> {
         let runtime = Flavour::CurrentThread.start()?;
         let url = server.url();
         let address = url.trim_start_matches("zk://").to_owned();
-        // Java has the time without what the machine was suspended.
+        // Java's clock leaves out the time for which the machine was suspended.
         let monotonic = clock_gettime(ClockId::Monotonic);
         let behind = clock::now()
             .saturating_sub(u64::try_from(monotonic.tv_sec)? * 1_000_000_000)

@@ -1,4 +1,4 @@
-//! What was to be reached, and whether it was.
+//! The targets, and whether they were met.
 
 use super::{
     contestant::Role,
@@ -9,15 +9,15 @@ use super::{
 
 /// A target of one scenario.
 struct Rule {
-    /// Its name, or that of its family.
+    /// The name of the scenario, or of its family.
     scenario: &'static str,
     stores: &'static [Store],
     what: &'static str,
     sign: Sign,
     target: f64,
-    /// Nothing when it could not be measured.
+    /// Returns `None` if it could not be measured.
     measure: fn(&Part) -> Option<f64>,
-    /// Whether there is something to compare with at all.
+    /// Whether there is a value to compare with.
     applies: fn(&Part) -> bool,
 }
 
@@ -32,22 +32,29 @@ use Store::{Memory, Mysql, Postgres, Redis, Sqlite, Zk};
 
 const DLOCK: &str = "dlock";
 const ADVISORY: &str = "dlock, dlock.advisory";
-const TO_FLOOR: &str = "p50 to the floor's";
-const RATE_TO_FLOOR: &str = "rate to the floor's";
+const TO_BASELINE: &str = "p50 to the baseline's";
+const RATE_TO_BASELINE: &str = "rate to the baseline's";
 
 const RULES: &[Rule] = &[
-    rule("quiet", &[Memory], TO_FLOOR, AtMost, 2.0, p50_to_floor),
-    rule("quiet", &[Redis], TO_FLOOR, AtMost, 1.15, p50_to_floor),
-    rule("quiet", &[Sqlite, Postgres, Mysql, Zk], TO_FLOOR, AtMost, 1.1, p50_to_floor),
-    rule("many-512", &[Redis], RATE_TO_FLOOR, AtLeast, 0.65, rate_to_floor),
-    rule("many-512", &[Sqlite, Postgres, Mysql, Zk], RATE_TO_FLOOR, AtLeast, 0.9, rate_to_floor),
+    rule("quiet", &[Memory], TO_BASELINE, AtMost, 2.0, p50_to_baseline),
+    rule("quiet", &[Redis], TO_BASELINE, AtMost, 1.15, p50_to_baseline),
+    rule("quiet", &[Sqlite, Postgres, Mysql, Zk], TO_BASELINE, AtMost, 1.1, p50_to_baseline),
+    rule("many-512", &[Redis], RATE_TO_BASELINE, AtLeast, 0.65, rate_to_baseline),
+    rule(
+        "many-512",
+        &[Sqlite, Postgres, Mysql, Zk],
+        RATE_TO_BASELINE,
+        AtLeast,
+        0.9,
+        rate_to_baseline,
+    ),
     Rule {
         applies: has_peer,
         ..rule("local", ALL, "rate to the best peer's", AtLeast, 40.0, |part| {
             Some(rate(part, DLOCK)? / part.best(Figure::Rate, is_peer)?)
         })
     },
-    rule("local", ALL, "rate to tokio's", AtLeast, 0.5, rate_to_floor),
+    rule("local", ALL, "rate to tokio's", AtLeast, 0.5, rate_to_baseline),
     rule("local", ALL, "Jain fairness", AtLeast, 0.95, |part| {
         part.entry(DLOCK)?.median(Figure::Fairness)
     }),
@@ -65,14 +72,14 @@ const RULES: &[Rule] = &[
             to(part, "zookeeper-client")
         })
     },
-    rule("crowd", &[Sqlite, Postgres, Mysql], "rate to one row's", AtLeast, 0.9, rate_to_floor),
+    rule("crowd", &[Sqlite, Postgres, Mysql], "rate to one row's", AtLeast, 0.9, rate_to_baseline),
     Rule {
         applies: |part| part.entry("PgAdvisoryLock").is_some(),
         ..rule("crowd", &[Postgres], "advisory: rate to PgAdvisoryLock's", AtLeast, 0.95, |part| {
             Some(rate(part, ADVISORY)? / rate(part, "PgAdvisoryLock")?)
         })
     },
-    rule("hand-over", &[Redis, Postgres, Zk], "p50 to one push's", AtMost, 1.5, p50_to_floor),
+    rule("hand-over", &[Redis, Postgres, Zk], "p50 to one push's", AtMost, 1.5, p50_to_baseline),
     rule("held-100000", ALL, "client, % of a core", AtMost, 5.0, |part| {
         part.entry(DLOCK)?.median(Figure::ClientCore)
     }),
@@ -83,7 +90,7 @@ const RULES: &[Rule] = &[
     rule("long-life", SQL, "p50 to a new name's", AtMost, 1.2, |part| {
         part.entry(DLOCK)?.median(Figure::Ageing)
     }),
-    // A log may reach 4 KiB before every client folds it; each of 32 claims has 128 bytes besides.
+    // A log may grow to 4 KiB before a client folds it, and each of 32 claims adds 128 bytes.
     rule("long-life", SQL, "largest row, bytes", AtMost, 8192.0, |part| {
         part.entry(DLOCK)?.median(Figure::Row)
     }),
@@ -95,7 +102,7 @@ const RULES: &[Rule] = &[
         part.entry(DLOCK)?.median(Figure::Entries)
     }),
     rule("one-time-names", OUTSIDE, "entries left", AtMost, 0.0, left),
-    // A directory that is in use at the server's first look goes at the second.
+    // A directory that is in use at the server's first check is removed at the second.
     rule("one-time-names", &[Zk], "s until gone", AtMost, 2.0 * SOON.as_secs_f64(), |part| {
         part.entry(DLOCK)?.median(Figure::Gone)
     }),
@@ -103,10 +110,10 @@ const RULES: &[Rule] = &[
 
 const ALL: &[Store] = &Store::ALL;
 const SQL: &[Store] = &[Sqlite, Postgres, Mysql];
-/// Those that outlive a process.
+/// The stores that outlive a process.
 const OUTSIDE: &[Store] = &[Sqlite, Redis, Postgres, Mysql, Zk];
 
-/// How much more commands a hand-over may be with many clients than with few.
+/// The largest allowed ratio of the commands per hand-off with many clients to those with few.
 const GROWTH: f64 = 1.1;
 
 const fn rule(
@@ -120,10 +127,10 @@ const fn rule(
     Rule { scenario, stores, what, sign, target, measure, applies: |_| true }
 }
 
-/// All targets of what was measured.
+/// Returns the verdicts of all targets that were measured.
 pub(crate) fn judge(parts: &[Part]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    // Without an entry, nobody took part, and the part says why.
+    // If there are no entries, no contestant took part, and the part contains the reason.
     for part in parts.iter().filter(|part| !part.entries.is_empty()) {
         for rule in RULES.iter().filter(|rule| rule.is_for(part)) {
             verdicts.push(rule.judge(part));
@@ -162,7 +169,8 @@ fn verdict(
     Verdict { store, scenario, what: what.to_owned(), sign, target, measured, met }
 }
 
-/// Commands of a hand-over, however many wait. Fewer for more is no miss: they may share them.
+/// Compares the commands per hand-off for different numbers of waiters. Fewer commands with more
+/// waiters meet the target: waiters may share them.
 fn growth(parts: &[Part], store: Store) -> Option<Verdict> {
     let crowds = parts.iter().filter(|part| part.store == store);
     let crowds = crowds.filter(|part| part.scenario.starts_with("crowd-"));
@@ -174,12 +182,12 @@ fn growth(parts: &[Part], store: Store) -> Option<Verdict> {
     Some(verdict(store, "crowd".to_owned(), what, AtMost, GROWTH, Some(most / fewest_clients)))
 }
 
-fn p50_to_floor(part: &Part) -> Option<f64> {
-    part.entry(DLOCK)?.to_floor(Figure::P50)
+fn p50_to_baseline(part: &Part) -> Option<f64> {
+    part.entry(DLOCK)?.to_baseline(Figure::P50)
 }
 
-fn rate_to_floor(part: &Part) -> Option<f64> {
-    part.entry(DLOCK)?.to_floor(Figure::Rate)
+fn rate_to_baseline(part: &Part) -> Option<f64> {
+    part.entry(DLOCK)?.to_baseline(Figure::Rate)
 }
 
 fn left(part: &Part) -> Option<f64> {
@@ -194,7 +202,7 @@ fn to(part: &Part, peer: &str) -> Option<f64> {
     Some(rate(part, DLOCK)? / rate(part, peer)?)
 }
 
-/// None where nothing got done: that is no measure of anything.
+/// Returns `None` if no cycle was completed, because that measures nothing.
 fn rate(part: &Part, name: &str) -> Option<f64> {
     part.entry(name)?.median(Figure::Rate).filter(|rate| *rate > 0.0)
 }

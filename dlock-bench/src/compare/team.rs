@@ -1,4 +1,4 @@
-//! The processes of one contestant while it takes part.
+//! The processes of one contestant in a scenario.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::{
 };
 use crate::{Failure, runtime::Flavour, stats::fairness, usage::Usage};
 
-/// The line for a process that takes no part.
+/// The line for a process that has no work in a round.
 const IDLE: &str = "spread idle 0";
 
-/// Figures of one round.
+/// The figures of one round.
 pub(crate) type Figures = Vec<(Figure, f64)>;
 
 /// The processes of one contestant.
@@ -26,14 +26,14 @@ pub(crate) struct Team {
     round: usize,
 }
 
-/// What came of clients that wanted one lock.
+/// The results of clients that wanted one lock.
 #[derive(Debug)]
 pub(crate) struct Contest {
-    /// Who held it when, while it lasted.
+    /// The holds within the time of the run.
     pub(crate) holds: Holds,
-    /// How many holds there were, with those of who was waiting when the time was over.
+    /// The number of holds, including those of tasks that still waited at the end of the time.
     pub(crate) all: f64,
-    /// What all of them cost.
+    /// The processor time for all holds.
     pub(crate) spent: Spent,
 }
 
@@ -41,12 +41,12 @@ pub(crate) struct Contest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     pub(crate) clients: f64,
-    /// Not a number where there is no server.
+    /// Not a number if there is no server.
     pub(crate) server: f64,
 }
 
 impl Team {
-    /// Starts so many processes over a server.
+    /// Starts `size` processes on a server.
     pub(crate) fn start(
         contestant: Contestant,
         server: &Server,
@@ -56,29 +56,30 @@ impl Team {
         let crew = contestant.start(server, size, flavour)?;
         let clients = crew.pids().into_iter().map(|pid| Usage::of(Some(pid)));
         let clients = clients.collect::<Result<_, _>>()?;
-        // A contestant that asks no server has none of its time on its bill.
+        // A contestant without requests to the server causes none of its processor time.
         let asked = if contestant.own() == Some(Own::Tokio) { None } else { server.pid() };
         let server = asked.map(|pid| Usage::of(Some(pid))).transpose()?;
         Ok(Self { contestant, crew, clients, server, round: 0 })
     }
 
-    /// The first process.
+    /// Returns the id of the first process.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.crew.pids().first().copied()
     }
 
-    /// A name that was used in no round before: who was given up while he waited may still get it.
+    /// Returns a name that no earlier round used. A task that was dropped while it waited may still
+    /// get the lock of an earlier name.
     pub(crate) fn fresh_name(&mut self, scenario: &str) -> String {
         self.round += 1;
         format!("{scenario}/{}", self.round)
     }
 
-    /// Tells each process its line.
+    /// Sends each process its line, and returns the answers.
     pub(crate) fn ask(&mut self, line: impl Fn(usize) -> String) -> Result<Vec<String>, Failure> {
         self.crew.ask(line)
     }
 
-    /// Has each do what its line says, for so long. What they answer, and what it cost.
+    /// Makes each process run the work of its line for this time. Returns the answers and the cost.
     fn work(
         &mut self,
         lasts: Duration,
@@ -91,8 +92,8 @@ impl Team {
         Ok((answers, self.spent().since(before)))
     }
 
-    /// One task, of the first process: the median, the 99th percentile and the number of its
-    /// cycles, with what they cost.
+    /// Runs one task in the first process. Returns the median, the 99th percentile and the number
+    /// of its cycles, and their cost.
     pub(crate) fn quiet(&mut self, lasts: Duration, line: &str) -> Result<Figures, Failure> {
         let line = |place| if place == 0 { line } else { IDLE };
         let (answers, spent) = self.work(lasts, |place| line(place).to_owned())?;
@@ -109,7 +110,7 @@ impl Team {
         Ok(figures)
     }
 
-    /// One task of each process at the same time: the median of each, in microseconds.
+    /// Runs one task in each process at the same time. Returns the median of each, in microseconds.
     pub(crate) fn medians(
         &mut self,
         lasts: Duration,
@@ -123,7 +124,7 @@ impl Team {
         medians.collect()
     }
 
-    /// All tasks of all processes: how many cycles they get done, with what these cost.
+    /// Runs all tasks of all processes. Returns the number of completed cycles, and their cost.
     pub(crate) fn counts(
         &mut self,
         lasts: Duration,
@@ -141,7 +142,8 @@ impl Team {
         Ok(figures)
     }
 
-    /// So many tasks that use each name once: how many names they get done, with what these cost.
+    /// Runs `tasks` tasks that use each name once. Returns the number of completed names, and their
+    /// cost.
     pub(crate) fn once(&mut self, tasks: u32, lasts: Duration) -> Result<Figures, Failure> {
         let name = self.fresh_name("once");
         let before = self.spent();
@@ -154,7 +156,7 @@ impl Team {
         Ok(figures)
     }
 
-    /// So many tasks of each process that want one lock.
+    /// Runs tasks in each process that want one lock.
     pub(crate) fn contend(
         &mut self,
         name: &str,
@@ -179,7 +181,7 @@ impl Team {
         Ok(Contest { holds: Holds::new(holds, self.crew.size(), tasks)?, all, spent })
     }
 
-    /// Sends a message round: how long each of its ways took.
+    /// Sends a message around the ring. Returns the time of each step.
     pub(crate) fn ring(&mut self, lasts: Duration) -> Result<Vec<Duration>, Failure> {
         let size = self.crew.size();
         self.crew.ask(|place| format!("join {place}"))?;
@@ -190,7 +192,7 @@ impl Team {
         took.map(|nanos| Ok(Duration::from_nanos(nanos.parse()?))).collect()
     }
 
-    /// Processor time up to now.
+    /// Returns the processor time so far.
     pub(crate) fn spent(&mut self) -> Spent {
         let clients = self.clients.iter_mut().map(Usage::seconds).sum();
         Spent { clients, server: self.server.as_mut().map_or(f64::NAN, Usage::seconds) }
@@ -198,19 +200,19 @@ impl Team {
 }
 
 impl Spent {
-    /// What was spent since.
+    /// Returns the processor time since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self { clients: self.clients - before.clients, server: self.server - before.server }
     }
 
-    /// Seconds for a million cycles.
+    /// Returns the seconds per million cycles.
     pub(crate) fn each(self, cycles: f64) -> Figures {
         let each = |seconds: f64| seconds * 1e6 / cycles;
         vec![(Figure::ClientTime, each(self.clients)), (Figure::ServerTime, each(self.server))]
     }
 }
 
-/// All numbers of all answers.
+/// Returns all numbers of all answers.
 pub(crate) fn numbers(answers: &[String]) -> Result<Vec<f64>, Failure> {
     let words = answers.iter().flat_map(|answer| answer.split_whitespace());
     words.map(|word| Ok(word.parse()?)).collect()

@@ -1,20 +1,20 @@
-//! The lines between the parent and a subject. The first says what is to be done, and the second
-//! when: what has to be there before is no part of it. Times are those of [`crate::clock::now`],
-//! which all processes of the machine share.
+//! The protocol between the parent and a subject. The first line names the work, and the second the
+//! time, so the preparation is not measured. Times are those of [`crate::clock::now`], which all
+//! processes of the machine share.
 //!
 //! ```text
 //! quiet NAME             -> ok     one task
-//! multi NAMES NAME       -> ok     one task, so many names together
-//! spread NAME TASKS      -> ok     each task has a name of its own
+//! multi NAMES NAME       -> ok     one task, NAMES names together
+//! spread NAME TASKS      -> ok     each task has a separate name
 //! local NAME TASKS       -> ok     all tasks want one lock, and queue for it
 //! rw NAME TASKS READS    -> ok     READS of 100 read
-//! contend NAME TASKS     -> ok     all tasks want one fair lock, which the first has had once
+//! contend NAME TASKS     -> ok     all tasks want one fair lock, held once before
 //!
 //! go FROM UNTIL          -> ok P50 P99 CYCLES            of one task, in nanoseconds
 //!                        -> ok CYCLES...                 of each task
 //!                        -> ok TASK:TOKEN:GOT:LEFT...    each hold of the fair lock
 //! ```
-//! An answer that begins with `error` says why there is none.
+//! An answer that begins with `error` contains the reason of a failure.
 
 use std::io::{BufRead, Write};
 
@@ -22,14 +22,14 @@ use tokio::{runtime::Runtime, sync::mpsc};
 
 use super::{
     Lock, Subject, Want,
-    work::{self, Crowd, Mostly, Span},
+    work::{self, CrowdWitness, Mostly, Span},
 };
 use crate::Failure;
 
-/// Serves the parent until it closes the pipe.
+/// Answers the parent's lines until the parent closes the pipe.
 pub(crate) fn serve(runtime: &Runtime, subject: &impl Subject) -> Result<(), Failure> {
     let (lines, mut read) = mpsc::channel(1);
-    // The runtime must go on while nothing is to be done: sessions are kept alive on it.
+    // The runtime must run between the lines too, because it keeps sessions alive.
     std::thread::spawn(move || {
         let mut all = std::io::stdin().lock().lines().map_while(Result::ok);
         all.all(|line| lines.blocking_send(line).is_ok())
@@ -50,7 +50,7 @@ pub(crate) fn serve(runtime: &Runtime, subject: &impl Subject) -> Result<(), Fai
     })
 }
 
-/// What is to be done, with the locks for it.
+/// A workload with its locks.
 enum Work<L> {
     Quiet(L),
     Counts(Vec<L>),
@@ -69,7 +69,7 @@ async fn obey<S: Subject>(
         return match next.take().ok_or("nothing is to be done")? {
             Work::Quiet(lock) => work::quiet(lock, span).await,
             Work::Counts(locks) => work::counts(locks, (), span).await,
-            Work::Crowd(locks) => work::counts(locks, Crowd::default(), span).await,
+            Work::Crowd(locks) => work::counts(locks, CrowdWitness::default(), span).await,
             Work::Mostly(locks) => work::counts(locks, (), span).await,
             Work::Holds(locks) => work::holds(locks, span).await,
         };
@@ -83,7 +83,7 @@ async fn obey<S: Subject>(
     }
 }
 
-/// The locks that a line asks for; none for one that is about something else.
+/// Returns the workload of a line with its locks; `None` if the line is another command.
 async fn prepare<S: Subject>(
     subject: &S,
     words: &[&str],
@@ -120,7 +120,8 @@ async fn prepare<S: Subject>(
             for _ in 0..tasks.parse::<u32>()? {
                 locks.push(subject.lock(Want::Fair(name)).await?);
             }
-            // What a store makes for a name that is new, such as a directory, is there before.
+            // Acquires the lock once, so that the store creates what a new name needs, such as a
+            // directory.
             if let Some(first) = locks.first_mut() {
                 first.cycle(&mut ()).await?;
             }

@@ -1,9 +1,9 @@
-//! What is compared: something that can be asked for a lock by its name. Each subject is a process
-//! of its own, which does what it is told by lines, so that none has the parent's work on its
-//! bill.
+//! A subject of the comparison: code that provides locks by name. Each subject is a separate
+//! process that follows commands, one on each line, so that the parent's work does not count as the
+//! subject's.
 //!
-//! The package with other projects' locks (`dlock-bench/peers`) takes this folder in, too: what is
-//! compared is measured by the same code. So it uses nothing of dlock.
+//! The package with other projects' locks (`dlock-bench/peers`) includes this folder too, so that
+//! the same code measures all subjects. Therefore this folder uses nothing of dlock.
 
 mod line;
 mod work;
@@ -12,31 +12,31 @@ use crate::Failure;
 
 pub(crate) use line::serve;
 
-/// What is wanted of a subject.
+/// The lock that a workload needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want<'a> {
     /// The lock that an application would use.
     One(&'a str),
-    /// One that is passed on in the order in which it was asked for. A subject without such gives
-    /// what it has.
+    /// A lock that is granted in the order of requests. A subject without such a lock returns its
+    /// usual one.
     Fair(&'a str),
-    /// A side of a read-write lock.
+    /// The read side of a read-write lock.
     Read(&'a str),
-    /// The other side.
+    /// The write side of a read-write lock.
     Write(&'a str),
     /// All of these together.
     All(&'a [String]),
 }
 
-/// Something that is compared.
+/// A subject of the comparison.
 pub(crate) trait Subject: Clone + Send + Sync + 'static {
-    /// What it gives.
+    /// The type of its locks.
     type Lock: Lock;
 
-    /// A lock, which is not taken yet; an error says why there is no such.
+    /// Returns a lock that is not held yet. The error is the reason why there is no such lock.
     fn lock(&self, want: Want<'_>) -> impl Future<Output = Result<Self::Lock, Failure>> + Send;
 
-    /// Does what only this subject knows.
+    /// Runs a command that only this subject knows.
     fn more(&self, words: &[&str]) -> impl Future<Output = Result<String, Failure>> + Send {
         let unknown = Err(format!("it does not know: {}", words.join(" ")).into());
         std::future::ready(unknown)
@@ -45,21 +45,22 @@ pub(crate) trait Subject: Clone + Send + Sync + 'static {
 
 /// A lock by its name.
 pub(crate) trait Lock: Send + 'static {
-    /// Takes it, tells the witness, and gives it back. It waits for as long as somebody else has
-    /// it.
+    /// Acquires the lock, calls the witness, and releases the lock. Waits while another client
+    /// holds the lock.
     fn cycle<W: Witness>(
         &mut self,
         witness: &mut W,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// Who wants to know when a lock is held.
+/// An observer of holds.
 pub(crate) trait Witness: Send {
-    /// It is, now, and until this is over; the fencing token, if it has one.
+    /// Called while the lock is held, which continues until the future completes. `token` is the
+    /// fencing token, if the lock has one.
     fn held(&mut self, token: Option<u64>) -> impl Future<Output = ()> + Send;
 }
 
-/// Nobody.
+/// Observes nothing.
 impl Witness for () {
     async fn held(&mut self, _token: Option<u64>) {}
 }

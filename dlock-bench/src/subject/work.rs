@@ -1,4 +1,4 @@
-//! What a subject is measured with.
+//! The workloads of a subject.
 
 use std::{
     fmt::Write,
@@ -14,15 +14,15 @@ use tokio::task::{JoinSet, coop::consume_budget, yield_now};
 use super::{Lock, Witness};
 use crate::{Failure, clock};
 
-/// How long those who still wait when the time is over may go on, so that the lock is nobody's for
-/// the next run. Who polls and has bad luck is given up then.
+/// The time for which waiting tasks may continue after the end of a run, so that the lock is free
+/// in the next run. A task that polls and has not got the lock by then is dropped.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a process goes on after it has done its part: what a release has left to do in the
-/// background would wait for the next run otherwise, and so would whoever is told by it.
+/// The time for which a process continues after its part, so that the background work of a release
+/// does not run in the next round. The same applies to a waiter that the release notifies.
 const STRAGGLERS: Duration = Duration::from_millis(20);
 
-/// From one time until another.
+/// The time from one moment to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     from: u64,
@@ -34,7 +34,8 @@ impl Span {
         Ok(Self { from: from.parse()?, until: until.parse()? })
     }
 
-    /// Waits until it is over, and a while for those who are still at it. The first failure.
+    /// Waits until the span is over, and a while longer for tasks that still run. Returns the first
+    /// failure.
     async fn over(self, mut tasks: JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
         let all = async {
             while let Some(done) = tasks.join_next().await {
@@ -52,9 +53,10 @@ impl Span {
     }
 }
 
-/// One cycle after another: the median, the 99th percentile, and how many there were.
+/// Runs one cycle after another. Returns the median, the 99th percentile, and the number of cycles.
 pub(super) async fn quiet(mut lock: impl Lock, span: Span) -> Result<String, Failure> {
-    // Where an application's requests run: the future that a runtime blocks on has to wake it up.
+    // On a spawned task, as an application's requests: the runtime has to wake up the future that
+    // it blocks on.
     let mut task: JoinSet<Result<Vec<u64>, Failure>> = JoinSet::new();
     task.spawn(async move {
         clock::sleep_until(span.from).await;
@@ -74,7 +76,7 @@ pub(super) async fn quiet(mut lock: impl Lock, span: Span) -> Result<String, Fai
     Ok(format!("{} {} {}", at(50), at(99), took.len()))
 }
 
-/// A task for each lock: how many cycles each has got done in time.
+/// Runs a task for each lock. Returns the number of cycles that each has completed in time.
 pub(super) async fn counts<L, W>(locks: Vec<L>, witness: W, span: Span) -> Result<String, Failure>
 where
     L: Lock,
@@ -87,7 +89,8 @@ where
         tasks.spawn(async move {
             clock::sleep_until(span.from).await;
             while clock::now() < span.until {
-                // As the rest of an application does: a lock that is free never makes it wait.
+                // Yields as other code of an application does: a free lock never makes the task
+                // wait.
                 consume_budget().await;
                 lock.cycle(&mut witness).await?;
                 let late = clock::now() >= span.until;
@@ -100,7 +103,7 @@ where
     Ok(words(counts.iter().map(|count| count.load(Ordering::Relaxed))))
 }
 
-/// A task for each lock: who held it when.
+/// Runs a task for each lock. Returns the holds of all tasks with their times.
 pub(super) async fn holds<L: Lock>(locks: Vec<L>, span: Span) -> Result<String, Failure> {
     let mut tasks = JoinSet::new();
     let all = Arc::new(Mutex::new(String::new()));
@@ -119,14 +122,14 @@ pub(super) async fn holds<L: Lock>(locks: Vec<L>, span: Span) -> Result<String, 
     Ok(std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// Holds on, the first time, until all others have asked. Tasks of one thread would find the lock
-/// free otherwise, each for as long as the scheduler lets it run, and nobody would ever wait.
+/// Yields during the first hold until all other tasks have queued. Otherwise each task of a thread
+/// would find the lock free for as long as the scheduler lets it run, and no task would ever wait.
 #[derive(Clone, Default)]
-pub(super) struct Crowd {
+pub(super) struct CrowdWitness {
     has_come: bool,
 }
 
-impl Witness for Crowd {
+impl Witness for CrowdWitness {
     async fn held(&mut self, _token: Option<u64>) {
         if !std::mem::replace(&mut self.has_come, true) {
             yield_now().await;
@@ -134,7 +137,7 @@ impl Witness for Crowd {
     }
 }
 
-/// Writes down each hold: `TASK:TOKEN:GOT:LEFT`.
+/// Records each hold: `TASK:TOKEN:GOT:LEFT`.
 struct Scribe {
     task: usize,
     all: Arc<Mutex<String>>,
@@ -143,25 +146,25 @@ struct Scribe {
 impl Witness for Scribe {
     async fn held(&mut self, token: Option<u64>) {
         let now = clock::now();
-        // Without a token, the times have to say who came after whom.
+        // Without a token, the times determine the order.
         let token = token.unwrap_or(now);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        // To a string, it does not fail.
+        // Writing to a string does not fail.
         let _ = write!(all, "{}:{token}:{now}:{now} ", self.task);
     }
 }
 
-/// A read-write lock that is mostly read.
+/// A read-write lock that is mostly read-locked.
 pub(super) struct Mostly<L> {
     read: L,
     write: L,
-    /// Of 100.
+    /// The number of reads in 100 cycles.
     reads: u32,
     turn: u32,
 }
 
 impl<L: Lock> Mostly<L> {
-    /// Who `begins` elsewhere does not write when the others do.
+    /// Different values of `begins` make tasks write at different times.
     pub(super) fn new(read: L, write: L, reads: u32, begins: u32) -> Self {
         Self { read, write, reads, turn: begins }
     }
@@ -169,7 +172,7 @@ impl<L: Lock> Mostly<L> {
 
 impl<L: Lock> Lock for Mostly<L> {
     async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
-        // Spread evenly, without chance: 37 and 100 have no common divisor.
+        // Spreads the writes evenly without random numbers: 37 and 100 have no common divisor.
         self.turn = (self.turn + 37) % 100;
         let side = if self.turn < self.reads { &mut self.read } else { &mut self.write };
         side.cycle(witness).await

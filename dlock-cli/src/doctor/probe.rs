@@ -1,21 +1,27 @@
-//! Takes and releases a lock, as applications do, and looks whether all went as it has to.
+//! Acquires and releases a lock, as applications do, and checks the result of each step.
 
 use std::time::Duration;
 
-use dlock::{ClaimId, Clock, Error, Fencing, FencingToken, Finding, LockName, Locks};
+use dlock::{
+    Error, FencingToken, LockName, Locks,
+    admin::{ClaimId, Finding},
+    backend::Clock,
+    guarantees::Fencing,
+};
 
 use super::as_finding;
 
-/// How long to wait for a lock that nobody else can know.
+/// The longest wait for a lock whose name no other client knows.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// How often it is taken. The first time may open connections, and is not measured.
+/// The number of times that the lock is acquired. The first time may open connections, and is not
+/// measured.
 const TIMES: usize = 5;
 
-/// A renewal that takes longer than this part of a lease leaves little room for faults.
+/// A renewal that takes longer than this fraction of a lease leaves little time for retries.
 const PART_OF_LEASE: u32 = 30;
 
-/// What taking and releasing a lock showed, and how long a round trip takes.
+/// Returns the findings of acquiring and releasing a lock, and the time of a round trip.
 pub(super) async fn probe(locks: &Locks) -> (Vec<Finding>, Option<Duration>) {
     match Probe::run(locks).await {
         Ok(probe) => {
@@ -29,7 +35,7 @@ pub(super) async fn probe(locks: &Locks) -> (Vec<Finding>, Option<Duration>) {
 struct Probe {
     round_trip: Duration,
     tokens: Vec<FencingToken>,
-    /// Whether it was seen held while it was, by how many.
+    /// The number of holders that the store reported while the lock was held.
     seen: usize,
     free_after: bool,
 }
@@ -37,7 +43,7 @@ struct Probe {
 impl Probe {
     async fn run(locks: &Locks) -> Result<Self, Error> {
         let name = LockName::new(&format!("dlock-doctor/{}", ClaimId::random()))?;
-        // Each time to the store, since that is what is looked at.
+        // Without local hand-off, so that each acquire goes to the store.
         let locks = locks.without_handoff();
         let mutex = locks.mutex(&name)?;
         let (mut tokens, mut times, mut seen) = (Vec::new(), Vec::new(), 0);
@@ -60,13 +66,13 @@ impl Probe {
 
     fn trip(&self, locks: &Locks) -> Finding {
         let (trip, lease) = (self.round_trip, locks.options().lease());
-        let found = format!("to take or release a lock takes {trip:.1?}");
+        let found = format!("acquiring or releasing a lock takes {trip:.1?}");
         if trip > lease / PART_OF_LEASE {
             return Finding::warning(
                 "round trip",
                 format!("{found}, with leases of {lease:?}"),
-                "use a store that is nearer or has less to do, or longer leases (dlock.lease in \
-                 the URL)",
+                "use a store that is nearer or less busy, or longer leases (dlock.lease in the \
+                 URL)",
             );
         }
         Finding::fine("round trip", found)
@@ -74,13 +80,17 @@ impl Probe {
 
     fn tokens(&self, locks: &Locks) -> Finding {
         let Some(last) = self.tokens.last() else {
-            return Finding::wrong("tokens", "there was none", "tell the makers of this backend");
+            return Finding::wrong(
+                "tokens",
+                "the store issued none",
+                "report this to the authors of the backend",
+            );
         };
         if locks.guarantees().fencing == Fencing::None {
             return Finding::warning(
                 "tokens",
-                "this store has no fencing tokens that mean anything",
-                "do not rely on DLOCK_TOKEN; dlock's own tables or keys have tokens",
+                "this store has no fencing tokens that a resource can compare",
+                "use dlock's own tables or keys, or do not rely on DLOCK_TOKEN",
             );
         }
         if self.tokens.is_sorted_by(|before, after| before < after) {
@@ -89,22 +99,25 @@ impl Probe {
         Finding::wrong(
             "tokens",
             format!("they do not grow: {:?}", self.tokens),
-            "see that nobody else changes what dlock keeps in the store, and that it is one store",
+            "check that no other program changes dlock's data, and that the URL leads to one store \
+             only",
         )
     }
 
     fn left(&self) -> Finding {
         match (self.seen, self.free_after) {
-            (1, true) => Finding::fine("lock", "seen while it was held, and free after it"),
+            (1, true) => {
+                Finding::fine("lock", "it was seen while held, and free after its release")
+            }
             (1, false) => Finding::wrong(
                 "lock",
-                "it was released and is still there",
-                "see that reads do not go to a replica that lags",
+                "it was released, but the store still shows it",
+                "check that reads do not go to a replica that lags behind",
             ),
             (seen, _) => Finding::wrong(
                 "lock",
-                format!("it was held once, and the store shows {seen} holders"),
-                "see that reads do not go to a replica that lags",
+                format!("it had one holder, but the store shows {seen}"),
+                "check that reads do not go to a replica that lags behind",
             ),
         }
     }

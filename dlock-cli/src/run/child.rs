@@ -1,6 +1,7 @@
 //! The command that runs under the lock.
 //!
-//! Signals go to its process id only while it has not been waited for, so that the id is its own.
+//! Signals are sent to its process id only until the process has been reaped: after that, another
+//! process may have the id.
 
 use std::{
     ffi::OsString,
@@ -19,26 +20,27 @@ use tokio::{
 
 use crate::failure::{Failure, code};
 
-/// How often to look whether what the command has started has ended.
+/// The pause between two checks whether the processes that the command started have ended.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) struct Child {
     process: Process,
-    /// Of the process, and of its group if it leads one.
+    /// The id of the process, and of its group if it leads one.
     pid: Pid,
     leads_group: bool,
 }
 
 impl Child {
-    /// Starts it, with the lock in its environment.
+    /// Starts the command, with the lock in its environment.
     pub(super) fn start(
         command: &[OsString],
         guard: &Guard,
         foreground: bool,
     ) -> Result<Self, Failure> {
-        let (program, args) =
-            command.split_first().ok_or_else(|| Failure::misuse("there is no command to run"))?;
-        // In a group of its own it could not read from the terminal.
+        let (program, args) = command
+            .split_first()
+            .ok_or_else(|| Failure::misuse("there is no command to run: write it after --"))?;
+        // A process in another group could not read from the terminal.
         let leads_group = !foreground && !io::stdin().is_terminal();
         let mut process = Command::new(program);
         process
@@ -56,28 +58,33 @@ impl Child {
                     code::NOT_FOUND,
                     format!("{program} was not found: check its name, its interpreter and PATH"),
                 ),
-                _ => Failure::new(code::CANT_RUN, format!("{program} can't be run: {error}")),
+                _ => Failure::new(
+                    code::CANT_RUN,
+                    format!(
+                        "{program} can't be run ({error}): check its permissions and its format"
+                    ),
+                ),
             }
         })?;
-        let pid = process
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw)
-            .ok_or_else(|| Failure::new(code::CANT_RUN, "the command has no process id"))?;
+        let pid =
+            process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).ok_or_else(
+                || Failure::new(code::CANT_RUN, "the command has no process id: run it again"),
+            )?;
         Ok(Self { process, pid, leads_group })
     }
 
-    /// Waits for its end.
+    /// Waits until the command has ended.
     ///
     /// Cancel safe.
     pub(super) async fn wait(&mut self) -> Result<ExitStatus, Failure> {
-        self.process
-            .wait()
-            .await
-            .map_err(|error| Failure::misuse(format!("the command can't be waited for: {error}")))
+        self.process.wait().await.map_err(|error| {
+            Failure::misuse(format!(
+                "waiting for the command failed ({error}): check whether it still runs"
+            ))
+        })
     }
 
-    /// Passes a signal on that dlock was sent.
+    /// Forwards a signal that dlock received.
     pub(super) fn forward(&self, signal: Signal) {
         if signal == Signal::TSTP {
             self.suspend();
@@ -86,10 +93,10 @@ impl Child {
         }
     }
 
-    /// Ends it: TERM, and KILL for what is still there after a while.
+    /// Ends the command: sends TERM, and KILL to the processes that still run after `kill_after`.
     pub(super) async fn end(&mut self, kill_after: Duration) -> Result<(), Failure> {
         self.send(Signal::TERM);
-        // One that is stopped has to run to end.
+        // A stopped process has to continue before it can end.
         self.send(Signal::CONT);
         let gone = async {
             self.process.wait().await?;
@@ -102,26 +109,26 @@ impl Child {
             if self.process.id().is_some() {
                 self.send(Signal::KILL);
             } else {
-                // It has ended, and its group has not: nobody else can have that id.
+                // The process has ended, but its group has not: no other process can have that id.
                 let _ = kill_process_group(self.pid, Signal::KILL);
             }
         }
         self.wait().await.map(drop)
     }
 
-    /// ^Z: the command and dlock stop together, and go on together.
+    /// Handles ^Z: the command and dlock stop together and continue together.
     fn suspend(&self) {
         if self.leads_group {
             self.send(Signal::TSTP);
         }
-        // Not the one that is caught. Returns when somebody lets dlock go on.
+        // Sends STOP, because TSTP is caught. Returns when another process continues dlock.
         let _ = kill_process(rustix::process::getpid(), Signal::STOP);
         if self.leads_group {
             self.send(Signal::CONT);
         }
     }
 
-    /// Sends it to whom signals are for; one that has just ended needs none.
+    /// Sends a signal to the group or the process. If the process has just ended, it sends nothing.
     fn send(&self, signal: Signal) {
         if self.process.id().is_none() {
             return;
@@ -134,8 +141,8 @@ impl Child {
     }
 }
 
-/// Whether the terminal has sent this signal to the command as well: it sends to all of the
-/// foreground's group.
+/// Whether the terminal has sent this signal to the command too: it sends to the whole foreground
+/// group.
 fn comes_from_terminal(signal: Signal) -> bool {
     if ![Signal::INT, Signal::QUIT, Signal::HUP].contains(&signal) {
         return false;
@@ -144,7 +151,7 @@ fn comes_from_terminal(signal: Signal) -> bool {
     rustix::termios::tcgetpgrp(&terminal).is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// As a shell has it.
+/// Returns the exit code that a shell would report.
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(code::MISUSE)

@@ -8,7 +8,7 @@ mod who;
 use std::{ffi::OsString, pin::pin, time::Duration};
 
 use clap::Args;
-use dlock::{Error, Guard, LockName, Locks, Note, Released, Scope};
+use dlock::{Error, Guard, LockName, Locks, admin::Note, guarantees::Scope, guard::Released};
 
 use self::{child::Child, signals::Signals, voice::Voice};
 use crate::{
@@ -21,35 +21,35 @@ use crate::{
 /// Run a command while holding a lock.
 ///
 /// Waits for the lock, runs the command, releases the lock, and exits with the command's exit code
-/// (128+N when signal N ended it). The lock is kept for as long as the command runs. stdin, stdout
-/// and stderr are the command's own; dlock writes to stderr only when something is wrong, or with
+/// (128+N if signal N ended it). dlock renews the lease while the command runs. stdin, stdout and
+/// stderr are those of the command; dlock writes to stderr only if something is wrong, or with
 /// --verbose.
 ///
 /// The command gets the lock's name in DLOCK_NAME and the fencing token in DLOCK_TOKEN, a number
-/// that is larger than in all runs before. Have what the command writes to refuse smaller ones,
-/// where it can. DLOCK_URL is taken out of its environment.
+/// that is larger than in all earlier runs. The resource that the command writes to should refuse
+/// smaller tokens. DLOCK_URL is removed from the command's environment.
 ///
-/// When the lock is lost while the command runs (the store was away for a whole lease, or somebody
-/// broke the lock), the command gets TERM, and KILL when it is still there after --kill-after; the
-/// exit code is 123. Others can have the lock by then: --lock-delay keeps them out for longer when
-/// the store was away.
+/// If the lock is lost while the command runs (the store was unreachable for a whole lease, or the
+/// lock was broken), dlock sends TERM to the command, and KILL if it still runs after --kill-after;
+/// the exit code is 123. Another client may hold the lock by then: --lock-delay keeps other clients
+/// out for longer after a lease that expired.
 ///
-/// TERM, INT, HUP, QUIT, USR1 and USR2 go on to the command, and dlock stays until it has ended.
-/// While dlock still waits for the lock they end it.
+/// dlock forwards TERM, INT, HUP, QUIT, USR1 and USR2 to the command, and exits after the command has
+/// ended. While dlock waits for the lock, these signals end it.
 ///
-/// When stdin is a terminal the command stays in dlock's process group, so that it can read from
-/// the terminal and ^C reaches it by itself; signals then go to the command alone. Otherwise it has
-/// a process group of its own, and signals go to all that it has started there. --foreground
-/// asks for the first in any case.
+/// If stdin is a terminal, the command stays in dlock's process group, so that it can read from the
+/// terminal and receives ^C from there; dlock signals the command alone. Otherwise the command gets
+/// its own process group, and dlock signals the whole group. --foreground keeps the command in
+/// dlock's group in any case.
 ///
-/// If dlock itself is killed with KILL, the command runs on and the lock is free when its lease
-/// ends. On Linux `dlock run ... -- setpriv --pdeathsig KILL COMMAND` ends the command as well.
+/// If dlock itself is killed with KILL, the command continues to run, and the lock is free when its
+/// lease expires. On Linux `dlock run ... -- setpriv --pdeathsig KILL COMMAND` ends the command, too.
 ///
-/// `inspect`, `list` and `watch` show whose the claim is: the host, the process id of dlock, and the
-/// program's name without its path and its arguments, or what --note says.
+/// `inspect`, `list` and `watch` show a note for each claim: the host, the process id of dlock, and
+/// the program's name without its path and its arguments, or the text of --note.
 ///
-/// With --json dlock's messages on stderr are JSON objects, one a line, with event (waiting, granted,
-/// lost, released) or error.
+/// With --json dlock's messages on stderr are JSON objects, one on each line, with event (waiting,
+/// granted, lost, released) or error.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -58,59 +58,58 @@ Examples:
   dlock run --name config --shared -- ./read.sh
   dlock run --name crawlers --semaphore 4 -- ./crawl.sh")]
 pub(crate) struct Run {
-    /// The lock
+    /// The name of the lock
     ///
-    /// It is not derived from the command, since two spellings of a command would be two locks, and
-    /// not taken from the environment, where a run within a run would find the outer one's lock and
-    /// wait for it for ever.
+    /// It is not derived from the command, because two spellings of a command would be two locks. It
+    /// is not read from the environment, because a run within a run would then wait for its own lock.
     #[arg(long, short, value_name = "NAME")]
     name: String,
 
-    /// How long to wait for the lock; 0 is one attempt [default: for ever]
+    /// How long to wait for the lock; 0 is one attempt [default: no limit]
     #[arg(long, short, value_name = "TIME", value_parser = parse::duration)]
     wait: Option<Duration>,
 
-    /// How long the store keeps the lock when dlock is dead or cut off [default: 30s]
+    /// How long the lock stays held if dlock dies or can't reach the store [default: 30s]
     #[arg(long, short, value_name = "TIME", value_parser = parse::duration)]
     lease: Option<Duration>,
 
-    /// How much longer to keep others out after a lease that ended without a release
+    /// How much longer to keep other clients out after a lease that expired
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     lock_delay: Option<Duration>,
 
-    /// Hold it together with others that share it (a read lock)
+    /// Take a read lock, which other readers can hold at the same time
     #[arg(long, short, conflicts_with = "semaphore")]
     shared: bool,
 
-    /// Let so many hold it at a time (a semaphore); all that use the name must say the same
+    /// Take one of N permits (a semaphore); all clients of the name must use the same N
     #[arg(long, value_name = "N")]
     semaphore: Option<u32>,
 
-    /// How long the command has to end after TERM when the lock is lost
+    /// How long to wait between TERM and KILL if the lock is lost
     #[arg(long, short, value_name = "TIME", default_value = "10s", value_parser = parse::duration)]
     kill_after: Duration,
 
-    /// The exit code when the lock is busy; with 0, nothing is printed unless --verbose is given
+    /// The exit code if the lock is busy; with 0, nothing is printed unless --verbose is given
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = code::BUSY)]
     busy_code: u8,
 
-    /// What `inspect`, `list` and `watch` show beside the claim [default: host, process id and the
-    /// name of the program]
+    /// The text that `inspect`, `list` and `watch` show beside the claim [default: dlock.note in the
+    /// URL, or else host, process id and the name of the program]
     ///
-    /// At most 128 bytes without control characters. Everybody who may read the store sees it, so it
-    /// must hold no secrets. Not kept by plain and advisory locks.
+    /// At most 128 bytes without control characters. Everybody with read access to the store can see
+    /// it, so it must not contain secrets. Plain and advisory locks keep no notes.
     #[arg(long, value_name = "TEXT")]
     note: Option<Note>,
 
-    /// Keep the command in dlock's process group, and send signals to it alone
+    /// Keep the command in dlock's process group, and signal the command alone
     #[arg(long)]
     foreground: bool,
 
-    /// Say on stderr what is waited for and who holds it
+    /// Print on stderr when dlock waits, for which holder, and when it acquires and releases the lock
     #[arg(long, short)]
     verbose: bool,
 
-    /// Say it in JSON
+    /// Print messages on stderr as JSON
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -127,7 +126,7 @@ pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
     let voice = Voice { json: args.json, verbose: args.verbose };
     let mut signals = Signals::listen()?;
     let locks = tokio::select! {
-        locks = args.store.connect() => locks?,
+        locks = args.store.connect_noted(args.note.clone(), || args.default_note()) => locks?,
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     };
     let done = under_lock(&args, &name, &locks, voice, &mut signals).await;
@@ -144,8 +143,8 @@ async fn under_lock(
 ) -> Result<u8, Failure> {
     if locks.guarantees().scope == Scope::Process {
         return Err(Failure::misuse(format!(
-            "locks of {} reach no other process, so they would protect nothing: give the URL of a \
-             store that others can reach",
+            "the locks of {} are visible to no other process, so they would protect nothing: give \
+             the URL of a store that other processes can reach",
             locks.backend().store()
         )));
     }
@@ -170,14 +169,14 @@ async fn under_lock(
             Err(Failure::new(
                 code::LOST,
                 format!(
-                    "the command has ended with {code}, but lock {name:?} was lost before it did: \
-                     see what it has done, since others may have held the lock"
+                    "the command has ended with {code}, but lock {name:?} was lost before that: \
+                     check what it has done, because another client may have held the lock"
                 ),
             ))
         }
         released => {
             if let Err(error) = released {
-                voice.warn(&format!("{error}; the lock is free when its lease ends"));
+                voice.warn(&format!("{error}; the lock is free when its lease expires"));
             } else {
                 voice.released(name);
             }
@@ -189,16 +188,16 @@ async fn under_lock(
     }
 }
 
-/// How the command went.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
-    /// By itself, with this exit code.
+    /// The command ended with this exit code.
     Ended(u8),
-    /// It was ended, since the lock was lost.
+    /// dlock ended the command because the lock was lost.
     Lost,
 }
 
-/// Runs the command for as long as the guard protects it.
+/// Runs the command while the guard protects it.
 async fn protect(
     args: &Run,
     guard: &Guard,
@@ -222,7 +221,8 @@ async fn protect(
 }
 
 impl Run {
-    /// Locks with the options of the command line, and otherwise of the URL.
+    /// Returns locks with the options of the command line. The URL's options apply where it has
+    /// none.
     fn view(&self, locks: &Locks) -> Result<Locks, Error> {
         let mut options = locks.options();
         if let Some(lease) = self.lease {
@@ -234,25 +234,31 @@ impl Run {
         if let Some(delay) = self.lock_delay {
             options = options.with_lock_delay(delay);
         }
-        // There is nobody in this process to hand it to.
-        let locks = locks.without_handoff().with_options(options)?;
-        let program = self.command.first().map(OsString::as_os_str);
-        match self.note.clone().or_else(|| who::note(program?)) {
-            Some(note) => locks.with_note(note),
-            None => Ok(locks),
-        }
+        // This process takes only one lock, so a local hand-off has no use.
+        locks.without_handoff().with_options(options)
     }
 
-    /// The failure of a wait for a lock that others hold. It names the holder while there is one. A
-    /// busy lock that counts as success is no complaint.
+    fn default_note(&self) -> Option<Note> {
+        who::note(self.command.first()?)
+    }
+
+    /// Returns the failure of a wait for a lock that other clients hold. It names the holder if
+    /// there is one. With `--busy-code 0` and without `--verbose` it has no message.
     async fn busy(&self, locks: &Locks, name: &LockName, error: &Error) -> Failure {
         if self.busy_code == 0 && !self.verbose {
             return Failure::new(0, "");
         }
+        let what = match self.wait {
+            Some(wait) if !wait.is_zero() => {
+                let wait = humantime::format_duration(wait);
+                format!("timed out after {wait} waiting for lock {name:?}")
+            }
+            _ => format!("lock {name:?} is busy"),
+        };
         let text = match locks.inspect(name).await {
             Ok(state) if !state.holders.is_empty() => format!(
-                "lock {name:?} is busy: {}: use a longer --wait, or run `dlock inspect`",
-                LockView::new(name, &state).line()
+                "{what}, {}: use a longer --wait, or run `dlock inspect`",
+                LockView::new(name, &state).state()
             ),
             _ => error.to_string(),
         };

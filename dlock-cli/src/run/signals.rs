@@ -1,4 +1,4 @@
-//! The signals that `dlock run` passes on.
+//! The signals that `dlock run` forwards.
 
 use std::{future::poll_fn, task::Poll};
 
@@ -7,7 +7,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 use crate::failure::Failure;
 
-/// Those that go to the command, and the one of ^Z.
+/// The signals that are forwarded to the command, and that of ^Z.
 const PASSED: [Signal; 7] = [
     Signal::TERM,
     Signal::INT,
@@ -18,25 +18,27 @@ const PASSED: [Signal; 7] = [
     Signal::TSTP,
 ];
 
-/// Hears them instead of being ended by them.
+/// Receives the signals, so that they don't end dlock.
 pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// From now on. What dlock was started to ignore (by nohup, or by a shell for what it runs in
-    /// the background) stays ignored, and the command inherits that.
+    /// Installs the handlers. A signal that dlock was started to ignore (by nohup, or by a shell
+    /// for a background job) stays ignored, and the command inherits that.
     pub(super) fn listen() -> Result<Self, Failure> {
         let ignored = ignored();
         let heard = PASSED.into_iter().filter(|signal| !ignores(ignored, *signal));
         let streams = heard.map(|signal| {
             let stream = unix::signal(SignalKind::from_raw(signal.as_raw())).map_err(|error| {
-                Failure::misuse(format!("signals can't be listened for: {error}"))
+                Failure::misuse(format!(
+                    "signal handlers can't be installed ({error}): check the limits of this process"
+                ))
             })?;
             Ok((signal, stream))
         });
         streams.collect::<Result<_, Failure>>().map(Self)
     }
 
-    /// The next one.
+    /// Returns the next signal.
     ///
     /// Cancel safe.
     pub(super) async fn next(&mut self) -> Signal {
@@ -51,7 +53,8 @@ impl Signals {
         .await
     }
 
-    /// The next one that ends a program. While there is no command, ^Z stops dlock alone.
+    /// Returns the next signal that ends a program. If there is no command yet, ^Z stops dlock
+    /// alone.
     pub(super) async fn ending(&mut self) -> Signal {
         loop {
             match self.next().await {
@@ -65,12 +68,13 @@ impl Signals {
     }
 }
 
-/// As a shell reports a program that this signal has ended.
+/// Returns the exit code that a shell reports for a program that this signal has ended.
 pub(super) fn exit_code(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 
-/// A bit for each signal that this process ignores; none where the system does not tell.
+/// Returns a bit for each signal that this process ignores; none if the system does not report
+/// them.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,19 +1,19 @@
-//! What `dlock run` says beside its command.
+//! The messages of `dlock run`, which it prints besides its command's output.
 
 use std::{convert::Infallible, time::Duration};
 
-use dlock::{Ended, FencingToken, LockName, Locks};
+use dlock::{FencingToken, LockName, Locks, guard::Ended};
 use serde_json::{Value, json};
 
 use crate::{failure::complain, output::LockView};
 
-/// How long a lock may take before somebody wants to know why.
+/// The wait for a lock after which the first message is printed.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// How long until the next word about it.
+/// The pause until the next message.
 const NEXT: Duration = Duration::from_secs(30);
 
-/// Speaks on stderr.
+/// Prints messages on stderr.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voice {
     pub(super) json: bool,
@@ -21,7 +21,7 @@ pub(super) struct Voice {
 }
 
 impl Voice {
-    /// Says who holds the lock while it is waited for. Never ends.
+    /// Prints the holder of the lock repeatedly during the wait. Never returns.
     pub(super) async fn wait(self, locks: &Locks, name: &LockName) -> Infallible {
         let mut pause = FIRST;
         loop {
@@ -33,7 +33,7 @@ impl Voice {
             match locks.inspect(name).await {
                 Ok(state) => {
                     let view = LockView::new(name, &state);
-                    let line = format!("waiting for {}", view.line());
+                    let line = format!("waiting for lock {name:?}, {}", view.state());
                     self.say(&line, || json!({ "event": "waiting", "lock": view }));
                 }
                 Err(error) => self.warn(&error.to_string()),
@@ -44,7 +44,7 @@ impl Voice {
     pub(super) fn granted(self, name: &LockName, token: FencingToken) {
         if self.verbose {
             self.say(
-                &format!("holds {name} with token {token}"),
+                &format!("acquired lock {name:?} with token {token}"),
                 || json!({ "event": "granted", "name": name.as_str(), "token": token.get() }),
             );
         }
@@ -53,7 +53,7 @@ impl Voice {
     pub(super) fn released(self, name: &LockName) {
         if self.verbose {
             self.say(
-                &format!("has released {name}"),
+                &format!("released lock {name:?}"),
                 || json!({ "event": "released", "name": name.as_str() }),
             );
         }
@@ -62,8 +62,8 @@ impl Voice {
     pub(super) fn lost(self, name: &LockName, ended: Ended, kill_after: Duration) {
         self.say(
             &format!(
-                "lock {name:?} was lost ({ended}): the command is ended with TERM, and with KILL \
-                 after {}; see what it has done, then run it again",
+                "lock {name:?} was lost ({ended}), so the command is ended with TERM, and with \
+                 KILL after {}: check what it has done, then run it again",
                 humantime::format_duration(kill_after)
             ),
             || json!({ "event": "lost", "name": name.as_str(), "reason": ended.to_string() }),

@@ -1,14 +1,14 @@
-//! By what whoever looks at a lock knows the run that holds it.
+//! The note that identifies the run that holds a lock.
 
 use std::{ffi::OsStr, path::Path};
 
-use dlock::Note;
+use dlock::admin::Note;
 
-/// How much of a host's name is kept, so that the rest has room.
+/// The number of characters of the host name that are kept, so that the rest has room.
 const HOST: usize = 64;
 
-/// `web-3 pid 4711 migrate.sh`: the host, this process, and the program's name. Not its arguments,
-/// which may hold secrets.
+/// Returns the note `web-3 pid 4711 migrate.sh`: the host, this process, and the program's name. It
+/// leaves out the arguments, which may contain secrets.
 pub(super) fn note(program: &OsStr) -> Option<Note> {
     let host = rustix::system::uname();
     text(&host.nodename().to_string_lossy(), std::process::id(), program)

@@ -97,7 +97,7 @@ mod outside {
     use super::*;
 
     #[test]
-    fn whether_tokens_go_on_is_told_with_the_offset_to_set() {
+    fn doctor_reports_smaller_tokens_with_the_offset_to_set() {
         let dlock = Dlock::on_sqlite();
         let seen = "4000000000000000000";
         let args = ["doctor", "--json", "--token", seen];

@@ -115,7 +115,7 @@ fn watched(which: &[&str]) {
 }
 
 #[test]
-fn watch_ends_after_its_looks_with_plain_lines_where_there_is_no_terminal() {
+fn watch_without_a_terminal_prints_plain_lines_and_ends() {
     let dlock = Dlock::on_sqlite();
     let out = dlock.out(&["watch", "--name", "a", "--interval", "10ms", "--count", "3"]);
     assert_eq!(out, "a: free\n");
@@ -134,7 +134,7 @@ fn break_needs_a_yes_and_takes_the_lock_away() {
     assert_eq!(dlock.inspect("a")["free"], false);
 
     let text = dlock.out(&["break", "a", "--yes"]);
-    assert!(text.starts_with("a: taken from claim "), "{text}");
+    assert!(text.starts_with("a: revoked from claim "), "{text}");
     assert_eq!(dlock.inspect("a")["free"], true);
     dlock.out(&["run", "--name", "a", "--wait", "0", "--", "true"]);
     assert_eq!(held.finish().code, Some(123));

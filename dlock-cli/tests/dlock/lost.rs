@@ -22,7 +22,7 @@ fn a_broken_lock_ends_its_command() {
 }
 
 #[test]
-fn what_does_not_heed_term_is_killed_with_all_that_it_has_started() {
+fn a_command_that_ignores_term_is_killed_with_its_children() {
     let dlock = Dlock::on_sqlite();
     let script = "trap '' TERM; (sleep 100; echo survived) & echo held; sleep 100; echo survived";
     let args = ["--name", "a", "--lease", "1s", "--kill-after", "300ms", "--json"];
@@ -35,7 +35,7 @@ fn what_does_not_heed_term_is_killed_with_all_that_it_has_started() {
 }
 
 #[test]
-fn what_the_command_leaves_behind_is_killed_as_well() {
+fn processes_that_outlive_the_command_are_killed() {
     let dlock = Dlock::on_sqlite();
     let script = "(trap '' TERM; sleep 100; echo survived) & echo held; wait";
     let held = dlock.hold(&["--name", "a", "--lease", "1s", "--kill-after", "300ms"], script);
@@ -45,7 +45,7 @@ fn what_the_command_leaves_behind_is_killed_as_well() {
 }
 
 #[test]
-fn a_command_that_ends_after_its_lock_was_lost_does_not_pass_for_well() {
+fn a_command_that_ends_after_its_lock_was_lost_is_a_failure() {
     let dlock = Dlock::on_sqlite();
     // Its lease is long, so that nobody has noticed yet.
     let held = dlock.hold(&["--name", "a", "--lease", "10m"], "echo held; cat; exit 0");

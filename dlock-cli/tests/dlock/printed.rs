@@ -85,7 +85,7 @@ async fn each_command_does_what_the_texts_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_printed_looks_as_the_texts_show_it() {
+async fn output_looks_as_the_documents_show_it() {
     let tested = async {
         let server = RedisServer::start(&Options::new()).await?;
         let dlock = Dlock::on(server.url());

@@ -18,7 +18,7 @@ fn the_exit_code_is_the_commands() {
 }
 
 #[test]
-fn a_command_that_can_not_be_started_has_the_codes_of_shells_and_holds_nothing() {
+fn a_command_that_cannot_start_has_a_shell_code_and_no_lock() {
     let dlock = Dlock::on_sqlite();
     let file = dlock.directory.path().join("data");
     std::fs::write(&file, "no program").unwrap();
@@ -46,7 +46,7 @@ fn the_command_finds_name_and_growing_token_but_no_url() {
 }
 
 #[test]
-fn input_and_output_are_the_commands_and_so_are_arguments_that_look_like_ours() {
+fn the_command_keeps_its_input_output_and_arguments() {
     let dlock = Dlock::on_sqlite();
     let script = "cat; echo \"$0 $1\" >&2";
     let command = dlock.command(&["run", "--name", "a", "sh", "-c", script, "--verbose", "--name"]);
@@ -70,7 +70,11 @@ fn a_busy_lock_has_a_code_of_its_own_which_can_be_another() {
         let all = [&["run", "--name", "a"], args, &["--", "echo", "ran"]].concat();
         let went = dlock.went(&all);
         assert_eq!((went.code, went.out.as_str()), (Some(code), ""), "{args:?}: {went:?}");
-        assert!(went.err.contains("\"a\" is busy: a: held by 1 ("), "{went:?}");
+        let what = match args.contains(&"2s") {
+            true => "timed out after 2s waiting for lock \"a\", held by 1 (",
+            false => "lock \"a\" is busy, held by 1 (",
+        };
+        assert!(went.err.contains(what), "{went:?}");
     }
     // Where a busy lock is success, a word about it is only for those who ask.
     for (args, silent) in [(&[][..], true), (&["--verbose"], false)] {

@@ -63,7 +63,7 @@ fn while_it_waits_a_signal_ends_it_and_its_place_in_the_queue() {
 }
 
 #[test]
-fn what_it_was_started_to_ignore_stays_ignored() {
+fn a_signal_ignored_at_the_start_stays_ignored() {
     let dlock = Dlock::on_sqlite();
     let mut command = std::process::Command::new("sh");
     command

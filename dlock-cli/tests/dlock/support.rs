@@ -107,7 +107,7 @@ pub(crate) fn went(command: &mut Command) -> Went {
 /// Waits until it is so.
 #[track_caller]
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let clock = dlock::Clock::Boot;
+    let clock = dlock::backend::Clock::Boot;
     let began = clock.now();
     while !so() {
         assert!(clock.now().since(began) < BOUND, "{what}: not within {BOUND:?}");

@@ -1,11 +1,16 @@
 //! Local hand-off: tasks of one process that want the same mutex queue in memory, and the process
 //! hands one claim of the store from task to task.
 //!
-//! The idea is lock cohorting (Dice, Marathe, Shavit, *Lock Cohorting*, PPoPP 2012): a lock that
-//! is cheap to hand to neighbours and dear to hand to others. It makes a hot lock as fast as memory,
-//! and costs an uncontended one two in-process locks.
+//! The idea is lock cohorting (Dice, Marathe, Shavit, *Lock Cohorting*, PPoPP 2012): a hand-off to
+//! a task of the same process is cheap, and one to another process is expensive. A contended lock
+//! becomes as fast as memory. An uncontended one pays for two more in-process locks.
 //!
 //! Other processes do not starve: see the bounds in [`release`](crate::engine::release).
+//!
+//! The lead is a value, [`Lead`], until the store grants the lock. If this task fails or is dropped
+//! before that, dropping the value makes the next task the leader. After the grant the hold has the
+//! lead, and its end hands it to the next task. `schedules/hand_off.rs` and `schedules/leave.rs`
+//! test both.
 
 use std::{
     pin::Pin,
@@ -19,7 +24,7 @@ use crate::{
     engine::{Engine, held::Held, runtime_gone},
     hold::{
         Hold,
-        local_queue::{Lead, Queue, Turn},
+        local_queue::{Lead, LocalQueue, Turn},
     },
     support::{
         labels::Line,
@@ -27,26 +32,28 @@ use crate::{
     },
 };
 
-/// So many tokens are reserved with each claim of a contended lock: the most hand-offs in a row.
+/// The number of tokens that a claim of a contended lock reserves, which is the most hand-offs in a
+/// row.
 const MOST: u32 = 32_768;
 
-/// Takes the lock: from a task of this process, or else from the store.
+/// Acquires the lock, from a task of this process or from the store.
 pub(crate) async fn lock(
     engine: &Arc<Engine>,
-    queue: &Arc<Queue<Hold>>,
+    queue: &Arc<LocalQueue<Hold>>,
     wait: Wait,
 ) -> Result<Option<Held>, Error> {
     let (name, options, mode) = (queue.name(), *queue.options(), Mode::Exclusive);
     loop {
         let lead = if queue.try_begin() {
-            // What an earlier outage was like does not matter.
+            // The process had no leader, so no task shares an earlier outage.
             queue.store_is_back();
             Lead::of(queue)
         } else if matches!(wait, Wait::Try) {
             if holder(queue).is_some() {
                 return Ok(None);
             }
-            // The task on the way to the lock may wait for a store that is away.
+            // The leader may be waiting for an unreachable store. A try is bounded by one response
+            // timeout, so it sends its own claim.
             let taken = take(engine, name, mode, options, 1, None, wait).await?;
             engine.check_open()?;
             return Ok(taken);
@@ -61,20 +68,21 @@ pub(crate) async fn lock(
                 Turn::HandedOff(hold, token) => {
                     let held = Held::new(Arc::clone(engine), hold, token);
                     if held.state() == GuardState::Lost {
-                        // It was lost on the way here.
+                        // The hold was lost since the hand-off. Its end has already handed the lead
+                        // to the next task.
                         continue;
                     }
                     return Ok(Some(held));
                 }
             }
         };
-        // One token while nobody queues here, since a store can be quicker when no block has to
-        // come back.
+        // One token while no task queues here: a store can release faster if it need not take back
+        // a block of tokens.
         let tokens = if queue.was_joined() { MOST } else { 1 };
         let taken = take(engine, name, mode, options, tokens, Some(queue), wait).await?;
         let Some(held) = taken else { return Ok(None) };
         lead.goes_with_the_hold();
-        // Asked again, now that shutdown would see the hold.
+        // Checked again, now that shutdown counts the hold: see `engine`.
         engine.check_open()?;
         return Ok(Some(held));
     }
@@ -82,14 +90,14 @@ pub(crate) async fn lock(
 
 async fn wait_in_line(
     engine: &Arc<Engine>,
-    queue: &Arc<Queue<Hold>>,
+    queue: &Arc<LocalQueue<Hold>>,
     wait: Wait,
 ) -> Result<Turn<Hold>, Error> {
     let _waiting = engine.meter.wait();
     engine.meter.queued(Line::Process);
     let place = InLine { queue, engine, ticket: None };
     match wait.deadline() {
-        // As `within` does; without a future around it, a hand-off takes 4 % less.
+        // Equivalent to `within`. Without a future around it, a hand-off takes 4 % less time.
         None => Ok(place.await),
         deadline => within(deadline, queue.name(), async { Ok(place.await) })
             .await
@@ -97,13 +105,13 @@ async fn wait_in_line(
     }
 }
 
-/// The hold that this process has, if it has one.
-fn holder(queue: &Queue<Hold>) -> Option<Arc<Hold>> {
+/// Returns the current hold of this process, if it has one.
+fn holder(queue: &LocalQueue<Hold>) -> Option<Arc<Hold>> {
     queue.last().filter(|hold| hold.is_running())
 }
 
-/// Why a wait for a task of this process has ended.
-pub(crate) fn timed_out(engine: &Engine, queue: &Queue<Hold>) -> Error {
+/// Returns the error of a wait for another task of this process.
+pub(crate) fn timed_out(engine: &Engine, queue: &LocalQueue<Hold>) -> Error {
     let name: &LockName = queue.name();
     if let Some(hold) = holder(queue) {
         return Why::HeldHere(engine.clock.now().since(hold.granted_at())).error(name);
@@ -115,12 +123,12 @@ pub(crate) fn timed_out(engine: &Engine, queue: &Queue<Hold>) -> Error {
     }
 }
 
-/// A place in the line, which is taken with the first poll. Dropped, it is left, and a turn that the
-/// task had by then passes on.
+/// A place in the local queue, which the first poll takes. Dropping it leaves the queue, and hands
+/// a turn that the task has already received to the next task.
 struct InLine<'a> {
-    queue: &'a Arc<Queue<Hold>>,
+    queue: &'a Arc<LocalQueue<Hold>>,
     engine: &'a Arc<Engine>,
-    /// While it waits.
+    /// The task's ticket while it waits.
     ticket: Option<u64>,
 }
 
@@ -133,7 +141,8 @@ impl Future for InLine<'_> {
             if self.ticket.is_none() {
                 return Poll::Ready(Turn::Lead);
             }
-            // Looked at only now, so that either this is told or it sees for itself.
+            // Loaded after the join: either `fail_all` finds this task in the queue, or this load
+            // sees the flag. In the other order, nobody might wake this task.
             if self.engine.holds.is_stopped() {
                 return Poll::Ready(Turn::Failed(runtime_gone()));
             }

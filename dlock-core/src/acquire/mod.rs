@@ -1,5 +1,15 @@
-//! One acquisition: sending the claim, waiting in the store's queue, and cleaning up wherever
-//! the caller's future is dropped.
+//! One acquisition: sends the claim, waits in the store's queue, and cleans up if the caller's
+//! future is dropped at any await.
+//!
+//! 1. The claim is sent with a random id. An error whose certainty is unknown is retried with the
+//!    same id, so that a claim whose answer was lost is found again, and is not granted twice.
+//! 2. A queued claim waits with `granted`. If its place in the queue has expired, because this
+//!    process was stopped, the acquisition starts again with a new id.
+//! 3. A grant becomes a hold, unless its lease has expired in transit.
+//!
+//! [`Stage`] records at every await whether the store may know the claim. Dropping the attempt then
+//! cancels it: [`withdraw`]. The kit's `cancel` cases drop the future at every poll. If the process
+//! dies, the lease of the claim, waiting or granted, frees the lock.
 
 pub(crate) mod handoff;
 
@@ -12,7 +22,7 @@ use crate::{
     hold::{
         Hold,
         belief::{believed, valid_until},
-        local_queue::Queue,
+        local_queue::LocalQueue,
     },
     support::{
         labels::Line,
@@ -23,9 +33,9 @@ use crate::{
     sync::time::Instant as Timer,
 };
 
-/// Takes the lock; `None` when it is busy and the caller does not wait.
+/// Acquires the lock. Returns `None` if it is busy and the caller does not wait.
 ///
-/// For a caller that waits, an unreachable store is asked again for as long as one lease, with the
+/// For a caller that waits, requests to an unreachable store are retried for one lease, with the
 /// same claim.
 pub(crate) async fn take(
     engine: &Arc<Engine>,
@@ -33,7 +43,7 @@ pub(crate) async fn take(
     mode: Mode,
     options: LockOptions,
     tokens: u32,
-    queue: Option<&Arc<Queue<Hold>>>,
+    queue: Option<&Arc<LocalQueue<Hold>>>,
     wait: Wait,
 ) -> Result<Option<Held>, Error> {
     engine.check_open()?;
@@ -44,10 +54,10 @@ pub(crate) async fn take(
         lease: engine.lease(options)?,
         queue: wait.queue(),
         tokens,
-        note: engine.note(),
+        note: None,
     };
     let stage = match engine.backend.acquire(&request).try_ready() {
-        // The quiet path of a store in this process: nothing to wait for, nothing to clean up.
+        // The uncontended path of a store in this process: no wait, and nothing to clean up.
         Ok(Ok(Acquired::Granted(grant))) => {
             return Ok(Some(Held::book(engine, request, grant, options, queue.cloned())));
         }
@@ -62,22 +72,23 @@ pub(crate) async fn take(
     taken.map_err(|error| attempt.explain(error))
 }
 
-/// A claim on its way to a hold.
+/// A claim, from its first request to a hold.
 pub(crate) struct Attempt<'a> {
     engine: &'a Arc<Engine>,
     options: LockOptions,
     request: AcquireRequest,
-    /// The line of this process, if it is the task with the lead that asks.
-    local: Option<Arc<Queue<Hold>>>,
-    /// Whether the claim may join its queue anew; one of a multi-lock may not.
+    /// The local queue, if this task is its leader.
+    local: Option<Arc<LocalQueue<Hold>>>,
+    /// Whether the claim may join its queue again. A claim of a multi-lock may not: another order
+    /// in one of its queues could deadlock with another multi-lock.
     alone: bool,
-    /// An earlier sending of this claim may have reached the store.
+    /// Whether an earlier request with this claim may have reached the store.
     unsure: bool,
-    /// How the store has failed last, if it has not answered since.
+    /// The last failure of the store, if it has not answered since.
     last: Option<Error>,
     stage: Stage,
     _waiting: Waiting<'a>,
-    /// Shutdown waits for it.
+    /// Shutdown waits until it is dropped.
     _ticket: Ticket,
 }
 
@@ -91,7 +102,7 @@ enum Stage {
 }
 
 impl<'a> Attempt<'a> {
-    /// One claim of several that entered their queues together.
+    /// Creates one of several claims that entered their queues together.
     pub(crate) fn queued(
         engine: &'a Arc<Engine>,
         request: AcquireRequest,
@@ -111,21 +122,22 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The store has granted the claim.
+    /// Turns the store's grant into a hold.
     pub(crate) fn settle(&mut self, grant: Grant) -> Held {
         self.stage = Stage::Clear;
         let (request, local) = (self.request.clone(), self.local.take());
         Held::book(self.engine, request, grant, self.options, local)
     }
 
-    /// The store does not have the claim.
+    /// Records that the store does not have the claim.
     pub(crate) fn forget(mut self) {
         self.stage = Stage::Clear;
     }
 
-    /// Sees the claim through to a hold, an answer, or an error.
+    /// Runs the claim to a hold, to `None` if the lock is busy, or to an error.
     ///
-    /// What a quiet lock does not come to is boxed: there may be many of these futures at a time.
+    /// The parts that an uncontended lock does not reach are boxed, because there may be many of
+    /// these futures at a time.
     pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Held>, Error> {
         let deadline = wait.deadline();
         let answer_by = self.engine.answer_by(wait);
@@ -165,13 +177,15 @@ impl<'a> Attempt<'a> {
                         }
                         return Ok(Some(self.settle(grant)));
                     }
-                    // Its lease went by on the way here.
+                    // The lease has expired in transit. A guard would be lost at once, so the claim
+                    // is cancelled, and the next one has another id.
                     self.withdraw();
                     let again = too_slow.pause(now, lease);
                     if matches!(wait, Wait::Try) || again.is_none() {
                         return Err(Error::new(
                             ErrorKind::Unavailable,
-                            "the store answers more slowly than the lease lasts: use a longer one",
+                            "the store took longer to answer than the lease lasts: use a longer \
+                             lease",
                         )
                         .during("acquire"));
                     }
@@ -186,28 +200,30 @@ impl<'a> Attempt<'a> {
                     return Ok(None);
                 }
                 Err(error) if error.kind() == ErrorKind::NotHeld => {
-                    // The place in the queue has run out while this process was stopped. An older
-                    // answer may say so of a claim that has joined again since.
+                    // The place in the queue has expired while this process was stopped. The answer
+                    // may be older than a retry that has joined again, so the claim is cancelled.
                     self.withdraw();
                     if !self.alone {
                         return Err(error);
                     }
                 }
                 Err(error) => {
-                    // A wait that outlasted two leases without an error proves that the store was
-                    // up. One of several claims can't find out by asking for its place again: the
-                    // others do.
+                    // A wait of more than two leases without an error proves that the store was
+                    // up, so this failure begins a new outage. A claim of a multi-lock has no other
+                    // proof, since it does not send its acquire again.
                     let peace = self.request.lease * 2 + Duration::from_secs(10);
                     if queued && self.engine.clock.now().since(began) > peace {
                         self.store_is_back();
                         trouble.over();
                     }
                     Box::pin(self.retry(error, wait, deadline, &mut trouble)).await?;
+                    // A retry of the same claim finds its place, or a grant that came meanwhile.
                     queued = !self.alone;
                     continue;
                 }
             }
-            // Once more from the start, and not in a hot loop.
+            // Start over with a new id, since the old claim is being cancelled. The pause prevents
+            // a hot loop.
             self.request.claim = ClaimId::random();
             self.unsure = false;
             queued = false;
@@ -218,8 +234,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Sends the claim, unless it is on its way. The stage says what to clean up when this is
-    /// dropped.
+    /// Sends the claim, unless a request is in flight. The stage is set before each await, and says
+    /// what to clean up if this future is dropped there.
     async fn ask(&mut self, wait: Wait, answer_by: Option<Timer>) -> Result<Acquired, Error> {
         if !matches!(self.stage, Stage::Asking(_)) {
             self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
@@ -229,7 +245,8 @@ impl<'a> Attempt<'a> {
         }
         let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
         let answer = self.engine.while_it_runs(answer);
-        // Without one it is still under way; dropping the attempt sees it through.
+        // Without an answer the request is still in flight, and the stage stays `Asking`. When the
+        // attempt is dropped, `withdraw` waits for the answer in the background.
         let answer = self.engine.answered(answer_by, wait, &self.request.name, answer).await?;
         self.engine.failure.look_at(&answer);
         if let Some(local) = &self.local {
@@ -247,12 +264,12 @@ impl<'a> Attempt<'a> {
         answer
     }
 
-    /// Whether the store has failed it, and has not answered since.
+    /// Returns whether its last request failed.
     pub(crate) fn gave_up(&self) -> bool {
         self.last.is_some()
     }
 
-    /// Why a wait has ended.
+    /// Adds the last failure of the store to the error of a wait that has ended.
     pub(crate) fn explain(&self, error: Error) -> Error {
         match &self.last {
             _ if error.kind() != ErrorKind::Timeout || error.source().is_some() => error,
@@ -262,14 +279,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Tells those who wait for this one that the store answers.
+    /// Ends the outage that the tasks of the local queue share.
     fn store_is_back(&self) {
         if let Some(local) = &self.local {
             local.store_is_back();
         }
     }
 
-    /// Says how long it waited, for somebody who looks for what made it wait.
+    /// Logs how long the claim has waited.
     fn tell(&self, grant: &Grant, wait: Duration) {
         tracing::debug!(
             target: "dlock",
@@ -279,7 +296,7 @@ impl<'a> Attempt<'a> {
         );
     }
 
-    /// Waits a little before the next try, or gives up with the error.
+    /// Pauses before the next attempt, or gives up with the error.
     async fn retry(
         &mut self,
         error: Error,
@@ -293,6 +310,7 @@ impl<'a> Attempt<'a> {
             .with_store(self.engine.backend.store());
         let (transient, now) = (error.kind() == ErrorKind::Unavailable, self.engine.clock.now());
         let again = transient && !matches!(wait, Wait::Try);
+        // The outage counts from its first failure, also if another leader saw that one.
         if let Some(local) = self.local.as_ref().filter(|_| transient) {
             trouble.began(local.store_is_away(now, &error));
         }
@@ -312,7 +330,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Takes back what the store may know of the claim, in the background.
+    /// Cancels the claim in the background, if the store may know it.
     fn withdraw(&mut self) {
         let asking = match std::mem::replace(&mut self.stage, Stage::Clear) {
             Stage::Clear => return,

@@ -12,12 +12,12 @@ use crate::{
     sync::time,
 };
 
-/// A candidate for a name, of which one leads at a time: what
-/// [`Locks::election`](crate::Locks::election) makes.
+/// A candidate for a name; one candidate of a name leads at a time. Created by
+/// [`Locks::election`](crate::Locks::election).
 ///
-/// To lead is to hold the lock of that name, through the store's queue and never by hand-over within
-/// the process; so an election and a mutex of one name exclude each other. The term of a leader is
-/// its fencing token: give it to what the leader writes to.
+/// The leader holds the lock of that name. Candidates wait in the store's queue, without local
+/// hand-off. An election and a mutex of one name exclude each other. The term of a leader is its
+/// fencing token: send it with every write that the leader makes.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -44,25 +44,25 @@ impl Election {
         Self { base }
     }
 
-    /// The name.
+    /// The name of the election and of its lock.
     pub fn name(&self) -> &LockName {
         &self.base.name
     }
 
-    /// Waits to be the leader, as long as [`LockOptions::with_wait`](crate::LockOptions::with_wait)
-    /// says: for ever, unless it was set. Candidates lead in the order in which they came, where the
-    /// store keeps one.
+    /// Waits to become the leader, for the time of
+    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait), by default without a limit.
+    /// Candidates lead in order of arrival if the store keeps that order.
     ///
     /// # Errors
     /// As [`Lock::lock`](crate::Lock::lock).
     ///
     /// # Cancel safety
-    /// Dropping the future withdraws the candidate, and leaves nothing behind.
+    /// Dropping the future cancels the claim of the candidate, and leaves nothing behind.
     pub async fn campaign(&self) -> Result<Leadership, Error> {
         self.campaign_for(self.base.options.wait()).await
     }
 
-    /// Leads if nobody else does; `None` when somebody does.
+    /// Leads if nobody else does; returns `None` if somebody does.
     ///
     /// # Errors
     /// As [`Lock::try_lock`](crate::Lock::try_lock).
@@ -73,38 +73,40 @@ impl Election {
         Ok(self.take(Wait::Try).await?.map(Leadership))
     }
 
-    /// Who leads now, as the store sees it: the token is the term, `age` says since when, `remaining`
-    /// how long the term lasts without a sign of life. It may be out of date when it arrives.
+    /// Returns the current leader, as the store sees it: the token is the term, `age` is the time
+    /// since the term began, `remaining` is the time until the term expires without renewal. The
+    /// answer may be out of date when it arrives.
     ///
     /// # Errors
-    /// `Unavailable`, and `Unsupported` where a store can't say who holds a lock.
+    /// `Unavailable`, and `Unsupported` if the store can't list the holders of a lock.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn leader(&self) -> Result<Option<ClaimState>, Error> {
         let backend = &self.base.engine().backend;
         let asked = self.base.engine().while_it_runs(backend.inspect(&self.base.name)).await;
         let state = asked.map_err(|error| {
             error.during("leader").with_lock(&self.base.name).with_store(backend.store())
         })?;
+        // A leader holds the lock exclusively, so there is at most one holder.
         Ok(state.holders.into_iter().next())
     }
 
-    /// Campaigns, runs `work` while leading, and campaigns again, until `work` says that all is done.
+    /// Campaigns, runs `work` while leading, and campaigns again, until `work` returns `Break`.
     ///
-    /// `work` is called once for each term, with the term. `Break` resigns and ends this with its
-    /// value. `Continue` resigns, so that somebody else may lead, and goes on as a candidate. When
-    /// the leadership is lost, `work` is dropped where it stands, and this goes on as a candidate.
+    /// `work` is called once for each term, with the term. `Break` resigns and returns its value.
+    /// `Continue` resigns, so that somebody else may lead, and campaigns again. If the leadership
+    /// is lost, `lead` drops the future of `work` and campaigns again.
     ///
-    /// Between two terms it pauses for 25 ms to a second, longer each time until a term has lasted
-    /// for a lease. A store that can't be reached is asked again in the same way, for ever; waits
-    /// have no other end here.
+    /// Between two terms it pauses for 25 ms to 1 s, and longer each time until a term has lasted
+    /// for a lease. While the store is unreachable, it retries with the same pauses, without a
+    /// limit.
     ///
     /// # Errors
-    /// What does not pass by itself: `Config`, also after
-    /// [`shutdown`](crate::Locks::shutdown), `Unsupported` and `Protocol`. `Lost` for a `Break` of
-    /// work that outlived its term because it blocked its thread, also when the store says so only
-    /// when it is resigned: [`Error::take_output`] gives the value.
+    /// Errors that a retry can't resolve: `Config`, also after
+    /// [`shutdown`](crate::Locks::shutdown), `Unsupported` and `Protocol`. `Lost` if `work`
+    /// returned `Break` but outlived its term because it blocked its thread, even if only the
+    /// release reveals the loss: [`Error::take_output`] returns the value.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` and resigns in the background.
@@ -119,11 +121,16 @@ impl Election {
         loop {
             match self.campaign_for(Duration::MAX).await {
                 Ok(leadership) => {
+                    // From here to the release, `end` is responsible for the leadership. If this
+                    // future is dropped, the drop of `leadership` resigns in the background.
                     let began = clock.now();
                     let ran = leadership.run(work(leadership.term())).await;
                     match leadership.0.end(ran, "release of leadership failed").await {
                         Ok(ControlFlow::Break(done)) => return Ok(done),
                         Ok(ControlFlow::Continue(())) => {}
+                        // The work outlived its term. A `Break` must not be reported as success,
+                        // and its value must not be lost. A `Continue` needs no such care: it
+                        // campaigns again in either case.
                         Err(lost) => match lost.take_output() {
                             Some(ControlFlow::Break(done)) => {
                                 return Err(lost.with_output::<T>(done));
@@ -131,6 +138,8 @@ impl Election {
                             Some(ControlFlow::Continue(())) | None => {}
                         },
                     }
+                    // Only a term of a whole lease resets the backoff. Otherwise a store that
+                    // grants the lock and immediately loses it would be retried in a hot loop.
                     if clock.now().since(began) >= self.base.options.lease() {
                         tries = 0;
                     }
@@ -140,6 +149,8 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             }
+            // A `Continue` pauses too, so that other candidates get a chance on a store without a
+            // queue.
             tries += 1;
             time::sleep(backoff(tries)).await;
         }
@@ -151,33 +162,36 @@ impl Election {
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
+        // `Base::take` sends a new claim. With local hand-off, one process could lead term after
+        // term while candidates of other processes wait.
         let take = self.base.take(Mode::Exclusive, wait);
         let taken = self.base.engine().meter.acquiring(Kind::Election, take).await;
         Ok(taken?.map(Guard::one))
     }
 }
 
-/// Whether a later candidature may succeed without a change to the program.
+/// Returns whether a later attempt may succeed without a change to the program.
 fn passes(error: &Error) -> bool {
     error.is_transient() || matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotHeld)
 }
 
 /// The leadership of an [`Election`], until it is resigned, dropped or lost.
 ///
-/// It can be lost as every lock can, see [`Guard`]: work of a leader either runs in
+/// Like every lock it can be lost, see [`Guard`]. The leader's work either runs in
 /// [`run`](Self::run), or watches [`lost`](Self::lost), or calls [`check`](Self::check) before each
-/// step; and what it writes carries the [`term`](Self::term). Dropping it resigns in the background.
+/// step; and every write carries the [`term`](Self::term). Dropping the leadership resigns in the
+/// background.
 #[derive(Debug)]
 #[must_use = "the leadership is resigned as soon as it is dropped"]
 pub struct Leadership(Guard);
 
 impl Leadership {
-    /// The fencing token of this term: larger than those of all terms before.
+    /// The fencing token of this term, which is larger than those of all earlier terms.
     pub fn term(&self) -> FencingToken {
         self.0.token()
     }
 
-    /// The term, if it still lasts.
+    /// Returns the term if the leadership is still held.
     ///
     /// # Errors
     /// `Lost`.
@@ -185,19 +199,19 @@ impl Leadership {
         self.0.check()
     }
 
-    /// Resolves when the leadership is lost, before the store lets somebody else lead: see
+    /// Resolves when the leadership is lost, before the store lets another candidate lead: see
     /// [`Guard::lost`].
     pub fn lost(&self) -> Lost {
         self.0.lost()
     }
 
-    /// Runs `work` while leading, and drops it where it stands when the leadership is lost.
+    /// Runs `work` while leading, and drops its future if the leadership is lost.
     ///
     /// # Errors
     /// As [`Guard::run`].
     ///
     /// # Cancel safety
-    /// As `work`. The leadership stays.
+    /// As the future of `work`. The leadership stays.
     pub async fn run<F>(&self, work: F) -> Result<F::Output, Error>
     where
         F: Future,
@@ -206,13 +220,13 @@ impl Leadership {
         self.0.run(work).await
     }
 
-    /// Resigns, so that the next candidate leads, and tells whether the term lasted until now.
+    /// Resigns, so that the next candidate leads, and reports whether the term lasted until now.
     ///
     /// # Errors
     /// As [`Guard::release`].
     ///
     /// # Cancel safety
-    /// When the future is dropped it goes on in the background.
+    /// If the future is dropped, the release continues in the background.
     pub async fn resign(self) -> Result<Released, Error> {
         self.0.release().await
     }

@@ -1,34 +1,33 @@
-//! Whether locks work just now.
+//! Reports whether locks work now.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{Error, LockName, engine::Engine, sync::time};
 
-/// How locks are just now, for a readiness endpoint: what
-/// [`Locks::health`](crate::Locks::health) finds.
+/// The current state of the locks, for a readiness endpoint: the result of
+/// [`Locks::health`](crate::Locks::health).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Health {
-    /// How long the store took to answer a question that changes nothing, or why it did not:
-    /// `Unavailable`, with the store's last error as the source as soon as there is one,
-    /// `Config(ShutDown)` after a shutdown, `Config(Runtime)` when the runtime that renews the locks
-    /// is gone.
+    /// The time that the store took to answer a request that changes nothing, or the error:
+    /// `Unavailable`, with the store's last error as its source if one is known, `Config(ShutDown)`
+    /// after a shutdown, `Config(Runtime)` if the runtime that renews the locks has ended.
     pub latency: Result<Duration, Error>,
-    /// How many claims this process holds in the store.
+    /// The number of claims that this process holds in the store.
     pub held: usize,
-    /// Of how many of those the last renewal has failed: they are tried again, and are lost when
-    /// their leases end.
+    /// The number of held claims whose last renewal failed. They are retried, and are lost when
+    /// their leases expire.
     pub doubtful: usize,
-    /// How many acquisitions are under way, waiting for a lock or for the store; each claim of a
-    /// multi-lock is one.
+    /// The number of acquisitions in progress, which wait for a lock or for the store. Each claim
+    /// of a multi-lock counts.
     pub waiting: usize,
 }
 
 impl Health {
-    /// What is asked about: no program should use it.
+    /// The name that the request inspects; no program should use it.
     const NAME: &'static str = "dlock.health";
 
-    /// Whether locks can be taken and kept.
+    /// Returns whether locks can be acquired and renewed.
     pub fn is_ready(&self) -> bool {
         self.latency.is_ok()
     }
@@ -55,7 +54,7 @@ async fn latency(engine: &Arc<Engine>, within: Duration) -> Result<Duration, Err
     let asked = match time::timeout(within, &mut question).await {
         Ok(answer) => answer,
         Err(_) => {
-            // The reason may come later, for whoever asks next.
+            // The store's error may arrive later; keep it for the next call.
             engine.failure.wait_for(&engine.tasks, question);
             Err(engine.failure.no_answer(within))
         }

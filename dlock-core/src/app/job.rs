@@ -1,4 +1,4 @@
-//! Jobs that run once in a fleet, however many machines want to run them.
+//! Jobs that run once in a fleet, on any of its machines.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,13 +9,13 @@ use crate::{
     support::{labels::Kind, retry::Wait},
 };
 
-/// A job that every machine of a fleet wants to run at the same time, and one is to run: what
-/// [`Locks::job`](crate::Locks::job) makes.
+/// A job that all machines of a fleet start at the same time, and that only one of them runs.
+/// Created by [`Locks::job`](crate::Locks::job).
 ///
-/// Whoever comes first takes the lock of that name and runs it; the others find it busy and go on.
-/// Their timers do not fire at once, though: one may be late by more than the job takes.
-/// [`with_at_least`](Self::with_at_least) keeps the lock for so long after the job began, also when
-/// the job, or the whole process, has ended before.
+/// The first machine acquires the lock of that name and runs the job; the others find the lock busy
+/// and skip the job. Their timers do not fire at exactly the same time: one may be late by more
+/// than the job takes. [`with_at_least`](Self::with_at_least) keeps the lock for a minimum time
+/// after the job began, even if the job or the whole process has ended before.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,28 +30,28 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// At the most, the lock is held for one lease after its process has died; a job that hangs gives
-/// way after [`Renew::For`](crate::Renew::For), if that is among the options. It has to be shorter
-/// than the period, or the job of the next period finds it busy.
+/// After the process dies, the lock stays held for one lease at most. A job that hangs loses the
+/// lock after [`Renew::For`](crate::Renew::For), if the options set it. That time has to be shorter
+/// than the period; otherwise the job of the next period finds the lock busy.
 #[derive(Clone, Debug)]
 pub struct Job {
     base: Base,
     at_least: Duration,
 }
 
-/// Whether a [`Job`] ran here.
+/// The result of a [`Job`]: whether it ran here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there is no third")]
 #[must_use = "it may have run elsewhere"]
 pub enum Ran<T> {
-    /// It ran here, with this outcome.
+    /// The job ran here, with this outcome.
     Done(T),
-    /// It runs elsewhere, or ran there a short while ago.
+    /// The job runs elsewhere, or ran there a short while ago.
     Elsewhere,
 }
 
 impl<T> Ran<T> {
-    /// The outcome, if it ran here.
+    /// Returns the outcome if the job ran here.
     pub fn done(self) -> Option<T> {
         match self {
             Self::Done(outcome) => Some(outcome),
@@ -65,21 +65,22 @@ impl Job {
         Self { base, at_least: Duration::ZERO }
     }
 
-    /// The name of the job, and of its lock: a mutex of the same name excludes it.
+    /// The name of the job and of its lock. A mutex of the same name excludes the job.
     pub fn name(&self) -> &LockName {
         &self.base.name
     }
 
-    /// With the lock kept for at least so long after the job began: longer than clocks and timers of
-    /// the fleet differ, and shorter than the period. Zero unless set; at most
-    /// [`MAX_LEASE`](crate::LockOptions::MAX_LEASE). The store keeps the lock for the time that is
-    /// left when the job ends, without this process; times below
-    /// [`MIN_LEASE`](crate::LockOptions::MIN_LEASE) are rounded up to that.
+    /// Sets the minimum time for which the lock is kept after the job began. It should be longer
+    /// than the difference between the clocks and timers of the fleet, and shorter than the period.
+    /// The default is zero, the maximum [`MAX_LEASE`](crate::LockOptions::MAX_LEASE). When the job
+    /// ends, the store keeps the lock for the rest of this time, without this process. Times below
+    /// [`MIN_LEASE`](crate::LockOptions::MIN_LEASE) are rounded up to it.
     ///
     /// # Errors
-    /// `Unsupported` where locks end with the session of their process (ZooKeeper, PostgreSQL's
-    /// advisory locks), since nothing stays of a job whose process has ended. `Config(Lease)` for
-    /// more than a store keeps, or may forget: on Redis, more than `dlock.restart_guard`.
+    /// `Unsupported` if locks end with the session of their process (ZooKeeper, PostgreSQL's
+    /// advisory locks), since the store keeps nothing after the process has ended. `Config(Lease)`
+    /// for a time that is longer than the store keeps, or that the store may forget: on Redis, more
+    /// than `dlock.restart_guard`.
     pub fn with_at_least(mut self, at_least: Duration) -> Result<Self, Error> {
         let backend = &self.base.engine().backend;
         let ends_with_session =
@@ -98,25 +99,27 @@ impl Job {
         Ok(self)
     }
 
-    /// Runs `work` with the fencing token, unless it runs elsewhere or has just run.
+    /// Runs `work` with the fencing token, unless the job runs elsewhere or has just run.
     ///
-    /// However `work` ends, also by a panic or because this future is dropped, the lock is kept for
-    /// the minimum time: a job that failed is not run again by the next machine whose timer fires.
-    /// [`run_or_release`](Self::run_or_release) does that. When the lock is lost, `work` is dropped
-    /// where it stands. A process that dies in the middle of `work` leaves the lock to its lease.
+    /// The lock is kept for the minimum time even if `work` fails or panics, or if this future is
+    /// dropped: a failed job is not run again by the next machine whose timer fires.
+    /// [`run_or_release`](Self::run_or_release) lets that machine run it. If the lock is lost, the
+    /// future of `work` is dropped. If the process dies during `work`, the lock stays held until
+    /// its lease expires.
     ///
-    /// The store has been told of the minimum time when this returns. If it can't be, the outcome is
-    /// returned all the same, and a warning tells of it.
+    /// When this returns, the store has received the minimum time. If the store can't be reached,
+    /// `run` still returns the outcome, and a warning reports the failure.
     ///
     /// # Errors
-    /// `Lost`, also when `work` outlived the lock because it blocked its thread, or when the store
-    /// says so at the end: then [`Error::take_output`] gives what `work` gave. As
-    /// [`Lock::try_lock`](crate::Lock::try_lock) when the store can't be asked, and then nothing ran
-    /// here.
+    /// `Lost`, also if `work` outlived the lock because it blocked its thread, or if the store
+    /// reports the loss at the end: then [`Error::take_output`] returns the output of `work`. The
+    /// errors of [`Lock::try_lock`](crate::Lock::try_lock) if the lock can't be acquired; then
+    /// `work` did not run.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `work`; the store is told in the background, and
-    /// [`shutdown`](crate::Locks::shutdown) waits for that, but not for the minimum time.
+    /// Dropping the future drops `work`. A background task then sends the minimum time to the
+    /// store; [`shutdown`](crate::Locks::shutdown) waits for that request, but not for the minimum
+    /// time.
     pub async fn run<T, Work, Fut>(&self, work: Work) -> Result<Ran<T>, Error>
     where
         T: Send + 'static,
@@ -128,12 +131,12 @@ impl Job {
         stay.end(outcome).await.map(Ran::Done)
     }
 
-    /// As [`run`](Self::run), but keeps the minimum time only after a success: when `work` fails,
-    /// panics or is dropped, the lock is released at once, so that another machine may try.
+    /// As [`run`](Self::run), but keeps the minimum time only after a success. If `work` fails,
+    /// panics or is dropped, the lock is released at once, so that another machine may run the job.
     ///
     /// # Errors
-    /// As [`run`](Self::run), with the `Result` of `work` as its output. What `work` failed with is
-    /// in [`Ran::Done`].
+    /// As [`run`](Self::run), with the `Result` of `work` as its output. An error of `work` is
+    /// returned in [`Ran::Done`].
     ///
     /// # Cancel safety
     /// Dropping the future drops `work` and releases in the background.
@@ -153,11 +156,12 @@ impl Job {
         stay.end(outcome).await.map(Ran::Done)
     }
 
-    /// Takes the lock, if it is free.
+    /// Acquires the lock if it is free.
     async fn begin(&self, keep: bool) -> Result<Option<Stay>, Error> {
         let (engine, name) = (self.base.engine(), &self.base.name);
         let take = async {
-            // A store may stand for less than when the minimum time was set.
+            // The longest lease of the store may have become shorter since the minimum time was
+            // set.
             if !self.at_least.is_zero() {
                 engine.check_lease(self.at_least)?;
             }
@@ -175,18 +179,18 @@ impl Job {
     }
 }
 
-/// The warning of a release that fails.
+/// The text of the warning for a failed release.
 const FAILED: &str = "release failed after the work was done";
 
-/// The lock of a job while it runs, and what becomes of it.
+/// The lock of a job while it runs, and its state after the end of the job.
 struct Stay {
-    /// Taken by the end.
+    /// `None` after the end.
     guard: Option<Guard>,
     engine: Arc<Engine>,
     name: LockName,
-    /// Until when the store is to keep it.
+    /// The time until which the store keeps the lock.
     until: Option<Instant>,
-    /// Whether it is to, should the job end now.
+    /// Whether the store keeps the lock if the job ends now.
     keep: bool,
 }
 
@@ -209,7 +213,8 @@ impl Stay {
         }
     }
 
-    /// Ends it, and waits until the store knows: gives the outcome if the lock was held until then.
+    /// Ends the job and waits for the store's answer. Returns the outcome if the lock was held
+    /// until then.
     async fn end<T: Send + 'static>(mut self, outcome: T) -> Result<T, Error> {
         let until = self.until();
         let Some(guard) = self.guard.take() else { return Ok(outcome) };
@@ -224,7 +229,7 @@ impl Stay {
             "minimum time of a job was cut short"
         );
         match ended {
-            // It was held when the work had ended, and nobody has said otherwise since.
+            // The lock was held when the work ended, and the store has not reported a loss since.
             Ended::Expired | Ended::Released => Ok(outcome),
             how => Err(Error::outlived(&self.name, how).during("run").with_output(outcome)),
         }

@@ -1,18 +1,18 @@
-//! What an application holds.
+//! The main type of an application.
 
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Claim, ClaimState, Counting, DynBackend, Election, Error, ErrorKind, Fair, FairLock, Fairness,
-    FencingToken, Finding, Guarantees, Health, IntoName, Job, Lock, LockName, LockOptions,
-    LockProvider, LockState, Multi, MultiLock, Mutex, Note, Permits, ReadWrite, ReadWriteLock,
-    Reentrant, ReentrantLock, Released, Semaphore,
+    Claim, ClaimState, CountingSemaphore, DynBackend, Election, Error, ErrorKind, FairLock,
+    FairMutex, Fairness, FencingToken, Finding, Guarantees, Health, IntoName, Job, Lock, LockName,
+    LockOptions, LockProvider, LockState, MultiLock, MultiMutex, Mutex, Permits, ReadWriteLock,
+    ReentrantLock, ReentrantMutex, Released, RwLock, Semaphore,
     engine::{Engine, renewals},
     kinds::{Base, Client},
     support::shortened::Shortened,
 };
 
-/// Makes locks by name over one backend. Clones and views share one connection to the store, one
+/// Creates locks by name over one backend. Clones and views share one connection to the store, one
 /// renewal task, and the local hand-off of mutexes.
 ///
 /// ```
@@ -26,35 +26,29 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// All that takes a name: `Config(Name)` for one that can't be.
+/// All methods with a name: `Config(Name)` for an invalid name.
 #[derive(Clone, Debug)]
 pub struct Locks {
     client: Arc<Client>,
-    /// Shared with all that is made of it.
+    /// Shared with everything that is made from these locks.
     options: Arc<LockOptions>,
     hand_off: bool,
 }
 
 impl Locks {
-    /// Locks over this backend, with default options, renewed on the current tokio runtime.
+    /// Creates locks over this backend, with default options. They are renewed on the current tokio
+    /// runtime. The parameter accepts an `Arc` of any backend. For the options of a URL, use
+    /// `dlock::connect`.
     ///
     /// # Errors
-    /// `Config(Runtime)` outside a tokio runtime, and while its time is paused, unless the backend's
-    /// clock is tokio's.
-    pub fn new<B: crate::Backend>(backend: Arc<B>) -> Result<Self, Error> {
-        Self::over(backend)
-    }
-
-    /// As [`new`](Self::new), for a backend whose type is not known.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub fn over(backend: DynBackend) -> Result<Self, Error> {
+    /// `Config(Runtime)` outside a tokio runtime, and while tokio's time is paused, unless the
+    /// backend uses tokio's clock.
+    pub fn new(backend: DynBackend) -> Result<Self, Error> {
         let client = Arc::new(Client::new(renewals::start(backend)?));
         Ok(Self { client, options: Arc::default(), hand_off: true })
     }
 
-    /// A view whose locks have these options.
+    /// Returns a view whose locks have these options.
     ///
     /// # Errors
     /// `Config(Lease)` and `Config(Renewal)` for values out of range.
@@ -64,112 +58,91 @@ impl Locks {
         Ok(Self { options: Arc::new(options), ..self.clone() })
     }
 
-    /// A view whose mutexes go to the store for each hold, also within the process.
+    /// Returns a view whose mutexes use the store for each hold, also within the process.
     #[must_use]
     pub fn without_handoff(&self) -> Self {
         Self { hand_off: false, ..self.clone() }
     }
 
-    /// These locks, whose claims say who they are, in a few words for people: `web-3 pid 4711`.
-    /// Whoever inspects a name sees it for each that holds it or waits for it, where the store keeps
-    /// notes ([`Notes`](crate::Notes)). None unless set, and then nothing is sent or stored for it.
-    ///
-    /// It is this client's, so all clones and views have it too: a mutex is passed on within the
-    /// process, while the store knows one claim. Set it before the first lock is taken. **No
-    /// secrets**: everybody who may read the store sees it.
-    ///
-    /// ```
-    /// # use dlock_core::{Locks, Memory};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
-    /// let locks = Locks::new(Memory::new())?.with_note("web-3 pid 4711")?;
-    /// let guard = locks.mutex("report")?.lock().await?;
-    /// let state = locks.inspect("report").await?;
-    /// assert_eq!(state.holders[0].note.as_ref().map(|note| note.as_str()), Some("web-3 pid 4711"));
-    /// # guard.release().await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// `Config(Note)` for a text that can't be one, and when another one was set.
-    pub fn with_note<N>(self, note: N) -> Result<Self, Error>
-    where
-        N: TryInto<Note>,
-        Error: From<N::Error>,
-    {
-        self.engine().set_note(note.try_into()?)?;
-        Ok(self)
-    }
-
-    /// The options of the locks that this view makes.
+    /// The options of the locks that this view creates.
     pub fn options(&self) -> LockOptions {
         *self.options
     }
 
-    /// A lock for one holder at a time.
+    /// Creates a lock for one holder at a time. Tasks of one process hand it off to each other
+    /// without the store, up to a limit: see [`without_handoff`](Self::without_handoff).
     pub fn mutex(&self, name: impl IntoName) -> Result<Mutex, Error> {
         Ok(Mutex::new(self.base(name)?, self.hand_off))
     }
 
-    /// A lock that is granted in order of arrival over all processes.
+    /// Creates a lock that is granted in order of arrival over all processes.
     ///
     /// # Errors
-    /// `Unsupported` when the backend grants in no order.
-    pub fn fair(&self, name: impl IntoName) -> Result<Fair, Error> {
+    /// `Unsupported` if the backend grants in no order.
+    pub fn fair(&self, name: impl IntoName) -> Result<FairMutex, Error> {
         let base = self.base(name)?;
         if self.guarantees().fairness < Fairness::Fifo {
             return Err(self.unsupported(&base.name, "grants in no order: use a mutex"));
         }
-        Ok(Fair(base))
+        Ok(FairMutex(base))
     }
 
-    /// A lock that its owner can enter again.
-    pub fn reentrant(&self, name: impl IntoName) -> Result<Reentrant, Error> {
-        Ok(Reentrant::new(self.mutex(name)?))
+    /// Creates a lock that its [`Owner`](crate::Owner) can enter again while holding it.
+    pub fn reentrant(&self, name: impl IntoName) -> Result<ReentrantMutex, Error> {
+        Ok(ReentrantMutex::new(self.mutex(name)?))
     }
 
-    /// A lock for many readers or one writer.
-    pub fn rw(&self, name: impl IntoName) -> Result<ReadWrite, Error> {
-        Ok(ReadWrite::new(self.base(name)?))
+    /// Creates a lock for many readers or one writer, with one first-come, first-served queue.
+    pub fn rw(&self, name: impl IntoName) -> Result<RwLock, Error> {
+        Ok(RwLock::new(self.base(name)?))
     }
 
-    /// A semaphore of so many permits. All that use a name at one time must agree on the number.
+    /// Creates a semaphore of `permits` permits. All concurrent users of a name must agree on the
+    /// number.
     ///
     /// # Errors
-    /// `Config(Permits)` for zero or too many; `Unsupported` when the backend can't count.
-    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<Counting, Error> {
+    /// `Config(Permits)` for zero or too many; `Unsupported` if the backend can't count permits.
+    pub fn semaphore(&self, name: impl IntoName, permits: u32) -> Result<CountingSemaphore, Error> {
         let base = self.base(name)?;
         if self.guarantees().permits < Permits::Counted {
-            return Err(self.unsupported(&base.name, "can't count permits"));
+            return Err(self.unsupported(
+                &base.name,
+                "can't count permits: use a mutex, or a store with semaphores",
+            ));
         }
         crate::Mode::permits(1, permits).map_err(|error| error.with_lock(&base.name))?;
-        Ok(Counting { base, permits })
+        Ok(CountingSemaphore { base, permits })
     }
 
-    /// All of these locks or none, in any order and with repetitions.
+    /// Creates a lock of all these names or none, without deadlock. The names may be in any order
+    /// and may repeat.
     ///
     /// # Errors
-    /// `Config(Empty)` for no name at all.
-    pub fn multi(&self, names: impl IntoIterator<Item = impl IntoName>) -> Result<Multi, Error> {
-        Multi::new(names.into_iter().map(|name| self.base(name)).collect::<Result<_, _>>()?)
+    /// `Config(Empty)` for an empty list of names.
+    pub fn multi(
+        &self,
+        names: impl IntoIterator<Item = impl IntoName>,
+    ) -> Result<MultiMutex, Error> {
+        MultiMutex::new(names.into_iter().map(|name| self.base(name)).collect::<Result<_, _>>()?)
     }
 
-    /// What the store promises, as connected and configured.
+    /// The promises of the store, as connected and configured.
     pub fn guarantees(&self) -> Guarantees {
         self.engine().backend.guarantees()
     }
 
-    /// Makes sure at start-up that the store promises all that the application needs.
+    /// Checks at startup that the store promises all that the application needs.
     ///
     /// # Errors
-    /// `Config(Guarantee)`, listing everything that is missing.
+    /// `Config(Guarantee)`, which lists everything that is missing.
     pub fn require(&self, needs: &Guarantees) -> Result<(), Error> {
         needs
             .check_given(&self.guarantees())
             .map_err(|error| error.with_store(self.engine().backend.store()))
     }
 
-    /// Who holds the name and who waits for it, in all processes. Changes nothing, and may be out
-    /// of date when it arrives.
+    /// Returns the holders and waiters of the name, in all processes. Changes nothing. The answer
+    /// may be out of date when it arrives.
     ///
     /// # Errors
     /// `Config(Name)`, `Unavailable`.
@@ -180,12 +153,12 @@ impl Locks {
         state.map_err(|error| error.during("inspect").with_lock(&name).with_store(backend.store()))
     }
 
-    /// The names that begin with `prefix` (all with an empty one) and are held or waited for, in all
-    /// processes, in order; at most `limit`, and which ones is not said when there are more. A name
-    /// that has just become free may be among them.
+    /// Returns the names that begin with `prefix` and have a holder or a waiter in any process, in
+    /// order. An empty prefix returns all names. Returns at most `limit` names; if more exist, the
+    /// choice is unspecified. A name that has just become free may be among them.
     ///
     /// # Errors
-    /// `Unsupported` where the store can't list its locks, `Unavailable`.
+    /// `Unsupported` if the store can't list its locks, `Unavailable`.
     pub async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let backend = &self.engine().backend;
         let during = |error: Error| error.during("list").with_store(backend.store());
@@ -195,20 +168,20 @@ impl Locks {
         Ok(names)
     }
 
-    /// Takes the lock away from whoever holds it, without asking; the next in line gets it, or
-    /// nobody. Who was it taken from, with the tokens.
+    /// Revokes the lock from its holders. The next waiter gets it. Returns the holders that lost
+    /// it, with their tokens.
     ///
-    /// For somebody who knows that the holder is gone for good and can't wait for its lease to end.
-    /// A holder that lives learns of it with its next renewal, a third of its lease later at the
-    /// latest, and works on until then, while others may hold the lock: the resource has to check
-    /// [fencing tokens](FencingToken), or the holder has to be dead. It is an event in tracing, a
+    /// Use it if you know that the holder is dead, and you can't wait until its lease expires. A
+    /// live holder detects the loss with its next renewal, after a third of its lease at the
+    /// latest. Until then it continues to work, while others may hold the lock: the resource has to
+    /// check [fencing tokens](FencingToken), or the holder has to be dead. `tracing` records a
     /// warning.
     ///
     /// # Errors
     /// `Config(Name)`, `Unavailable`.
     ///
     /// # Cancel safety
-    /// It may have been taken from some of the holders.
+    /// Some of the holders may have lost the lock.
     pub async fn force_release(&self, name: impl IntoName) -> Result<Vec<ClaimState>, Error> {
         let name = name.into_name()?;
         let backend = &self.engine().backend;
@@ -234,18 +207,19 @@ impl Locks {
         Ok(taken)
     }
 
-    /// A candidate for this name, of which one leads at a time.
+    /// Creates a candidate in the election of this name; one candidate leads at a time.
     pub fn election(&self, name: impl IntoName) -> Result<Election, Error> {
         Ok(Election::new(self.base(name)?))
     }
 
-    /// A job that runs once, however many machines want to run it.
+    /// Creates a job that runs once, on any machine.
     pub fn job(&self, name: impl IntoName) -> Result<Job, Error> {
         Ok(Job::new(self.base(name)?))
     }
 
-    /// Whether locks work just now: one question to the store, which has to answer within this
-    /// time, and the counts of this process. For a readiness endpoint; it is never an error.
+    /// Checks whether locks work now: sends one request to the store, which has to answer within
+    /// this time, and counts the locks of this process. For a readiness endpoint; it never returns
+    /// an error.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -259,13 +233,13 @@ impl Locks {
     /// ```
     ///
     /// # Cancel safety
-    /// It can be dropped at any time.
+    /// The future can be dropped at any time.
     pub async fn health(&self, within: Duration) -> Health {
         Health::of(self.engine(), within).await
     }
 
-    /// How the store is set up: its version, its clock, what this client may do there, each with
-    /// what to do about it. Changes nothing that stays.
+    /// Examines the configuration of the store: its version, its clock and the permissions of this
+    /// client, each with a remedy. Leaves no lasting change.
     ///
     /// # Errors
     /// `Unavailable`.
@@ -278,15 +252,15 @@ impl Locks {
         Ok(findings)
     }
 
-    /// Ends in order: refuses new locks, then waits until every guard of these locks, their
-    /// clones and views is gone and its release has reached the store. Call it before `main`
-    /// returns, since releases of guards that were dropped just before would die with the runtime.
+    /// Shuts down: refuses new locks, then waits until every guard of these locks, their clones and
+    /// views is dropped and its release has reached the store. Call it before `main` returns;
+    /// otherwise the background releases of dropped guards end with the runtime.
     ///
     /// # Errors
-    /// `Timeout` after `wait`, saying how much is left; the leases free it.
+    /// `Timeout` after `wait`, with the number of remaining locks; their leases free them.
     ///
     /// # Cancel safety
-    /// New locks stay refused.
+    /// New locks are still refused.
     pub async fn shutdown(&self, wait: Duration) -> Result<(), Error> {
         self.engine().shutdown(wait).await
     }

@@ -1,4 +1,4 @@
-//! What an application holds.
+//! The types that an application uses.
 
 mod continued;
 pub(crate) mod election;

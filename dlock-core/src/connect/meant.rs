@@ -1,10 +1,10 @@
-//! Guesses at the scheme that somebody meant, for the message about one that is not known.
+//! Guesses the intended scheme, for the message about an unknown one.
 //!
-//! A URL may hold a password anywhere, so that a guess shows nothing of it but the scheme.
+//! A URL may contain a password anywhere, so a guess shows only the scheme.
 
 use std::net::Ipv6Addr;
 
-/// The ports that servers have as a rule.
+/// The usual ports of servers.
 const PORTS: [(&str, &str); 6] = [
     ("6379", "redis"),
     ("26379", "redis+sentinel"),
@@ -14,7 +14,7 @@ const PORTS: [(&str, &str); 6] = [
     ("2181", "zk"),
 ];
 
-/// What else the stores are called.
+/// Other names of the stores.
 const NAMES: [(&str, &str); 14] = [
     ("valkey", "redis"),
     ("valkeys", "rediss"),
@@ -32,13 +32,13 @@ const NAMES: [(&str, &str); 14] = [
     ("mem", "memory"),
 ];
 
-/// Whether `scheme:address` is rather a host with its port: `localhost:6379/0`.
+/// Returns whether `scheme:address` is in fact a host with its port: `localhost:6379/0`.
 pub(crate) fn is_host(scheme: &str, address: &str) -> bool {
     !scheme.contains('+') && !port(address).is_empty()
 }
 
-/// The port, if a text begins with a host that no scheme can be, and a port: `127.0.0.1:6379`,
-/// `[::1]:6379`, `my_cache:6379`.
+/// Returns the port if a text begins with a port after a host that can't be a scheme:
+/// `127.0.0.1:6379`, `[::1]:6379`, `my_cache:6379`.
 pub(crate) fn port_behind_a_host(text: &str) -> Option<&str> {
     let rest = match text.strip_prefix('[') {
         Some(rest) => {
@@ -58,7 +58,7 @@ pub(crate) fn port_behind_a_host(text: &str) -> Option<&str> {
     Some(port(rest)).filter(|port| !port.is_empty())
 }
 
-/// The port at the beginning of what stands behind a host; nothing if there is none.
+/// Returns the port at the beginning of the text after a host; empty if it has none.
 pub(crate) fn port(address: &str) -> &str {
     let end = address.find(['/', '?', ',']).unwrap_or(address.len());
     let port = &address[..end];
@@ -66,12 +66,12 @@ pub(crate) fn port(address: &str) -> &str {
     if is_port && port.bytes().all(|byte| byte.is_ascii_digit()) { port } else { "" }
 }
 
-/// The scheme of the servers that have this port as a rule.
+/// Returns the scheme of the servers that usually have this port.
 pub(crate) fn scheme_of_port(port: &str) -> Option<&'static str> {
     PORTS.iter().find(|(known, _)| *known == port).map(|(_, scheme)| *scheme)
 }
 
-/// What to write before a host with this port.
+/// Returns the text to write before a host with this port.
 pub(crate) fn before_a_host(port: &str) -> String {
     match scheme_of_port(port) {
         Some(scheme) => format!("did you mean {scheme}://HOST:{port}?"),
@@ -79,7 +79,7 @@ pub(crate) fn before_a_host(port: &str) -> String {
     }
 }
 
-/// The one of these schemes that is meant by another.
+/// Returns the scheme among these that was probably intended.
 pub(crate) fn scheme<'a>(
     written: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -92,12 +92,12 @@ pub(crate) fn scheme<'a>(
     {
         return Some(scheme);
     }
-    // A third of the letters may be wrong, or short ones would all be alike.
+    // At most a third of the letters may be wrong; otherwise short schemes would all match.
     let near = known.into_iter().map(|scheme| (distance(&written, scheme), scheme));
     near.filter(|(distance, scheme)| 3 * distance <= scheme.len()).min().map(|(_, scheme)| scheme)
 }
 
-/// How many letters have to be put in, left out, changed, or exchanged with the next one.
+/// Returns the number of letters to insert, delete, change, or swap with the next letter.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before: Vec<usize> = Vec::new();

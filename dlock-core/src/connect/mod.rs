@@ -1,4 +1,4 @@
-//! From a URL to a backend.
+//! Finds the backend for a URL.
 
 pub(crate) mod meant;
 pub(crate) mod registry;

@@ -1,14 +1,14 @@
-//! From a URL to a connected backend.
+//! Connects the backend of a URL.
 
 use std::{fmt, future::Future, pin::Pin};
 
 use super::meant;
 use crate::{BackendUrl, ConfigIssue, DynBackend, Error, vocabulary::clock};
 
-/// What connecting gives.
+/// The future of a connection.
 pub type Connecting = Pin<Box<dyn Future<Output = Result<DynBackend, Error>> + Send>>;
 
-/// How a backend is found by URL. Each backend crate exports one for each of its backends.
+/// Connects one backend by URL. Each backend crate exports one for each of its backends.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Factory {
@@ -18,13 +18,13 @@ pub struct Factory {
     pub schemes: &'static [&'static str],
     /// The `dlock.*` options that it takes out of the URL, without the prefix.
     pub options: &'static [&'static str],
-    /// Connects. It must take each of its options with [`BackendUrl::take`] and has checked the
-    /// URL before any I/O.
+    /// Connects. It must take each of its options with [`BackendUrl::take`], and must check the URL
+    /// before any I/O.
     pub connect: fn(BackendUrl) -> Connecting,
 }
 
 impl Factory {
-    /// A backend's name, the schemes of its URLs, its options, and how to connect to it.
+    /// Creates a factory from a backend's name, its schemes, its options and its connect function.
     pub const fn new(
         name: &'static str,
         schemes: &'static [&'static str],
@@ -44,7 +44,7 @@ impl fmt::Debug for Factory {
     }
 }
 
-/// The backends that a program knows: a plain value, made where it is used.
+/// The backends that a program can connect to: a plain value, without global state.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     factories: Vec<Factory>,
@@ -52,26 +52,26 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// One that knows no backend.
+    /// Creates an empty registry.
     pub const fn new() -> Self {
         Self { factories: Vec::new(), missing: Vec::new() }
     }
 
-    /// Knows this backend too. A scheme that is known already goes to the newcomer.
+    /// Adds this backend. It replaces a backend with the same scheme.
     #[must_use]
     pub fn with(mut self, factory: Factory) -> Self {
         self.factories.insert(0, factory);
         self
     }
 
-    /// Knows that this scheme exists but needs the Cargo feature `feature`, for the message.
+    /// Records that this scheme exists but needs the Cargo feature `feature`, for the message.
     #[must_use]
     pub fn with_missing(mut self, scheme: &'static str, feature: &'static str) -> Self {
         self.missing.push((scheme, feature));
         self
     }
 
-    /// The schemes that can be connected to.
+    /// Returns the schemes of the registered backends.
     pub fn schemes(&self) -> Vec<&'static str> {
         let mut schemes: Vec<_> = self.factories.iter().flat_map(|f| f.schemes).copied().collect();
         schemes.sort_unstable();
@@ -79,11 +79,12 @@ impl Registry {
         schemes
     }
 
-    /// The factory for this URL.
+    /// Returns the factory for this URL.
     ///
     /// # Errors
-    /// `Config(MissingFeature)` for a backend that is not compiled in, `Config(UnknownScheme)`
-    /// otherwise; each names the remedy, and the second the scheme that may be meant.
+    /// `Config(MissingFeature)` for a backend that is not compiled in, `Config(UnknownScheme)` for
+    /// another scheme. Both name the remedy; the second also names the scheme that was probably
+    /// intended.
     pub fn factory(&self, url: &BackendUrl) -> Result<&Factory, Error> {
         let scheme = url.scheme();
         if let Some(factory) = self.factories.iter().find(|f| f.schemes.contains(&scheme)) {
@@ -130,10 +131,10 @@ impl Registry {
     }
 
     /// Connects to the backend of this URL. `shared` are the `dlock.*` options that the caller
-    /// takes itself, for the message about unknown ones.
+    /// takes out of the URL, for the message about unknown options.
     ///
     /// # Errors
-    /// As [`factory`](Self::factory), `Config(UnknownOption)`, and whatever connecting gives.
+    /// As [`factory`](Self::factory), `Config(UnknownOption)`, and the errors of the backend.
     pub async fn connect(&self, url: BackendUrl, shared: &[&str]) -> Result<DynBackend, Error> {
         let factory = self.factory(&url)?;
         let mut rest = url.clone();
@@ -143,7 +144,7 @@ impl Registry {
         let known: Vec<&str> = shared.iter().chain(factory.options).copied().collect();
         rest.finish(&known)?;
         match (factory.connect)(url).await {
-            // Timers end at once there, so a store seems not to answer.
+            // Under paused time, timeouts fire at once, so a store seems not to answer.
             Err(error) if error.is_transient() && clock::is_paused() => {
                 Err(clock::paused().with_source(error))
             }
@@ -152,7 +153,7 @@ impl Registry {
     }
 }
 
-/// The error for a host and its port, without the store's scheme before them.
+/// Returns the error for a host and its port without the store's scheme before them.
 fn no_scheme(host: &str, port: &str) -> Error {
     Error::config(
         ConfigIssue::UnknownScheme,
@@ -236,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn a_scheme_that_is_misspelt_is_told_the_right_one() {
+        fn a_misspelt_scheme_is_refused_with_the_right_one() {
             for (text, meant) in [
                 ("reddis://h", "redis:"),
                 ("redsi://h", "redis:"),
@@ -260,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn a_host_without_a_scheme_is_told_the_scheme_of_its_port() {
+        fn a_host_without_a_scheme_gets_the_scheme_of_its_port() {
             for (text, meant) in [
                 ("localhost:6379", "redis://"),
                 ("LocalHost:6379/0?dlock.lease=5s", "redis://"),

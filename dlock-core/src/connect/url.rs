@@ -9,24 +9,24 @@ use crate::{ConfigIssue, Error, Format};
 
 /// A backend's URL: `scheme:address?option=value&...`.
 ///
-/// Options whose names begin with `dlock.` are dlock's own: each may stand once, and one that
-/// nobody takes is an error. All others stay in the address for the driver. It displays without
-/// the password.
+/// Options whose names begin with `dlock.` belong to dlock: each may occur once, and an option that
+/// no backend takes is an error. All other options stay in the address for the driver. `Display`
+/// omits the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BackendUrl {
     scheme: String,
-    /// What stands behind `scheme:`, without dlock's options; it may hold a password.
+    /// The text after `scheme:`, without dlock's options; it may contain a password.
     address: String,
     options: Vec<(String, String)>,
-    /// The whole without secrets.
+    /// The whole URL without secrets.
     shown: String,
-    /// Whether an option may be the end of a password, which then shows nowhere.
+    /// Whether an option may be the end of a password. Then no text shows the options.
     guarded: bool,
-    /// What all names begin with.
+    /// The prefix of all names.
     prefix: String,
 }
 
-/// What dlock's own options begin with.
+/// The prefix of dlock's own options.
 const OURS: &str = "dlock.";
 
 impl BackendUrl {
@@ -35,43 +35,44 @@ impl BackendUrl {
         &self.scheme
     }
 
-    /// What stands behind `scheme:`, without dlock's options. **It may hold a password.**
+    /// The text after `scheme:`, without dlock's options. **It may contain a password.**
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The URL for the driver: without dlock's options. **It may hold a password.**
+    /// The URL for the driver: without dlock's options. **It may contain a password.**
     pub fn for_driver(&self) -> String {
         format!("{}:{}", self.scheme, self.address)
     }
 
-    /// Whether an `@` stands behind the `?`. What looks like an option may then be the end of a
-    /// password that is not encoded, and no error is to show it.
+    /// Whether an `@` follows the `?`. An apparent option may then be the end of a password that is
+    /// not percent-encoded, so no error may show it.
     pub fn has_doubtful_options(&self) -> bool {
         self.guarded
     }
 
-    /// Tells the backend that all names will begin with this, as [`Prefixed`](crate::Prefixed) sees
-    /// to: one that looks at connect whether it may use the store then looks at what such names
-    /// need, and no more.
+    /// Informs the backend that all names will have this prefix, which
+    /// [`Prefixed`](crate::Prefixed) adds. A backend that checks its permissions when it connects
+    /// then checks only those for such names.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
         self
     }
 
-    /// What all names will begin with, as far as is known; empty unless it was told.
+    /// The prefix of all names, if it was set; otherwise empty.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Takes the option `dlock.NAME` out.
+    /// Removes the option `dlock.NAME` from the URL and returns its value.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.options.iter().position(|(key, _)| key == name)?;
         Some(self.options.remove(at).1)
     }
 
-    /// Takes the option `dlock.NAME` out as a duration such as `500ms`, `30s` or `1h 30m`.
+    /// Removes the option `dlock.NAME` and parses it as a duration such as `500ms`, `30s` or
+    /// `1h 30m`.
     ///
     /// # Errors
     /// `Config(OptionValue)`.
@@ -81,7 +82,7 @@ impl BackendUrl {
         })
     }
 
-    /// Takes the option `dlock.NAME` out as `true` or `false`.
+    /// Removes the option `dlock.NAME` and parses it as `true` or `false`.
     ///
     /// # Errors
     /// `Config(OptionValue)`.
@@ -89,7 +90,7 @@ impl BackendUrl {
         self.take_parsed(name, "true or false", |text| text.parse().ok())
     }
 
-    /// Takes the option `dlock.format` out: the format in which records are to be written.
+    /// Removes the option `dlock.format` and returns the format in which the store writes records.
     ///
     /// # Errors
     /// `Config(OptionValue)` for a format that this version does not write.
@@ -103,13 +104,13 @@ impl BackendUrl {
         Ok(format.unwrap_or_default())
     }
 
-    /// Takes the option `dlock.NAME` out as a whole number, at most this one.
+    /// Removes the option `dlock.NAME` and parses it as a whole number, at most `largest`.
     ///
     /// # Errors
-    /// `Config(OptionValue)`, naming the range.
+    /// `Config(OptionValue)`, which names the range.
     pub fn take_number(&mut self, name: &str, largest: u64) -> Result<Option<u64>, Error> {
         self.take_parsed(name, &format!("a whole number from 0 to {largest}"), |text| {
-            // Digits alone: no sign.
+            // Digits only: no sign.
             let digits = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse().ok().filter(|number| digits && *number <= largest)
         })
@@ -131,23 +132,23 @@ impl BackendUrl {
         })
     }
 
-    /// `host`, `host:port` or `[v6]:port` out of an address, with the port filled in.
+    /// Parses `host`, `host:port` or `[v6]:port` of an address, and adds the port if it is missing.
     ///
     /// # Errors
-    /// What is wrong with it, for the backend's own error.
+    /// The problem with the text, for the backend's own error.
     pub fn with_port(host: &str, default_port: u16) -> Result<String, &'static str> {
         let bare = |host: &str| !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', ' ']);
         let v6 = host.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (host, rest) = match v6 {
-            // In the one way to write it, so that one address is one text.
+            // In the canonical form, so that equal addresses have equal texts.
             Some((host, rest)) => match host.parse::<Ipv6Addr>() {
                 Ok(host) => (format!("[{host}]"), rest),
-                Err(_) => return Err("between brackets stands no IPv6 address"),
+                Err(_) => return Err("the brackets contain no IPv6 address"),
             },
             None => {
                 let at = host.find(':').unwrap_or(host.len());
                 if !bare(&host[..at]) {
-                    return Err("a host's name is missing or can't be read");
+                    return Err("a host name is missing or invalid");
                 }
                 (host[..at].to_owned(), &host[at..])
             }
@@ -161,21 +162,20 @@ impl BackendUrl {
         Ok(format!("{host}:{port}"))
     }
 
-    /// Makes sure that every option has been taken. `known` are the options that exist, for the
-    /// message.
+    /// Checks that every option has been taken. `known` are the existing options, for the message.
     ///
     /// # Errors
-    /// `Config(UnknownOption)`, naming the option and those that exist.
+    /// `Config(UnknownOption)`, which names the option and the existing ones.
     pub fn finish(&self, known: &[&str]) -> Result<(), Error> {
         let Some((name, _)) = self.options.first() else { return Ok(()) };
         let known: Vec<String> = known.iter().map(|name| format!("{OURS}{name}")).collect();
         let (scheme, known) = (&self.scheme, known.join(", "));
         let message = match self.guarded {
             true => format!(
-                "{scheme}: has an option that it does not know, or a ? in the password: known are \
+                "{scheme}: has an option that it does not know, or a ? in the password: use only \
                  {known}; write ? as %3F and @ as %40"
             ),
-            false => format!("{scheme}: has no option {OURS}{name:.80}; known are {known}"),
+            false => format!("{scheme}: has no option {OURS}{name:.80}; use one of {known}"),
         };
         Err(Error::config(ConfigIssue::UnknownOption, message))
     }
@@ -185,7 +185,7 @@ impl FromStr for BackendUrl {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // The text may hold a password, so no message shows it.
+        // The text may contain a password, so no message shows it.
         let malformed = |what: &str| {
             Error::config(
                 ConfigIssue::Url,
@@ -209,7 +209,8 @@ impl FromStr for BackendUrl {
             });
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // Behind a ? that should have been encoded stands the end of a password, and an @.
+        // If a `?` in a password was not percent-encoded, the rest of the password and an `@`
+        // follow it.
         let guarded = query.contains('@');
 
         let (mut options, mut drivers) = (Vec::<(String, String)>::new(), Vec::new());
@@ -246,7 +247,7 @@ impl FromStr for BackendUrl {
 }
 
 impl fmt::Display for BackendUrl {
-    /// Without the password, and without the driver's options, which may hold one.
+    /// Shows neither the password nor the driver's options, which may contain one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
@@ -258,8 +259,8 @@ impl fmt::Debug for BackendUrl {
     }
 }
 
-/// What stands before the options, without a password. With a guarded rest, the password may go on
-/// behind the end of this.
+/// Returns the text before the options, without a password. If the options may be the end of a
+/// password, the password may begin in this text and continue after it.
 fn without_password(path: &str, guarded: bool) -> String {
     let (slashes, rest) = path.strip_prefix("//").map_or(("", path), |rest| ("//", rest));
     let end = match rest.rfind('@') {
@@ -269,7 +270,7 @@ fn without_password(path: &str, guarded: bool) -> String {
     };
     let user = rest[..end].find([':', '@']).unwrap_or(end);
     if user == end && slashes.is_empty() {
-        // A path, which has no user.
+        // A path has no user.
         return path.to_owned();
     }
     format!("{slashes}{}:***{}", &rest[..user], &rest[end..])
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_over_is_an_error_that_lists_the_known_options() {
+    fn an_unknown_option_is_an_error_that_lists_the_known_ones() {
         let url: BackendUrl = "memory:?dlock.leese=5s".parse().unwrap();
         let error = url.finish(&["lease", "wait"]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_password_is_shown_as_it_is() {
+    fn a_url_without_a_password_is_shown_unchanged() {
         for text in ["sqlite:/a/b@c.db", "zk://h:1,i/shop", "redis://h", "memory:", "sqlite:a:b"] {
             assert_eq!(text.parse::<BackendUrl>().unwrap().to_string(), text);
         }

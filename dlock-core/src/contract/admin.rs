@@ -1,64 +1,65 @@
-//! The optional part of the contract: what those who run a store ask of it.
+//! The optional part of the contract: requests by operators.
 
 use async_trait::async_trait;
 
 use crate::{Error, ErrorKind, FencingToken, Finding, LockName};
 
-/// What those who run a store ask of it, with [`Locks`](crate::Locks) or the command `dlock`. A
-/// backend hands it out with [`Backend::admin`](crate::Backend::admin). No lock needs it.
+/// Requests by operators of a store, through [`Locks`](crate::Locks) or the command `dlock`. A
+/// backend returns it from [`Backend::admin`](crate::Backend::admin). No lock needs it.
 ///
 /// # Cancel safety
-/// All of these may be dropped at any await and must leave the client usable.
+/// All of these futures may be dropped at any await and must leave the client usable.
 #[async_trait]
 pub trait Admin: Send + Sync {
-    /// The names that begin with `prefix` (all with an empty one) and are held or waited for, at
-    /// most `limit` of them.
+    /// Returns the names that begin with `prefix` and have a holder or a waiter, at most `limit` of
+    /// them. An empty prefix matches all names.
     ///
-    /// Contract: a name that is held or waited for during the whole call is among them, unless there
-    /// are more than `limit`; which of them are left out then is not said. A name that is free may
-    /// be among them. Each is there once; the order does not matter. It changes nothing, and holds
-    /// up nobody: a store that has to look through all that it has does so in steps.
+    /// Contract: a name that has a holder or a waiter during the whole call is in the result,
+    /// unless there are more than `limit` names; then the choice is unspecified. A free name may be
+    /// in the result. Each name occurs once, in any order. The call changes nothing and blocks no
+    /// other client: a store that has to scan all its data scans in steps.
     ///
-    /// Errors: `Unsupported`, the default, where names can't be listed.
+    /// Errors: `Unsupported`, the default, if the store can't list names.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let _ = (prefix, limit);
         Err(Error::new(
             ErrorKind::Unsupported,
-            "this store can't list its locks: inspect them by their names",
+            "this store can't list its locks: inspect each lock by its name",
         ))
     }
 
-    /// Looks at how the store is set up, for somebody who runs it: its version, its clock, whether
-    /// it forgets, what this client may do there, and each time what to do about it.
+    /// Examines the configuration of the store for an operator: its version, its clock, whether it
+    /// loses data, the permissions of this client, and a remedy for each problem.
     ///
-    /// Contract: changes nothing that stays. What the store refuses to tell is a finding as well.
+    /// Contract: leaves no lasting change. If the store refuses to answer a question, that is a
+    /// finding too.
     ///
-    /// Errors: `Unavailable` when the store does not answer at all.
+    /// Errors: `Unavailable` if the store does not answer at all.
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         Ok(Vec::new())
     }
 
-    /// Makes the tokens of a name larger: for a resource that has seen a larger one than the store
+    /// Raises the tokens of a name, for a resource that has seen a larger token than the store
     /// remembers.
     ///
-    /// Contract: once it is answered, every later grant of the name to any client has tokens above
-    /// `above`, for as long as the store remembers the last token of a name. Who holds the lock
-    /// keeps it, with its token. Sent again, it changes nothing that anybody could see.
+    /// Contract: after the answer, every later grant of the name to any client has tokens above
+    /// `above`, for as long as the store remembers the last token of a name. A holder of the lock
+    /// keeps it, with its token. A repeated call has no further effect.
     ///
-    /// Errors: `Unsupported`, the default, where tokens can't be raised; `Config(Token)` where the
-    /// store can't count as far.
+    /// Errors: `Unsupported`, the default, if the store can't raise tokens; `Config(Token)` if the
+    /// store can't count that far.
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let _ = (name, above);
         Err(Error::new(
             ErrorKind::Unsupported,
             "this store's fencing tokens can't be raised: use a store that can, such as dlock's \
-             tables on a database, give all clients a dlock.token_offset, or have the resource forget \
-             the larger tokens",
+             tables in a database, set dlock.token_offset for all clients, or reset the token that \
+             the resource has stored",
         ))
     }
 }
 
-/// That of a backend which has none: the defaults.
+/// The `Admin` of a backend that has none: all methods have their defaults.
 pub(super) struct NoAdmin;
 
 impl Admin for NoAdmin {}

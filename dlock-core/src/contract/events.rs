@@ -1,4 +1,4 @@
-//! What a store tells a client unasked, and how the client hears of it.
+//! Notifications from a store to a client, and their receivers.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -6,50 +6,51 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{ClaimId, Instant};
 
-/// What a store tells a client unasked.
+/// A notification from a store that no request asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreEvent {
     /// The store has ended this claim.
     Ended(ClaimId),
-    /// The store's clock was stepped, as a [`StoreClock`](crate::StoreClock) has seen.
+    /// The store's clock was stepped, as detected by a [`StoreClock`](crate::StoreClock).
     ClockStep {
-        /// The part of the store whose clock it is: see [`Backend::shard`](crate::Backend::shard).
+        /// The part of the store that uses the clock: see
+        /// [`Backend::shard`](crate::Backend::shard).
         shard: u32,
-        /// Whether it was set forward.
+        /// Whether the clock was set forward.
         forward: bool,
-        /// By how much, at the most.
+        /// The largest possible size of the step.
         by: Duration,
-        /// When the request was sent whose answer showed it: what was granted or renewed by a later
-        /// one has not met it.
+        /// The time at which the client sent the request whose answer showed the step. Grants and
+        /// renewals of later requests are not affected.
         seen: Instant,
     },
 }
 
-/// Tells the events of a store: a backend keeps one. Clones tell the same receivers.
+/// Sends the events of a store. A backend owns one. Clones send to the same receivers.
 #[derive(Clone, Debug)]
 pub struct StoreEventSender(broadcast::Sender<StoreEvent>);
 
 impl StoreEventSender {
-    /// One whose receivers may be behind by about so many events, 1 to 65,536, before they miss
-    /// some.
+    /// Creates a sender whose receivers miss events if they fall behind by more than about `behind`
+    /// events, 1 to 65,536.
     pub fn new(behind: usize) -> Self {
         Self(broadcast::Sender::new(behind.clamp(1, 65_536)))
     }
 
-    /// Tells all receivers, and says how many there are. It never waits.
+    /// Sends the event to all receivers, and returns their number. It never waits.
     pub fn send(&self, event: StoreEvent) -> usize {
-        // Without locks over the store, nobody listens.
+        // Before locks are made over the store, there is no receiver.
         self.0.send(event).unwrap_or_default()
     }
 
-    /// A receiver of the events from now on.
+    /// Returns a receiver of all future events.
     pub fn subscribe(&self) -> StoreEvents {
         StoreEvents(self.0.subscribe())
     }
 }
 
-/// Receives the events of a store: what [`Backend::events`](crate::Backend::events) gives.
+/// Receives the events of a store. Created by [`Backend::events`](crate::Backend::events).
 #[derive(Debug)]
 pub struct StoreEvents(broadcast::Receiver<StoreEvent>);
 
@@ -57,11 +58,11 @@ impl StoreEvents {
     /// Waits for the next event.
     ///
     /// # Errors
-    /// [`NoEvent::Missed`] when this receiver has fallen behind, and the next call goes on with the
-    /// oldest event that is still there; [`NoEvent::Closed`] when nobody tells events any more.
+    /// [`NoEvent::Missed`] if this receiver has fallen behind; the next call then returns the
+    /// oldest remaining event. [`NoEvent::Closed`] if no sender is left.
     ///
     /// # Cancel safety
-    /// It can be dropped at any time: no event is lost.
+    /// The future can be dropped at any time: no event is lost.
     pub async fn recv(&mut self) -> Result<StoreEvent, NoEvent> {
         self.0.recv().await.map_err(|error| match error {
             RecvError::Lagged(missed) => NoEvent::Missed(missed),
@@ -69,19 +70,19 @@ impl StoreEvents {
         })
     }
 
-    /// The next event, if it is there and none was missed before it.
+    /// Returns the next event if it is available and no event was missed before it.
     pub(crate) fn try_recv(&mut self) -> Option<StoreEvent> {
         self.0.try_recv().ok()
     }
 }
 
-/// Why there is no event.
+/// The reason that no event was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoEvent {
-    /// So many were missed: the receiver was too far behind.
+    /// The number of events that this receiver missed because it fell behind.
     Missed(u64),
-    /// There will be none: the store tells no more.
+    /// No further event will arrive: the store has no sender.
     Closed,
 }
 
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_receiver_that_is_behind_is_told_how_many_it_missed() {
+    async fn a_slow_receiver_learns_how_many_events_it_missed() {
         let sender = StoreEventSender::new(2);
         let mut events = sender.subscribe();
         for bits in 0..5 {

@@ -1,4 +1,4 @@
-//! What a store and the core expect of each other.
+//! The contract between the core and a store.
 
 pub(crate) mod admin;
 pub(crate) mod backend;

@@ -1,33 +1,34 @@
-//! What the verbs of a backend are asked, and what they answer.
+//! The requests and answers of the verbs of a backend.
 
 use std::time::Duration;
 
 use crate::{Claim, ClaimId, FencingToken, Instant, LockName, Mode, Note};
 
-/// What a claim asks of the store.
+/// A claim's request to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AcquireRequest {
     /// The lock.
     pub name: LockName,
-    /// The acquisition.
+    /// The claim that makes the request.
     pub claim: ClaimId,
-    /// What it wants.
+    /// The mode in which the claim wants the lock.
     pub mode: Mode,
-    /// How long the grant lasts without renewal, by the store's clock; also how long the place in
-    /// the queue lasts without a sign of life.
+    /// The length of the grant without renewal, by the store's clock; also the length of a place in
+    /// the queue without a heartbeat.
     pub lease: Duration,
-    /// What to do when the lock is not free.
+    /// What the claim does if the lock is not free.
     pub queue: Queue,
-    /// How many consecutive tokens to reserve, at least 1.
+    /// The number of consecutive tokens to reserve, at least 1.
     pub tokens: u32,
-    /// Who asks, for people: kept with the claim as long as it is there, where the store has a place
-    /// for it ([`Notes::Kept`](crate::Notes)). No renewal changes it.
+    /// A text that identifies the client to people. It is kept with the claim for the claim's whole
+    /// life, if the store supports notes ([`Notes::Kept`](crate::Notes)). Renewals do not change
+    /// it.
     pub note: Option<Note>,
 }
 
 impl AcquireRequest {
-    /// A new claim that waits in line, for one token and without a note.
+    /// Creates a request of a new claim that queues, for one token and without a note.
     pub fn new(name: LockName, mode: Mode, lease: Duration) -> Self {
         Self {
             name,
@@ -40,55 +41,55 @@ impl AcquireRequest {
         }
     }
 
-    /// The same for this claim.
+    /// Returns the request with this claim.
     #[must_use]
     pub fn with_claim(self, claim: ClaimId) -> Self {
         Self { claim, ..self }
     }
 
-    /// The same with this mode.
+    /// Returns the request with this mode.
     #[must_use]
     pub fn with_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
     }
 
-    /// The same with this lease.
+    /// Returns the request with this lease.
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
-    /// The same with this answer to a lock that is not free.
+    /// Returns the request with this behaviour if the lock is not free.
     #[must_use]
     pub fn with_queue(self, queue: Queue) -> Self {
         Self { queue, ..self }
     }
 
-    /// The same with a block of so many tokens, at least 1.
+    /// Returns the request with a block of `tokens` tokens, at least 1.
     #[must_use]
     pub fn with_tokens(self, tokens: u32) -> Self {
         Self { tokens, ..self }
     }
 
-    /// The same with this note, or with none.
+    /// Returns the request with this note, or without one.
     #[must_use]
     pub fn with_note(self, note: impl Into<Option<Note>>) -> Self {
         Self { note: note.into(), ..self }
     }
 
-    /// The claim of this request, of whose tokens nothing is known.
+    /// Returns the claim of this request, without information about its tokens.
     pub fn as_claim(&self) -> Claim {
         Claim::new(self.name.clone(), self.claim)
     }
 }
 
-/// What a claim does when the lock is not free.
+/// What a claim does if the lock is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Queue {
-    /// Wait in line.
+    /// The claim joins the queue.
     Enqueue,
-    /// Leave no trace.
+    /// The claim leaves no trace.
     FailIfBusy,
 }
 
@@ -96,9 +97,9 @@ pub enum Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Acquired {
-    /// The lock is the claim's.
+    /// The claim holds the lock.
     Granted(Grant),
-    /// The claim waits in line.
+    /// The claim waits in the queue.
     Queued,
     /// The lock is not free and the claim left no trace.
     Busy,
@@ -110,43 +111,43 @@ pub enum Acquired {
 pub struct Grant {
     /// The first token of the block.
     pub token: FencingToken,
-    /// How many tokens the block has, at least 1.
+    /// The number of tokens in the block, at least 1.
     pub tokens: u32,
-    /// An instant of the holder's clock at or before the start of the lease by the store's clock:
-    /// when the request was sent, or later by what the store's clock says to have passed between
-    /// an operation and the grant.
+    /// An instant of the holder's clock at or before the start of the lease by the store's clock.
+    /// It is the time at which the request was sent, or later by the time that, according to the
+    /// store's clock, passed between an operation and the grant.
     pub since: Instant,
 }
 
 impl Grant {
-    /// A grant of a block of tokens, whose lease began at `since` or later.
+    /// Creates a grant of a block of tokens, whose lease began at `since` or later.
     pub const fn new(token: FencingToken, tokens: u32, since: Instant) -> Self {
         Self { token, tokens, since }
     }
 }
 
-/// A lease to start anew.
+/// A request to renew a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Renewal {
     /// The claim.
     pub claim: Claim,
-    /// The mode to hold it in: the same as before or weaker.
+    /// The mode in which to hold the claim: the same as before or a weaker one.
     pub mode: Mode,
-    /// The new length of the lease from now on.
+    /// The length of the new lease, from now on.
     pub lease: Duration,
-    /// The first token of the grant, by which a store that has lost its data can tell that it has;
-    /// `None`: the client does not know.
+    /// The first token of the grant, by which a store can detect that it has lost its data. `None`
+    /// if the client does not know it.
     pub token: Option<FencingToken>,
 }
 
 impl Renewal {
-    /// A renewal by a client that does not know the token of the grant.
+    /// Creates a renewal by a client that does not know the token of the grant.
     pub const fn new(claim: Claim, mode: Mode, lease: Duration) -> Self {
         Self { claim, mode, lease, token: None }
     }
 
-    /// The same with the first token of the grant, if it is known.
+    /// Returns the renewal with the first token of the grant, if it is known.
     #[must_use]
     pub fn with_token(self, token: impl Into<Option<FencingToken>>) -> Self {
         Self { token: token.into(), ..self }
@@ -157,15 +158,15 @@ impl Renewal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Renewed {
-    /// The claim is held for another lease, counted from no earlier than the call.
+    /// The claim is held for another lease, which began at the time of the call or later.
     Kept,
     /// The claim is not held.
     Lost,
-    /// The claim is not held, and the largest token that the store remembers of the name, if it
-    /// does, is below the renewal's: it has lost what it had acknowledged.
+    /// The claim is not held, and the store's last token of the name, if it has one, is smaller
+    /// than the renewal's: the store has lost data that it had acknowledged.
     Forgotten,
-    /// The store could not tell for this claim, though it could for others of the same call. The
-    /// core asks again while the lease lasts.
+    /// The store could not determine the state of this claim, although it answered for others of
+    /// the same call. The core retries while the lease lasts.
     Unknown,
 }
 
@@ -173,8 +174,8 @@ pub enum Renewed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Released {
-    /// The claim was in the store and is not any more.
+    /// The claim was in the store, and the store removed it.
     Released,
-    /// The claim was not in the store: its lease had ended before.
+    /// The claim was not in the store: its lease had expired before.
     AlreadyLost,
 }

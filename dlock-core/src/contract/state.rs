@@ -1,24 +1,23 @@
-//! What a store knows of a name.
+//! The state of a name in a store.
 
 use std::time::Duration;
 
 use crate::{ClaimId, FencingToken, Format, Mode, Note};
 
-/// What a store knows of one name.
+/// The state of one name in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockState {
-    /// Who holds it, oldest first.
+    /// The holders, oldest first.
     pub holders: Vec<ClaimState>,
-    /// Who waits, first in line first.
+    /// The waiters, in the order of the queue.
     pub waiters: Vec<ClaimState>,
-    /// The largest token that the store remembers to have given out: at least those of the
-    /// holders.
+    /// The largest token that the store remembers, which is not smaller than those of the holders.
     pub last_token: Option<FencingToken>,
 }
 
 impl LockState {
-    /// Makes one.
+    /// Creates a state.
     pub fn new(
         holders: Vec<ClaimState>,
         waiters: Vec<ClaimState>,
@@ -27,7 +26,7 @@ impl LockState {
         Self { holders, waiters, last_token }
     }
 
-    /// Whether nobody holds it and nobody waits.
+    /// Returns whether the name has neither holders nor waiters.
     pub fn is_free(&self) -> bool {
         self.holders.is_empty() && self.waiters.is_empty()
     }
@@ -39,25 +38,26 @@ impl LockState {
 pub struct ClaimState {
     /// The claim.
     pub claim: ClaimId,
-    /// What it holds or wants.
+    /// The mode in which it holds or wants the lock.
     pub mode: Mode,
     /// The first token of its grant; `None` while it waits.
     pub token: Option<FencingToken>,
-    /// How long it stays without renewal, by the store's clock.
+    /// The time until it expires without renewal, by the store's clock.
     pub remaining: Duration,
-    /// How long ago it was granted, or began to wait, by the store's clock; `None` where the store
-    /// does not know. It may be less than that for a while after tokens were raised by hand.
+    /// The time since the grant, or since the claim began to wait, by the store's clock; `None` if
+    /// the store does not know it. After an operator has raised tokens, it may be too short for a
+    /// while.
     pub age: Option<Duration>,
-    /// Who it is, if its client says so ([`Locks::with_note`](crate::Locks::with_note)) and the
-    /// store keeps it.
+    /// The text that its client has set ([`Note`]), if the store keeps notes.
     pub note: Option<Note>,
-    /// The format in which its client writes (`dlock.format`): the first one, unless the record has
-    /// another. While one claim has an older format, its program may not read newer ones.
+    /// The format in which its client writes (`dlock.format`): format 1, unless the record has
+    /// another. As long as a claim has an older format, its program may be unable to read newer
+    /// ones.
     pub format: Format,
 }
 
 impl ClaimState {
-    /// A claim of which neither age nor note is known; without a token it waits.
+    /// Creates a claim with unknown age and note; without a token it waits.
     pub const fn new(
         claim: ClaimId,
         mode: Mode,
@@ -67,19 +67,19 @@ impl ClaimState {
         Self { claim, mode, token, remaining, age: None, note: None, format: Format::OLDEST }
     }
 
-    /// The same with this age, if it is known.
+    /// Returns the claim with this age, if it is known.
     #[must_use]
     pub fn with_age(self, age: impl Into<Option<Duration>>) -> Self {
         Self { age: age.into(), ..self }
     }
 
-    /// The same with this format.
+    /// Returns the claim with this format.
     #[must_use]
     pub fn with_format(self, format: Format) -> Self {
         Self { format, ..self }
     }
 
-    /// The same with this note, if there is one.
+    /// Returns the claim with this note, if it has one.
     #[must_use]
     pub fn with_note(self, note: impl Into<Option<Note>>) -> Self {
         Self { note: note.into(), ..self }

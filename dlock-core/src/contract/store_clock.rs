@@ -1,58 +1,63 @@
-//! Whether a store's clock was stepped: told from what it shows and from the holder's own clock.
+//! Detects steps of a store's clock: compares the times that it shows with the holder's own clock.
+//!
+//! Nothing here reads the client's wall clock: the holder's clock is `Clock::Boot`, which is never
+//! set.
 
 use std::{collections::HashMap, time::Duration};
 
 use crate::{Clock, Instant, StoreEvent, StoreEventSender, StoreEvents, sync::Mutex};
 
-/// Steps up to this size are not told, whatever the delays: no clock is read more exactly.
+/// The size up to which steps are not reported, in nanoseconds, since clocks are not read more
+/// exactly.
 const LEAST: i128 = 10_000_000;
 
-/// Clocks drift apart by less than this part of the time that passes, as far as a deadline cares.
+/// The inverse of the assumed drift for deadlines: one thousandth of the time that passes.
 const DRIFT: i128 = 1000;
 
-/// The margin for drift takes this part of a patience at most.
+/// The inverse of the share of the sender's wait that the margin for drift may take.
 const MARGIN: i128 = 4;
 
-/// The clock of a store as a backend sees it in the answers.
+/// The clock of a store, as a backend sees it in the answers.
 ///
-/// Leases run by the store's clock, so that a step of it ends them early or late. A backend whose
-/// store tells its time shows each sight of it here, and tells of steps by
+/// Leases expire by the store's clock, so a step of that clock ends them early or late. If a store
+/// shows its time, the backend passes each clock sample to this type, and reports steps as
 /// [`StoreEvent::ClockStep`](crate::StoreEvent).
 ///
-/// It keeps between which bounds the store's clock is ahead of the holder's: the request was sent
-/// before the store read its clock, and the answer came after. A step is a change of that by more
-/// than 1 % of the time that has passed, the uncertainty of both sights, and 10 ms. So clocks that
-/// drift apart by less than 1 % are never taken for a step, however long answers take.
+/// The type keeps bounds for the difference between the store's clock and the holder's: the request
+/// was sent before the store read its clock, and the answer came after. A step is a change of that
+/// difference by more than 1 % of the time that has passed, plus the uncertainty of both samples,
+/// plus 10 ms. So clocks that drift apart by less than 1 % are never reported as a step, however
+/// long answers take.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreClock(Option<Bounds>);
 
 /// A step of a store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
-    /// Whether it was set forward, which ends leases early.
+    /// Whether the clock was set forward, which ends leases early.
     pub forward: bool,
-    /// By how much, at the most.
+    /// The largest possible size of the step.
     pub by: Duration,
 }
 
-/// How far the store's clock was ahead, in nanoseconds.
+/// The difference of the store's clock to the holder's, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     low: i128,
     high: i128,
-    /// When the request was sent and the answer came.
+    /// The times at which the request was sent and the answer arrived.
     sent: Instant,
     answered: Instant,
 }
 
 impl StoreClock {
-    /// One that has not been looked at.
+    /// Creates a clock without samples.
     pub const fn new() -> Self {
         Self(None)
     }
 
-    /// The store's clock showed `micros` at some time between these two of the holder's clock: the
-    /// step since the last sight, if there was one.
+    /// Records that the store's clock showed `micros` between `sent` and `answered` of the holder's
+    /// clock. Returns the step since the last sample, if one occurred.
     pub fn observe(&mut self, micros: u64, sent: Instant, answered: Instant) -> Option<ClockStep> {
         let shown = i128::from(micros) * 1000;
         let (sent, answered) = (sent.min(answered), answered.max(sent));
@@ -60,7 +65,9 @@ impl StoreClock {
         let high = shown - i128::from(sent.as_nanos());
         let seen = Bounds { low, high, sent, answered };
         let last = self.0.replace(seen)?;
-        // Answers may come in another order than the requests were sent in.
+        // From the earlier request to the later answer, since answers may arrive in another order
+        // than the requests. The longer time allows more drift, so drift is never reported as a
+        // step.
         let passed = answered.max(last.answered).since(sent.min(last.sent));
         let drift = i128::try_from(passed.as_nanos() / 100).unwrap_or(i128::MAX / 4);
         let slack = drift + LEAST;
@@ -70,7 +77,8 @@ impl StoreClock {
         if high < last.low - slack {
             return Some(step(false, last.high - low));
         }
-        // Both are true, so what both allow is: a slow answer does not blur what is known.
+        // Both ranges hold, so keep their intersection: a slow answer does not widen the known
+        // range.
         let (low, high) = (low.max(last.low - drift), high.min(last.high + drift));
         if low <= high {
             self.0 = Some(Bounds { low, high, ..seen });
@@ -78,20 +86,22 @@ impl StoreClock {
         None
     }
 
-    /// Until what time of the store's clock, in microseconds, a request may be executed that is sent
-    /// `now` and whose sender waits for `patience`. `None` before the first sight.
+    /// Returns the deadline of a request that is sent `now` and whose sender waits for `patience`:
+    /// the time of the store's clock, in microseconds, until which the store may execute it. `None`
+    /// before the first sample.
     ///
-    /// When the store's clock shows this time or less, the sender still waits. So a store that
-    /// refuses a request past its deadline does nothing for somebody who has gone, however long
-    /// the request took. Each sending has a deadline of its own, which no answer may come before:
-    /// all that was observed was answered by `now`.
+    /// While the store's clock shows the deadline or less, the sender still waits. So a store that
+    /// refuses requests after their deadline never acts for a sender that has given up, however
+    /// long the request took. Each attempt needs a new deadline, and all samples must have been
+    /// answered by `now`.
     ///
-    /// The deadline rests on the least that the clock can show by now, minus 0.1 % of the time since
-    /// it was seen, for drift, but no more than a quarter of the patience: a store that was not asked
-    /// anything for long is asked once, not twice. So clocks that drift apart must be seen once in
-    /// 250 patiences, or a deadline is late by their drift in the time beyond. One is late by a step
-    /// back of the clock that has not been seen yet. One that is too early, after a step forward,
-    /// has the request refused: the answer shows the clock, and the sender may ask again.
+    /// The deadline is computed from the smallest time that the clock can show now, minus 0.1 % of
+    /// the time since the last sample, for drift. This margin is at most a quarter of the patience,
+    /// so that a request after a long pause is not refused and needs no second attempt. So if the
+    /// clocks drift apart, a sample is needed at least once in 250 times the `patience`; after
+    /// that, the deadline is late by the drift. A step back that has not been seen makes the
+    /// deadline late by the step. After a step forward the deadline is too early, and the store
+    /// refuses the request: the answer shows the clock, and the sender may retry.
     pub fn deadline(&self, now: Instant, patience: Duration) -> Option<u64> {
         let Bounds { low, answered, .. } = self.0?;
         let nanos = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX / 4);
@@ -108,29 +118,32 @@ fn step(forward: bool, nanos: i128) -> ClockStep {
     ClockStep { forward, by }
 }
 
-/// The clocks of a store's parts, and whoever believes in leases that run by them.
+/// The clocks of a store's parts, and the holders whose leases depend on them.
 ///
-/// It tells of steps what [`Backend::events`](crate::Backend::events) promises to tell.
+/// It sends the clock steps that [`Backend::events`](crate::Backend::events) promises.
 #[derive(Debug)]
 pub struct StoreClocks {
-    /// Of each [shard](crate::Backend::shard). After a failover it is another server's, which the
-    /// leases go by from then on.
+    /// The clock of each [shard](crate::Backend::shard). After a failover it is the clock of the
+    /// new server, which the leases then follow.
     clocks: Mutex<HashMap<u32, StoreClock>>,
     events: StoreEventSender,
 }
 
-/// More steps than one failover makes of a store in many parts.
+/// The capacity of the channel: more steps than one failover causes in a store of many parts.
 const EVENTS: usize = 256;
 
 impl StoreClocks {
-    /// Some that have not been looked at.
+    /// Creates clocks without samples.
     pub fn new() -> Self {
         Self { clocks: Mutex::default(), events: StoreEventSender::new(EVENTS) }
     }
 
-    /// An answer that has just come, to what was sent then by [`Clock::Boot`], shows the clock of
-    /// this shard, in microseconds.
+    /// Records an answer that has just arrived: it shows the clock of this shard, in microseconds,
+    /// and its request was sent at `sent` by [`Clock::Boot`].
     pub fn observe(&self, shard: u32, micros: u64, sent: Instant) {
+        // The event is sent under the lock. So subscribers get the steps of a shard in the order in
+        // which they were detected. The send does not block: a full channel drops the oldest event,
+        // and the subscriber gets an error that counts the missed events.
         let mut clocks = self.clocks.lock();
         let step = clocks.entry(shard).or_default().observe(micros, sent, Clock::Boot.now());
         if let Some(ClockStep { forward, by }) = step {
@@ -138,14 +151,14 @@ impl StoreClocks {
         }
     }
 
-    /// Until what time of this shard's clock a request may be executed that is sent now, as
-    /// [`StoreClock::deadline`] tells.
+    /// Returns the deadline of a request that is sent now, by this shard's clock, as
+    /// [`StoreClock::deadline`] does.
     pub fn deadline(&self, shard: u32, patience: Duration) -> Option<u64> {
         let clocks = self.clocks.lock();
         clocks.get(&shard).and_then(|clock| clock.deadline(Clock::Boot.now(), patience))
     }
 
-    /// The steps from now on.
+    /// Returns a receiver of all future steps.
     pub fn events(&self) -> StoreEvents {
         self.events.subscribe()
     }
@@ -163,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// Far from the holder's clock, which starts with the machine.
+    /// The start of the store's clock, far from the holder's clock, which starts with the machine.
     const EPOCH: u64 = 1_700_000_000_000_000;
     const SECOND: u64 = 1_000_000_000;
 
@@ -171,8 +184,8 @@ mod tests {
         Instant::from_nanos(nanos)
     }
 
-    /// A sight of a store whose clock is ahead by so much: when it was sent, how long it took to
-    /// the store and back, in nanoseconds.
+    /// Takes a sample of a store's clock that is ahead by `ahead`. The request is sent at `sent`,
+    /// takes `to` to the store, and its answer takes `back`. All times are in nanoseconds.
     fn look(
         clock: &mut StoreClock,
         sent: u64,
@@ -185,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_told_once_with_its_size() {
+    fn a_clock_step_is_reported_once_with_its_size() {
         for (ahead, forward) in
             [(5 * SECOND.cast_signed(), true), (-5 * SECOND.cast_signed(), false)]
         {
@@ -206,7 +219,8 @@ mod tests {
         let mut clock = StoreClock::new();
         let base = 100 * SECOND;
         assert_eq!(look(&mut clock, base, 1000, 1000, 0), None);
-        // It can't be told from this one, which took ten seconds, but it is not forgotten.
+        // This sample took ten seconds, so the step can't be detected yet; the next sample shows
+        // it.
         assert_eq!(look(&mut clock, base + SECOND, 1000, 10 * SECOND, SECOND.cast_signed()), None);
         let told = look(&mut clock, base + 12 * SECOND, 1000, 1000, SECOND.cast_signed());
         assert!(told.is_some_and(|step| step.forward));
@@ -233,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_a_clock_is_told_to_all_who_listen() {
+    fn a_clock_step_is_reported_to_all_receivers() {
         let watch = StoreClocks::new();
         let (mut one, mut two) = (watch.events(), watch.events());
         watch.observe(0, EPOCH, Clock::Boot.now());
@@ -265,7 +279,7 @@ mod tests {
             let deadline = clock.deadline(at(sent + 2000), patience).unwrap();
             assert!((shown + 4_990_000..=shown + 5_000_002).contains(&deadline), "{deadline}");
         }
-        // However long ago the store was seen, there is time for an answer.
+        // After any pause, a request still has time for an answer.
         let later = 100_000 * SECOND;
         let deadline = clock.deadline(at(later), patience).unwrap();
         assert!(deadline > EPOCH + later / 1000 + 3_500_000, "{deadline}");
@@ -276,7 +290,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn no_step_is_told_of_clocks_that_drift(
+        fn clock_drift_is_not_reported_as_a_step(
             rate in -99i64..=99,
             sights in prop::collection::vec(
                 (0u64..60 * SECOND, 0u64..20 * SECOND, 0u64..20 * SECOND), 1..40
@@ -284,7 +298,7 @@ mod tests {
         ) {
             let (mut clock, mut sent) = (StoreClock::new(), 1000 * SECOND);
             for (passed, to, back) in sights {
-                // The next may be sent before the last was answered.
+                // The next request may be sent before the answer to the last.
                 sent += passed;
                 let drift = i64::try_from((sent + to) / 10_000).unwrap() * rate;
                 prop_assert_eq!(look(&mut clock, sent, to, back, drift), None);
@@ -311,7 +325,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_executed_by_its_deadline_after_its_sender_has_gone(
+        fn a_deadline_has_passed_once_its_sender_stopped_waiting(
             rate in -9i64..=9,
             sights in prop::collection::vec(
                 (0u64..60 * SECOND, 0u64..20 * SECOND, 0u64..20 * SECOND), 1..20
@@ -332,7 +346,7 @@ mod tests {
             }
             now += idle;
             let deadline = clock.deadline(at(now), Duration::from_nanos(patience)).unwrap();
-            // A microsecond is all that the store's clock tells apart.
+            // The resolution of the store's clock is one microsecond.
             prop_assert!(shows(now + patience + late + 1000) > deadline);
         }
     }

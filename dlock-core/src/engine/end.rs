@@ -1,8 +1,9 @@
-//! The end of a hold. Nothing else ends one.
+//! The end of a hold. No other module ends one.
 //!
-//! Whoever ends a hold, and only that one, counts it, takes it out of the books, and passes on the
-//! lead of its queue, so that the next task of this process need not wait until the guard is dropped.
-//! [`Hold::end`] says who that is.
+//! A release, an expiry and a revocation may happen at the same time. [`Hold::end`] decides which
+//! of them ends the hold. That task alone counts the end, removes the hold from the books, and
+//! hands the lead of its queue to the next task. So the next task of this process need not wait
+//! until the guard of a lost lock is dropped. `schedules/end.rs` tests it.
 
 use super::Engine;
 use crate::{
@@ -10,20 +11,22 @@ use crate::{
     hold::{Hold, local_queue::Lead},
 };
 
-/// Ends a hold whose holder gives it back. Whether it still ran: then the caller takes it out of the
-/// books, and has the lead of its queue.
+/// Ends a hold that its holder releases. Returns true if it had not ended before: then the caller
+/// removes it from the books, and has the lead of its queue.
 pub(super) fn released(engine: &Engine, hold: &Hold) -> bool {
     finish(engine, hold, Ended::Released)
 }
 
-/// Ends a hold that the store keeps from now on, until it was to.
+/// Ends a hold that the store keeps from now on without a holder: see [`Held::part`].
+///
+/// [`Held::part`]: super::held::Held::part
 pub(super) fn parted(engine: &Engine, hold: &Hold) {
     if finish(engine, hold, Ended::Released) {
         leave(engine, hold);
     }
 }
 
-/// Ends a hold as lost, once, and tells of it.
+/// Ends a hold as lost, and logs the loss. Nothing happens if it had ended before.
 pub(super) fn lose(engine: &Engine, hold: &Hold, how: Ended) {
     if !finish(engine, hold, how) {
         return;
@@ -32,7 +35,7 @@ pub(super) fn lose(engine: &Engine, hold: &Hold, how: Ended) {
     leave(engine, hold);
 }
 
-/// Counts a loss and tells the log, once for each hold.
+/// Counts and logs a loss.
 pub(super) fn tell_loss(engine: &Engine, hold: &Hold, how: Ended) {
     #[cfg(feature = "metrics")]
     engine.meter.lost(how);
@@ -47,8 +50,10 @@ pub(super) fn tell_loss(engine: &Engine, hold: &Hold, how: Ended) {
     );
 }
 
-/// The state as of now: past its deadline a hold is lost, whoever notices first.
+/// Returns the current state. The first task that sees that the deadline has passed ends the hold.
 pub(super) fn state(engine: &Engine, hold: &Hold) -> GuardState {
+    // The renewal task may be late, so a guard does not rely on it: the guard checks the clock and
+    // detects the loss.
     if hold.is_over(|| engine.clock.now()) {
         lose(engine, hold, Ended::Expired);
     }

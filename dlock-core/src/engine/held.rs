@@ -9,34 +9,37 @@ use super::{
 use crate::{
     AcquireRequest, DynBackend, Ended, Error, ErrorKind, FencingToken, Grant, GuardState, Instant,
     LockName, LockOptions, Mode, Released, Renewal, Renewed,
-    hold::{Hold, books::reason, local_queue::Queue},
+    hold::{Hold, books::reason, local_queue::LocalQueue},
 };
 
-/// One guard's part of a hold. Dropping it releases in the background.
+/// One guard's part of a hold. Dropping it releases the hold in the background.
 pub(crate) struct Held {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
-    /// Taken by whoever lets go before the drop.
+    /// The token of this guard. `None` once a method has consumed the right to release, so that the
+    /// drop does not release a second time.
     token: Option<FencingToken>,
 }
 
 impl Held {
-    /// Of a hold that was granted or handed off.
+    /// Creates the guard of a hold that was granted or handed off.
     pub(crate) const fn new(engine: Arc<Engine>, hold: Arc<Hold>, token: FencingToken) -> Self {
         Self { engine, hold, token: Some(token) }
     }
 
-    /// Books a grant. Whatever happens to the guard, the hold ends with it.
+    /// Creates a hold from a grant, and the guard whose drop ends it.
     pub(crate) fn book(
         engine: &Arc<Engine>,
         request: AcquireRequest,
         grant: Grant,
         options: LockOptions,
-        queue: Option<Arc<Queue<Hold>>>,
+        queue: Option<Arc<LocalQueue<Hold>>>,
     ) -> Self {
         let hold = Arc::new(Hold::new(request, grant, options, queue));
         #[cfg(feature = "metrics")]
         engine.meter.held();
+        // Added to the books first, so that renewal and shutdown see it. The same lock covers the
+        // check for a step of the clock.
         if engine.holds.add(&hold, &engine.backend) {
             end::lose(engine, &hold, Ended::ClockStep);
         }
@@ -62,12 +65,13 @@ impl Held {
         self.backend().store()
     }
 
-    /// The state as of now: past its deadline a hold is lost, whoever notices first.
+    /// Returns the current state. Past its deadline a hold is lost, even if the renewal task has
+    /// not detected it.
     pub(crate) fn state(&self) -> GuardState {
         end::state(&self.engine, &self.hold)
     }
 
-    /// How long it protects if no further renewal comes through.
+    /// Returns how long the lock stays held if no further renewal succeeds.
     pub(crate) fn remaining(&self) -> Duration {
         match self.state() {
             GuardState::Lost => Duration::ZERO,
@@ -75,24 +79,27 @@ impl Held {
         }
     }
 
-    /// How it was lost, if it was.
+    /// Returns how it was lost, if it was.
     pub(crate) fn lost(&self) -> Option<Ended> {
         (self.state() == GuardState::Lost).then(|| self.hold.ended().unwrap_or(Ended::Expired))
     }
 
-    /// Whether others stay out for longer than it was believed in, and it is lost.
+    /// Returns whether it is lost and has a lock-delay, during which the store grants the lock to
+    /// nobody.
     pub(crate) fn is_lost_with_a_delay(&self) -> bool {
         !self.hold.delay().is_zero() && self.state() == GuardState::Lost
     }
 
-    /// Waits for the end of this guard, by the holder's own clock if need be.
+    /// Waits for the end of this guard. It also checks the holder's own clock, so that a late
+    /// renewal task does not delay it.
     pub(crate) fn until_ended(&self) -> impl Future<Output = Ended> + Send + use<> {
         let (engine, hold, token) =
             (Arc::clone(&self.engine), Arc::clone(&self.hold), self.token());
-        // From now on, and not from when it is first polled.
+        // Called here and not in the future, so that an end before the first poll is seen as well.
         hold.watch();
         async move {
             loop {
+                // Registered before the state is loaded: see the third order in `hold`.
                 let mut told = std::pin::pin!(hold.ending().notified());
                 told.as_mut().enable();
                 if let Some(ended) = hold.ended_for(token) {
@@ -109,7 +116,7 @@ impl Held {
         }
     }
 
-    /// Lets go: to the next task of this process, or back to the store.
+    /// Hands the hold off to the next task of this process, or releases it in the store.
     pub(crate) async fn release(mut self) -> Result<Released, Error> {
         self.token = None;
         match release::let_go(&self.engine, &self.hold) {
@@ -121,23 +128,27 @@ impl Held {
         }
     }
 
-    /// Lets go without a word to anybody.
+    /// Consumes the right to release. Call it only for a lost hold: in the store, the lease and the
+    /// lock-delay expire without a release.
     pub(crate) fn forget(mut self) {
         self.token = None;
     }
 
-    /// Leaves the claim to the store until then. The renewal task renews it once more, for what is
-    /// left, tries again as it does with all renewals, and forgets it. It is that task's so that no
-    /// earlier renewal is still on its way, which could cut this one short. `shutdown` waits for it.
+    /// Leaves the claim to the store until `until`, without a holder. The renewal task renews it
+    /// once more for the rest of the time, with the usual retries, and then forgets it. That task
+    /// does so because it never has two renewals of a hold in flight, of which the earlier could
+    /// shorten this one. `shutdown` waits for it. `schedules/part.rs` tests it.
     pub(crate) fn part(mut self, until: Instant) {
         let ended = self.until_ended();
         self.token = None;
+        // Stored before `stopped` is loaded below: see the orders in the ledger.
         self.hold.leave_until(until);
         self.engine.holds.hurry(&self.hold);
         if self.engine.holds.is_stopped() {
             end::parted(&self.engine, &self.hold);
         }
-        // The engine stays until then.
+        // The job keeps the engine alive, and with it the renewal task, until the last renewal is
+        // answered.
         let engine = Arc::clone(&self.engine);
         self.engine.tasks.run(async move {
             ended.await;
@@ -154,10 +165,13 @@ impl Held {
         self.hold.is_writer()
     }
 
-    /// See [`Guard::downgrade`](crate::Guard::downgrade).
+    /// Implements [`Guard::downgrade`](crate::Guard::downgrade).
     pub(crate) async fn downgrade(&self) -> Result<(), Error> {
         let (engine, hold) = (&self.engine, &self.hold);
+        // Set before the request is sent, so that a later renewal does not request the writer's
+        // mode.
         hold.mark_downgraded();
+        // Read before the request is sent, as the start of the new lease.
         let sent = engine.clock.now();
         let renewal = Renewal {
             claim: hold.claim(),
@@ -183,14 +197,14 @@ impl Held {
                 end::lose(engine, hold, how);
             }
         }
-        // The answer may have come after the end of the lease that was believed in.
+        // The answer may have come after the local deadline.
         match self.lost() {
             Some(how) => Err(self.lost_error(how).during("downgrade")),
             None => Ok(()),
         }
     }
 
-    /// The error for work that relies on it after its end.
+    /// Returns the error for work that relies on the hold after its end.
     pub(crate) fn lost_error(&self, how: Ended) -> Error {
         Error::lost(self.name(), how).with_store(self.store())
     }

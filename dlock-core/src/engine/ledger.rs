@@ -1,16 +1,22 @@
-//! The books of an engine under their lock, and whoever waits for what stands in them.
+//! The books of an engine under their lock, and the notifications of their changes.
 //!
 //! # Concurrency
 //!
-//! - The books, with the slot and the deadline of each hold in them, change under their mutex only.
-//! - **A hold is added, and the next look brought forward, under one lock.** The renewal task sets
-//!   its next look under the same lock. So it can't set a later one after it missed this hold, and is
-//!   woken if it sleeps for too long.
-//! - **`remove` takes the hold out, then loads `watched`. `until_empty` stores `watched`, then looks
-//!   at the books.** The mutex orders the two, so one sees the other.
-//! - **`stop` stores `stopped`, then serves the lines. A task joins its line, then loads `stopped`.**
-//!   So either it is served, or it sees for itself that nobody will renew. A store followed by a load
-//!   of something else keeps its order only with `SeqCst`; the mutex of the line is between them.
+//! - The books, with the slot and the deadline of each hold in them, change only under their mutex.
+//! - **One critical section adds a hold and brings the next check forward.** The renewal task sets
+//!   its next check under the same lock. So it can't set a later one after it missed this hold. If
+//!   its current sleep is too long, `add` wakes it.
+//! - **`remove` removes the hold, then loads `watched`. `until_empty` stores `watched`, then checks
+//!   the books.** The mutex orders the two, so one sees the other.
+//! - **The renewal task stores `stopped`, then fails the waiting tasks. A task joins its queue,
+//!   then loads `stopped`.** So either its turn fails, or it sees that the renewals have ended. A
+//!   store followed by a load of another field keeps its order only with `SeqCst`; the mutex of the
+//!   queue is between them.
+//! - **The renewal task stores `stopped`, then loads `parting` of each hold. `Held::part` stores
+//!   `parting`, then loads `stopped`.** So one of the two ends the hold, and `shutdown` never waits
+//!   for a hold that no task will end.
+//! - **`until_empty` and `until_stopped` register with their `Notify` before they check.** A change
+//!   after the check then notifies a registered task.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +24,7 @@ use crate::{
     Clock, DynBackend, Instant, LockName,
     hold::{
         Hold,
-        books::{Books, Shard},
+        books::{Books, ShardOf},
     },
     sync::{
         Mutex, Notify,
@@ -29,12 +35,14 @@ use crate::{
 pub(crate) struct Ledger {
     clock: Clock,
     books: Mutex<Books>,
-    /// Wakes the renewal task, which waits for it without the engine.
+    /// Wakes the renewal task. It is shared, because that task does not keep the engine alive while
+    /// it sleeps.
     pub(super) wake: Arc<Notify>,
     removed: Notify,
-    /// Wakes those that would wait for ever once the renewal task has ended.
+    /// Wakes tasks at the end of the renewal task; otherwise they would wait for ever.
     ended: Notify,
-    /// Somebody waits until no lock is held.
+    /// Whether `until_empty` has been called. Never cleared. Until then `remove` sends no
+    /// notification, which is cheaper.
     watched: AtomicBool,
     stopped: AtomicBool,
 }
@@ -52,7 +60,7 @@ impl Ledger {
         }
     }
 
-    /// Books a new hold. Whether a step of the store's clock has ended it on its way here.
+    /// Adds a new hold. Returns true if a step of the store's clock has ended its lease meanwhile.
     pub(super) fn add(&self, hold: &Arc<Hold>, backend: &DynBackend) -> bool {
         let added = self.with(backend, |books, shard| books.add(hold, shard, || self.clock.now()));
         if added.sooner {
@@ -61,7 +69,7 @@ impl Ledger {
         added.over
     }
 
-    /// Takes a hold that has ended out of the books.
+    /// Removes a hold that has ended from the books.
     pub(super) fn remove(&self, hold: &Hold) {
         let removed = self.books.lock().take(hold);
         drop(removed);
@@ -70,7 +78,7 @@ impl Ledger {
         }
     }
 
-    /// Has a hold looked at now, or as soon as the renewal is answered that is on its way.
+    /// Makes the renewal task check a hold now, or after the answer to a renewal that is in flight.
     pub(super) fn hurry(&self, hold: &Hold) {
         let now = self.clock.now();
         if self.books.lock().hurry(hold, now) {
@@ -78,31 +86,31 @@ impl Ledger {
         }
     }
 
-    /// A renewal that the renewal task did not send has been answered.
+    /// Records the answer to a renewal that the renewal task did not send, which is a downgrade.
     pub(super) fn renewed(&self, hold: &Hold, sent: Instant, stored: Duration, of: &DynBackend) {
         self.with(of, |books, shard| books.renewed(hold, sent, stored, shard(hold.name())));
     }
 
-    /// Works on the books under their lock.
+    /// Runs a function on the books under their lock.
     pub(super) fn with<T>(
         &self,
         backend: &DynBackend,
-        work: impl FnOnce(&mut Books, Shard<'_>) -> T,
+        work: impl FnOnce(&mut Books, ShardOf<'_>) -> T,
     ) -> T {
         work(&mut self.books.lock(), &|name| backend.shard(name))
     }
 
-    /// All holds, to be worked on without the lock.
+    /// Returns all holds, for work without the lock.
     pub(super) fn all(&self) -> Vec<Arc<Hold>> {
         self.books.lock().all().cloned().collect()
     }
 
-    /// How many locks are held. It looks at each: for people and shutdown only.
+    /// Returns the number of held locks. It visits each hold: for people and shutdown only.
     pub(crate) fn len(&self) -> usize {
         self.books.lock().all().count()
     }
 
-    /// How many locks are held, and of how many the last renewal has failed.
+    /// Returns the number of held locks, and of those whose last renewal failed.
     pub(crate) fn count(&self) -> (usize, usize) {
         let books = self.books.lock();
         let running = books.all().filter(|hold| hold.is_running());
@@ -124,13 +132,14 @@ impl Ledger {
         }
     }
 
-    /// For how long this process has held the lock of this name, if it does. It looks at a thousand
-    /// holds at the most: for people only.
+    /// Returns how long this process has held the lock of this name, if it does. It visits at most
+    /// a thousand holds: for messages only.
     pub(super) fn held_for(&self, name: &LockName) -> Option<Duration> {
         self.hold_of(name).map(|hold| self.clock.now().since(hold.granted_at()))
     }
 
-    /// The same, if it is to be told that somebody here waits for it: once for each hold.
+    /// As `held_for`, but once for each hold, for the warning that this process waits for its own
+    /// lock.
     pub(super) fn tells_held_for(&self, name: &LockName) -> Option<Duration> {
         let hold = self.hold_of(name).filter(|hold| hold.tells())?;
         Some(self.clock.now().since(hold.granted_at()))
@@ -142,7 +151,7 @@ impl Ledger {
         some.find(|hold| hold.name() == name && hold.is_running()).cloned()
     }
 
-    /// The renewal task has ended, with its runtime or since nobody uses it any more.
+    /// Records that the renewal task has ended, with its runtime or with the last handle and guard.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.ended.notify_waiters();

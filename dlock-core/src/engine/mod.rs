@@ -1,18 +1,22 @@
-//! What is written once for every backend: acquiring, keeping, losing and letting go.
+//! The engine: the part of the core that renews, hands off and releases holds for every backend.
 //!
-//! One [`Engine`] stands behind all clones and views of a [`Locks`](crate::Locks), and behind every
-//! guard. This file has its life: it is made, refuses new claims once it is closed, and ends. Above
-//! it stand, each on the ones before:
+//! One [`Engine`] serves all clones and views of a [`Locks`](crate::Locks), and every guard. This
+//! file has its life cycle: it starts, refuses new claims after `shutdown`, and ends. The modules
+//! use it, and each uses those before it:
 //!
-//! - [`end`] ends holds, and nothing else does;
-//! - [`withdraw`] gives back what nobody wants any more;
-//! - [`release`] hands a hold off or gives it back;
+//! - [`end`] ends holds, and no other module does;
+//! - [`withdraw`] cancels claims that are no longer needed;
+//! - [`release`] hands a hold off or releases it;
 //! - [`held`] is the right to do so;
-//! - [`renewals`] is the task that renews holds, and starts the engine.
+//! - [`renewals`] is the task that renews holds; it also starts the engine.
 //!
-//! `closed` and `note` are set once. A claim that is made while `shutdown` begins is seen by it: it
-//! looks at `closed` again once it is in the books, and `shutdown` looks at the books after it has
-//! set `closed`, both with `SeqCst`.
+//! # Concurrency
+//!
+//! `closed` is set once. `shutdown` misses no claim that is made while it begins: **`shutdown`
+//! stores `closed`, then checks the books. A claim enters the books, then loads `closed`.** So
+//! either `shutdown` waits for the hold, or the claim fails and the hold is released. Both accesses
+//! to `closed` are `SeqCst`. `while_open` registers with `closing` before it loads `closed`, so it
+//! sees the flag or gets the notification.
 
 pub(crate) mod end;
 pub(crate) mod held;
@@ -21,14 +25,11 @@ pub(crate) mod release;
 pub(crate) mod renewals;
 pub(crate) mod withdraw;
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use self::ledger::Ledger;
 use crate::{
-    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, Note,
+    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions,
     hold::belief,
     support::{
         failure::LastFailure,
@@ -44,7 +45,7 @@ use crate::{
     },
 };
 
-/// The machinery over one backend.
+/// The engine over one backend.
 pub(crate) struct Engine {
     pub(crate) backend: DynBackend,
     pub(crate) clock: Clock,
@@ -53,14 +54,12 @@ pub(crate) struct Engine {
     pub(crate) meter: Meter,
     pub(crate) failure: Arc<LastFailure>,
     pub(crate) shortened: Shortened,
-    /// What every claim says of its client.
-    note: OnceLock<Note>,
     closed: AtomicBool,
     closing: Notify,
 }
 
 impl Engine {
-    /// Without its renewal task: see [`renewals::start`].
+    /// Creates an engine without its renewal task: see [`renewals::start`].
     fn new(backend: DynBackend, tasks: Tasks) -> Self {
         let clock = backend.clock();
         Self {
@@ -69,7 +68,6 @@ impl Engine {
             meter: Meter::new(backend.store(), clock),
             failure: Arc::default(),
             shortened: Shortened::default(),
-            note: OnceLock::new(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             backend,
@@ -77,28 +75,7 @@ impl Engine {
         }
     }
 
-    /// The note of every claim, if there is one.
-    pub(crate) fn note(&self) -> Option<Note> {
-        self.note.get().cloned()
-    }
-
-    /// Gives every claim from now on this note.
-    pub(crate) fn set_note(&self, note: Note) -> Result<(), Error> {
-        let first = self.note.get_or_init(|| note.clone());
-        if *first == note {
-            return Ok(());
-        }
-        Err(Error::config(
-            ConfigIssue::Note,
-            format!(
-                "these locks have the note {:?} already, which all clones and views share: set it \
-                 once, or connect once more for another",
-                first.as_str()
-            ),
-        ))
-    }
-
-    /// Whether new claims can be made.
+    /// Checks that new claims can be made.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.is_closed() {
             return Err(shut_down());
@@ -109,15 +86,15 @@ impl Engine {
         Ok(())
     }
 
-    /// The lease to ask for: see [`belief::stored`].
+    /// Returns the lease to request: see [`belief::stored`].
     pub(crate) fn lease(&self, options: LockOptions) -> Result<Duration, Error> {
         let lease = belief::stored(options, self.backend.longest_lease())?;
         self.check_lease(lease)?;
         Ok(lease)
     }
 
-    /// The gate that every lease passes before anybody asks for it: what is renewed later is no
-    /// longer than what has passed here.
+    /// Checks a lease before it is requested for the first time. A renewal never requests a longer
+    /// one.
     pub(crate) fn check_lease(&self, lease: Duration) -> Result<(), Error> {
         let longest = LockOptions::MAX_LEASE.min(self.backend.longest_lease());
         let fits = if lease > longest {
@@ -131,8 +108,8 @@ impl Engine {
         fits.map_err(|error| error.with_store(self.backend.store()))
     }
 
-    /// When the answer to a request is to be there: a try waits for no more than one response
-    /// timeout, and a little more, since the store's own error says more.
+    /// Returns the time limit for the answer to a request. A try waits for 1 1/8 response timeouts:
+    /// the backend's own error comes after one, and is more precise.
     pub(crate) fn answer_by(&self, wait: Wait) -> Option<Timer> {
         let timeout = self.backend.response_timeout();
         match wait {
@@ -141,10 +118,10 @@ impl Engine {
         }
     }
 
-    /// Waits for an answer until then, as [`answer_by`](Self::answer_by) has it.
+    /// Waits for an answer until the time of [`answer_by`](Self::answer_by).
     ///
     /// # Errors
-    /// It was not there by then.
+    /// Fails if no answer came by then.
     pub(crate) async fn answered<T>(
         &self,
         answer_by: Option<Timer>,
@@ -162,7 +139,7 @@ impl Engine {
         })
     }
 
-    /// The error of a wait for a lock that somebody holds.
+    /// Returns the error of a wait for a lock that is held.
     pub(crate) fn timed_out(&self, name: &LockName) -> Error {
         match self.holds.held_for(name) {
             Some(held) => Why::HeldHere(held).error(name),
@@ -170,7 +147,8 @@ impl Engine {
         }
     }
 
-    /// Waits in the store's queue, and tells after a lease if this process holds the lock itself.
+    /// Waits in the store's queue. After a lease it logs a warning if this process itself holds the
+    /// lock.
     pub(crate) async fn watch<T>(
         &self,
         name: &LockName,
@@ -189,7 +167,7 @@ impl Engine {
         granted.await
     }
 
-    /// Tells that somebody waits here for what this process holds, for a task that waits for itself.
+    /// Warns that this process waits for a lock that it holds: a task may be waiting for itself.
     pub(crate) fn tell_held_here(&self, name: &LockName, held: Duration) {
         tracing::warn!(
             target: "dlock",
@@ -198,12 +176,12 @@ impl Engine {
         );
     }
 
-    /// Whether `shutdown` was called.
+    /// Returns whether `shutdown` was called.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Runs `work`, which is of no use once the runtime of these locks has ended.
+    /// Runs `work`, which is useless once the runtime of these locks has ended.
     pub(crate) async fn while_it_runs<T>(
         &self,
         work: impl Future<Output = Result<T, Error>>,
@@ -213,7 +191,7 @@ impl Engine {
             answer = work => answer,
             () = self.holds.until_stopped() => Err(runtime_gone()),
         };
-        // A backend whose tasks are gone does not know why.
+        // A backend whose tasks ended with the runtime can't state the reason.
         answer.map_err(|error| if self.holds.is_stopped() { runtime_gone() } else { error })
     }
 
@@ -234,12 +212,12 @@ impl Engine {
         }
     }
 
-    /// Refuses new claims and waits until no lock is held and nothing is left to do.
+    /// Refuses new claims and waits until no lock is held and no background task is pending.
     pub(crate) async fn shutdown(&self, wait: Duration) -> Result<(), Error> {
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         let all = async {
-            // What was under way may have become a hold, and a hold a release.
+            // Both are checked again: a pending claim may have become a hold, and a hold a release.
             while self.holds.len() > 0 || self.tasks.pending() > 0 {
                 self.holds.until_empty().await;
                 self.tasks.until_idle().await;
@@ -266,20 +244,20 @@ impl Engine {
 pub(crate) fn runtime_gone() -> Error {
     Error::config(
         ConfigIssue::Runtime,
-        "the tokio runtime that these locks were made on is gone, so nothing would renew them: make \
-         Locks on a runtime that lives as long as they do",
+        "the tokio runtime of these locks has ended, so nothing would renew them: create Locks on \
+         a runtime that lives as long as they do",
     )
 }
 
 fn shut_down() -> Error {
     Error::config(
         ConfigIssue::ShutDown,
-        "these locks were shut down: make new ones with Locks::new or connect",
+        "these locks were shut down: create new ones with Locks::new or connect",
     )
 }
 
 impl Drop for Engine {
-    /// The renewal task sees that it is gone.
+    /// Wakes the renewal task, which then sees that the engine has been dropped.
     fn drop(&mut self) {
         self.holds.wake.notify_one();
     }

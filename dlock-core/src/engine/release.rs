@@ -1,8 +1,13 @@
-//! Letting go of a hold: handing it off within the process, or giving it back to the store.
+//! The end of one guard: its hold is handed off within the process, or released in the store.
 //!
-//! Other processes do not starve: after [`LONGEST`], or when the tokens of its block are used up,
-//! the claim goes back to the store, and the process joins the store's queue anew, behind everybody
-//! who waits there. Where nobody queues, it leaves the lock alone for a [`TURN`].
+//! Other processes do not starve. After [`LONGEST`], or when the tokens of its block are used up,
+//! the claim is released in the store, and the process joins the store's queue again, behind all
+//! waiters there. On a store without a queue, the process then does not claim the lock for a
+//! [`TURN`].
+//!
+//! If the process dies during a release, or all retries fail, the lease frees the lock. If only the
+//! answer is lost, the retry finds no claim, which counts as released: see
+//! [`withdraw::retry_release`].
 
 use std::{
     future::poll_fn,
@@ -23,31 +28,33 @@ use crate::{
     sync::time,
 };
 
-/// The longest that one claim is handed on.
+/// The longest time for which one claim is handed off within the process.
 const LONGEST: Duration = Duration::from_millis(10);
-/// For how long the process then leaves the lock alone where nobody queues, so that others, who ask
-/// at random times, find it free one time in six.
+/// The time for which the process then does not claim the lock on a store without a queue. Other
+/// processes poll at random times, and about one poll in six finds the lock free.
 const TURN: Duration = Duration::from_millis(2);
 
-/// What letting go comes to.
+/// The result of a release or hand-off.
 pub(super) enum LettingGo {
     /// It is done.
     Done(Result<Released, Error>),
-    /// It takes a round trip.
+    /// It needs a round trip.
     Later(Releasing),
 }
 
-/// A release under way.
+/// A release in progress.
 type Releasing = Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>;
 
-/// Lets go: to the next task of this process, or back to the store.
+/// Hands the hold off to the next task of this process, or releases it in the store.
 pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     if hand_off(engine, hold) {
         return LettingGo::Done(Ok(Released::Released));
     }
-    // Past its deadline it is lost, also where nobody has looked until now.
+    // Past its deadline the hold is lost, even if no task has detected that yet. So this call
+    // precedes `released`, which would report the lock as held to the end.
     end::state(engine, hold);
     let held = end::released(engine, hold);
+    // The task that ends the hold hands the lead to the next task. After a loss, it has done so.
     let lead = hold.queue().filter(|_| held).map(Lead::of);
     let first = match engine.backend.release(&hold.claim()).try_ready() {
         Ok(Ok(released)) => {
@@ -60,7 +67,8 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
         Ok(Err(error)) => Answer::ready(Err(error)),
         Err(answer) => answer,
     };
-    // Under way before it is out of the books, so that shutdown waits for one or the other.
+    // The ticket is taken before the hold leaves the books, so that shutdown always waits for one
+    // or the other.
     let ticket = engine.tasks.ticket();
     if held {
         engine.holds.remove(hold);
@@ -69,7 +77,7 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     let release =
         Box::pin(release(Arc::clone(engine), Arc::clone(hold), first, lead, !lost, ticket));
     if lost && hold.delay().is_zero() {
-        // Nobody need wait for a store that may be away, only to hear what is known.
+        // The outcome is known, so the caller does not wait for a store that may be unreachable.
         see_through(engine, release, DROPPED);
         return LettingGo::Done(Ok(Released::AlreadyLost));
     }
@@ -78,7 +86,7 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
 
 const DROPPED: &str = "release of a dropped guard failed";
 
-/// Lets go without waiting for the outcome.
+/// Releases without waiting for the outcome, for a guard that was dropped.
 pub(super) fn let_go_in_background(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     if let LettingGo::Later(release) = let_go(engine, hold) {
         see_through(engine, release, DROPPED);
@@ -93,8 +101,7 @@ fn see_through(engine: &Engine, release: Releasing, warning: &'static str) {
     });
 }
 
-/// Hands a hold off to the next task that waits for it, unless it was lost or has been handed on
-/// for long enough.
+/// Hands a hold off to the next waiting task, unless it was lost or one of the bounds is reached.
 fn hand_off(engine: &Engine, hold: &Arc<Hold>) -> bool {
     let Some(queue) = hold.queue() else { return false };
     if !queue.has_queue() || !hold.is_running() {
@@ -105,7 +112,7 @@ fn hand_off(engine: &Engine, hold: &Arc<Hold>) -> bool {
     if spent || engine.check_open().is_err() {
         return false;
     }
-    // One that is lost meanwhile has no more tokens.
+    // If the hold is lost meanwhile, its block is frozen, and no token can be handed off.
     let handed_off = queue.give(|| Some(Turn::HandedOff(Arc::clone(hold), hold.next_token()?)));
     if handed_off {
         hold.tell_watchers();
@@ -113,7 +120,7 @@ fn hand_off(engine: &Engine, hold: &Arc<Hold>) -> bool {
     handed_off
 }
 
-/// Sees a release through whose first request has been made.
+/// Completes a release. `first` is its first request.
 async fn release(
     engine: Arc<Engine>,
     hold: Arc<Hold>,
@@ -123,9 +130,10 @@ async fn release(
     _ticket: Ticket,
 ) -> Result<Released, Error> {
     let sent = poll_fn(|cx| Poll::Ready(Pin::new(&mut first).poll(cx))).await;
-    // The next task of this process need not wait for the answer: what it asks comes after this, in
-    // one message with it where the store can. Should this come late all the same, it waits in the
-    // store's queue. Where there is none, nobody else would ever find the lock free.
+    // The next task of this process does not wait for the answer. Its claim is sent after this
+    // release, in the same message if the store supports that. If the release is executed late, the
+    // claim waits in the store's queue. On a store without a queue the lead waits for the answer:
+    // otherwise other processes would never find the lock free.
     if engine.backend.guarantees().fairness > Fairness::None {
         lead = None;
     }
@@ -139,20 +147,20 @@ async fn release(
     let released = match first {
         Ok(released) => released,
         Err(error) if !held => {
-            // What it frees early is the lock-delay.
+            // The lock is already lost. The retry only ends the lock-delay early.
             withdraw::withdraw(&engine, hold.claim().with_used(0), hold.stored_lease(), None);
             engine.failure.note(&error);
             return Ok(Released::AlreadyLost);
         }
-        // Boxed, since few are asked for again.
+        // Boxed, since few releases are retried, and the future would be larger for all.
         failed => Box::pin(ask_again(&engine, &hold, failed)).await?,
     };
     Ok(settled(&engine, &hold, held, released))
 }
 
-/// What the store's answer to the release comes to. A loss that nothing else tells of is counted
-/// here. An answer that comes after the end of the lease tells of none: the claim may have been
-/// there until then.
+/// Returns the result of the store's answer to the release. If the answer is the first sign of a
+/// loss, the loss is counted here. An answer after the end of the lease is no such sign: the claim
+/// may have been held until then.
 fn settled(engine: &Engine, hold: &Hold, held: bool, released: Released) -> Released {
     if !held {
         return Released::AlreadyLost;
@@ -163,7 +171,7 @@ fn settled(engine: &Engine, hold: &Hold, held: bool, released: Released) -> Rele
     released
 }
 
-/// Asks again for one lease, and after that in the background.
+/// Retries for one lease, and after that in the background.
 async fn ask_again(
     engine: &Arc<Engine>,
     hold: &Hold,
@@ -179,8 +187,8 @@ async fn ask_again(
     })
 }
 
-/// Passes the lead on, over a store in which nobody queues. If this process has handed the lock on,
-/// the others have a turn first: those that happen to ask within it.
+/// Hands the lead to the next task, on a store without a queue. If this process has handed the lock
+/// off, the other processes get a turn first, during which their polls find it free.
 fn leave_a_turn(engine: &Engine, hold: &Hold, lead: Lead<Hold>) {
     if hold.was_handed_off() && lead.is_wanted() {
         engine.tasks.run(async move {
@@ -190,7 +198,7 @@ fn leave_a_turn(engine: &Engine, hold: &Hold, lead: Lead<Hold>) {
     }
 }
 
-/// A release that goes on in the background when its caller goes away.
+/// A release that continues in the background if its caller drops it.
 pub(super) struct Background {
     engine: Arc<Engine>,
     release: Option<Releasing>,

@@ -1,7 +1,14 @@
-//! Renewal: one task for each engine, which does what its books say.
+//! Renewal: one task for each engine, which acts on the engine's books.
 //!
-//! The task keeps the engine only while it works. When the last handle and the last guard have gone,
-//! the engine goes too, and wakes the task to its end.
+//! In each round it checks the books, sends the due renewals, and waits for the first of these: an
+//! event of the store, an answer, a wake-up, the next due time.
+//!
+//! The task keeps the engine alive only while it works. After the last handle and the last guard
+//! have been dropped, the engine is dropped and wakes the task, which then ends.
+//!
+//! If a request or its answer is lost, the batch fails after its limit, and its holds are due for a
+//! retry. If the store applied the request anyway, it keeps the claims longer than the holders rely
+//! on them, which is safe.
 
 use std::{
     collections::HashSet,
@@ -21,7 +28,7 @@ use crate::{
     sync::time,
 };
 
-/// Starts the machinery of a backend on the current tokio runtime.
+/// Starts the engine of a backend on the current tokio runtime.
 pub(crate) fn start(backend: DynBackend) -> Result<Arc<Engine>, Error> {
     let tasks = Tasks::start()?;
     backend.clock().check().map_err(|error| error.with_store(backend.store()))?;
@@ -32,7 +39,7 @@ pub(crate) fn start(backend: DynBackend) -> Result<Arc<Engine>, Error> {
 
 /// The renewal task.
 fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
-    /// Tells the locks when the runtime drops the task, even one that never ran.
+    /// Reports the end of the task, also if the runtime drops it before its first run.
     struct Stopped(Weak<Engine>);
     impl Drop for Stopped {
         fn drop(&mut self) {
@@ -42,7 +49,7 @@ fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
         }
     }
     let stopped = Stopped(Arc::downgrade(engine));
-    // From now on, and not from when the task first runs.
+    // Subscribed here and not in the task, so that no event is missed before the task first runs.
     let events = engine.backend.events();
     let backend = Arc::clone(&engine.backend);
     async move {
@@ -50,9 +57,10 @@ fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// Nobody will look at the books any more: tells the tasks that wait for holds of this process, and
-/// leaves those that are parted with to their leases.
+/// Handles the end of the renewals: fails the tasks that wait for holds of this process, and
+/// forgets holds without a holder, whose leases expire in the store.
 fn stopped(engine: &Engine) {
+    // `stop` comes first: see the orders in the ledger.
     engine.holds.stop();
     for hold in engine.holds.all() {
         if let Some(queue) = hold.queue() {
@@ -74,6 +82,7 @@ async fn renew_until_gone(
         let Some(alive) = engine.upgrade() else { return };
         let (clock, wake) = (alive.clock, Arc::clone(&alive.holds.wake));
         let due = look(&alive);
+        // Only `wake` is kept while the task sleeps. A reference would keep the engine alive.
         drop(alive);
         for mut batch in due.batches {
             running.push(async move {
@@ -86,7 +95,8 @@ async fn renew_until_gone(
         let latest = clock.now().saturating_add(LONGEST_SLEEP);
         let next = due.look.map_or(latest, |look| look.min(latest));
         tokio::select! {
-            // What an answer shows is told before the answer, and says why a claim is gone.
+            // Events come first. A backend sends the events that an answer reveals before the
+            // answer itself, and they contain the reason why a claim ended.
             biased;
             Some(told) = told(&mut events), if events.is_some() => {
                 if let Some(engine) = engine.upgrade() {
@@ -104,7 +114,7 @@ async fn renew_until_gone(
     }
 }
 
-/// Looks at the books, and tells of what they show.
+/// Checks the books, and ends the holds that are past their deadlines.
 fn look(engine: &Engine) -> Due {
     let now = engine.clock.now();
     let mut due = engine.holds.with(&engine.backend, |books, shard| books.collect(now, shard));
@@ -121,14 +131,17 @@ async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Erro
     time::timeout(batch.limit, backend.renew(&batch.renewals)).await.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorKind::Unavailable,
-            format!("no answer to a renewal within {:?}", batch.limit),
+            format!(
+                "no answer to a renewal within {:?}: check the store and the network",
+                batch.limit
+            ),
         )
         .during("renew")
         .with_store(backend.store()))
     })
 }
 
-/// Books the answers to a batch, and ends the holds that they end.
+/// Records the answers to a batch, and ends the holds of the claims that have ended.
 fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) {
     let now = engine.clock.now();
     let known = answers.as_deref().ok();
@@ -142,27 +155,28 @@ fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) 
         end::lose(engine, &hold, how);
     }
     engine.failure.look_at(&answers);
-    let untold = || Error::new(ErrorKind::Unavailable, "the store can't tell for these claims");
+    let untold =
+        || Error::new(ErrorKind::Unavailable, "the store can't say whether these claims are held");
     let failed = settled.failed;
     if let Some(error) = answers.err().or_else(|| (failed > 0).then(untold)) {
         tracing::warn!(target: "dlock", %error, claims = failed, "renewal failed, will be retried");
     }
 }
 
-/// What a store has told unasked by now.
+/// The events of the store since the last check.
 #[derive(Default)]
 struct Told {
     ended: HashSet<ClaimId>,
     steps: Vec<Step>,
 }
 
-/// Waits for the next that the store tells; `None` when it tells no more.
+/// Waits for the next events. Returns `None` after the last one.
 async fn told(events: &mut Option<StoreEvents>) -> Option<Told> {
     let receiver = events.as_mut()?;
     let mut told = Told::default();
     match receiver.recv().await {
         Ok(event) => told.add(event),
-        // Renewals will tell of the claims that were missed.
+        // The next renewals detect the ends that the missed events reported.
         Err(NoEvent::Missed(_)) => {}
         Err(NoEvent::Closed) => {
             *events = None;
@@ -186,8 +200,8 @@ impl Told {
     }
 }
 
-/// Ends the holds of claims that the store has ended, and those whose leases its clock has ended; the
-/// others believe for less.
+/// Ends the holds of claims that the store has ended, and those whose leases a step of its clock
+/// has ended. The step shortens the leases of the others.
 fn learn(engine: &Engine, told: &Told) {
     let now = engine.clock.now();
     let mut lost = Vec::new();

@@ -1,4 +1,9 @@
-//! Giving back what nobody wants any more.
+//! Cancels claims that are no longer needed: their futures were dropped, or their waits ended.
+//!
+//! The store may know such a claim, or may receive it later, since its request may still be in
+//! flight. So the release is sent after the answer to the acquire, and is retried. If the process
+//! dies first, the lease of the claim frees the lock. The backends refuse requests that arrive
+//! late, so that an acquire does not take effect after the release.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,14 +13,16 @@ use crate::{
     sync::time,
 };
 
-/// For how long the store is asked to let a claim go, however short its lease is: as long as leases
-/// last by default. A lease that the store gave while its clock was ahead ends later there than here.
+/// The minimum time for which a release is retried, even if the lease is shorter. It is the default
+/// lease. If the store's clock was ahead when it granted a lease, that lease ends later there than
+/// here.
 const AT_LEAST: Duration = Duration::from_secs(30);
-/// While more is under way, a lease has to do: each takes about 1 KB.
+/// The number of pending releases above which each is retried only for its lease, since each takes
+/// about 1 KB.
 const MANY: usize = 4096;
 
-/// Takes back what the store may know of a claim, in the background: at once where the store can,
-/// and only after an acquire that is still under way.
+/// Cancels a claim in the background: at once if the store supports that, and after the answer of
+/// an acquire that is still in flight.
 pub(crate) fn withdraw(
     engine: &Arc<Engine>,
     claim: Claim,
@@ -23,11 +30,13 @@ pub(crate) fn withdraw(
     asking: Option<Answer<Acquired>>,
 ) {
     let asking = match asking.map(Answer::try_ready) {
+        // A busy claim does not wait in the store, so there is nothing to release.
         Some(Ok(Ok(Acquired::Busy))) => return,
         Some(Err(under_way)) => Some(under_way),
         Some(Ok(_)) | None => None,
     };
     let released = match asking {
+        // A release that overtook the acquire would find no claim, and leave the later one behind.
         Some(_) => None,
         None => match engine.backend.release(&claim).try_ready() {
             Ok(Ok(_)) => return,
@@ -57,7 +66,7 @@ pub(crate) fn withdraw(
     });
 }
 
-/// Asks again until a release is answered, for this long at most.
+/// Retries a release until it is answered, for `at_most`.
 pub(super) async fn retry_release(
     engine: &Engine,
     claim: &Claim,
@@ -70,7 +79,8 @@ pub(super) async fn retry_release(
     loop {
         engine.failure.look_at(&answer);
         let error = match answer {
-            // The first of two may have done it.
+            // The claim is gone, and an earlier request whose answer was lost may have ended it.
+            // So this is not reported as a loss.
             Ok(Released::AlreadyLost) if unsure => return Ok(Released::Released),
             Ok(released) => return Ok(released),
             Err(error) => error,

@@ -1,8 +1,8 @@
-//! The laws in their short form.
+//! Runs the laws for a short time.
 
 use inputs::try_on;
 
-// The kit's file, since the kit itself stands on this crate.
+// The kit's file; the kit itself depends on this crate.
 #[expect(unreachable_pub, reason = "it is public in the kit")]
 #[path = "../../../dlock-testkit/src/inputs.rs"]
 mod inputs;

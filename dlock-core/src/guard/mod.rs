@@ -1,4 +1,4 @@
-//! What a holder holds.
+//! The guard, which represents a held lock.
 
 mod work;
 
@@ -19,33 +19,34 @@ use crate::{
     engine::held::Held,
 };
 
-/// A held lock. It is owned and can be moved between tasks and kept in structs.
+/// A held lock. It owns its data, so it can move between tasks and into structs.
 ///
-/// The lock is kept by renewal in the background until the guard is released or dropped. It can
-/// be lost all the same: the store was out of reach for a whole lease, somebody broke the lock,
-/// the process was stopped. So work under a guard either runs in [`run`](Self::run), or watches
-/// [`lost`](Self::lost), or calls [`check`](Self::check) before each step; and what it writes
-/// carries the [`token`](Self::token), because no check can rule out a pause between it and the
-/// write.
+/// A background task renews the lock until the guard is released or dropped. The lock can be lost
+/// anyway: the store was unreachable for a whole lease, somebody revoked the lock, or the process
+/// was stopped. So work under a guard either runs in [`run`](Self::run), or watches
+/// [`lost`](Self::lost), or calls [`check`](Self::check) before each step. Every write carries the
+/// [`token`](Self::token), because a check can't rule out a pause between itself and the write.
 ///
-/// Dropping a guard releases the lock in the background: it does not block and does not panic,
-/// inside a runtime or outside. [`release`](Self::release) does the same and tells how it went.
-/// What is dropped just before `main` returns does not reach the store, and its lease must end:
-/// await `release`, or [`Locks::shutdown`](crate::Locks::shutdown).
+/// Dropping a guard releases the lock in the background. It does not block and does not panic,
+/// inside a runtime or outside. [`release`](Self::release) also reports the outcome. If a guard is
+/// dropped just before `main` returns, its release does not reach the store, and the lock stays
+/// held until its lease expires: await `release`, or [`Locks::shutdown`](crate::Locks::shutdown).
 #[must_use = "the lock is released as soon as its guard is dropped"]
-pub struct Guard(Kind);
+pub struct Guard(GuardKind);
 
-enum Kind {
+enum GuardKind {
     One(Held),
     Entered(Arc<Entered>),
-    /// Of a multi-lock: sorted by name, never empty.
+    /// The parts of a multi-lock, sorted by name, never empty.
     Many(Vec<Held>),
 }
 
-/// What the entries of one owner of a reentrant lock share. The last one to go releases it.
+/// The state that the guards of one owner of a reentrant lock share. Dropping the last one releases
+/// it.
 pub(crate) struct Entered {
     held: Held,
-    /// Keeps the table alive in which the next entry looks for this one.
+    // The table has only a weak reference to this value, so the last guard releases the lock.
+    /// Keeps the table alive, so that the next entry finds this value.
     _table: Arc<dyn Any + Send + Sync>,
 }
 
@@ -57,37 +58,37 @@ impl Entered {
 
 impl Guard {
     pub(crate) const fn one(held: Held) -> Self {
-        Self(Kind::One(held))
+        Self(GuardKind::One(held))
     }
 
     pub(crate) const fn entered(entered: Arc<Entered>) -> Self {
-        Self(Kind::Entered(entered))
+        Self(GuardKind::Entered(entered))
     }
 
-    /// Of a multi-lock, which has at least one part.
+    /// Combines the parts of a multi-lock, of which there is at least one.
     pub(crate) fn many(mut parts: Vec<Held>) -> Self {
         parts.sort_by(|a, b| a.name().cmp(b.name()));
-        Self(Kind::Many(parts))
+        Self(GuardKind::Many(parts))
     }
 
-    /// The parts of a multi-lock, or the one that there is.
+    /// Returns the parts of a multi-lock, or the only part.
     pub(crate) fn into_parts(self) -> Vec<Held> {
         match self.0 {
-            Kind::One(held) => vec![held],
-            Kind::Entered(_) => Vec::new(),
-            Kind::Many(parts) => parts,
+            GuardKind::One(held) => vec![held],
+            GuardKind::Entered(_) => Vec::new(),
+            GuardKind::Many(parts) => parts,
         }
     }
 
     fn parts(&self) -> &[Held] {
         match &self.0 {
-            Kind::One(held) => slice::from_ref(held),
-            Kind::Entered(entered) => slice::from_ref(&entered.held),
-            Kind::Many(parts) => parts,
+            GuardKind::One(held) => slice::from_ref(held),
+            GuardKind::Entered(entered) => slice::from_ref(&entered.held),
+            GuardKind::Many(parts) => parts,
         }
     }
 
-    /// The name of the lock; of a multi-lock, the first of its names.
+    /// The name of the lock; of a multi-lock, its first name.
     pub fn name(&self) -> &LockName {
         self.parts()[0].name()
     }
@@ -97,23 +98,23 @@ impl Guard {
         self.parts().iter().map(Held::token).max().unwrap_or(FencingToken::MAX)
     }
 
-    /// The token of each name, in the order of names. A resource that is guarded by one of the
-    /// names takes that one's. Over several stores, compare only tokens of one store.
+    /// The token of each name, in the order of names. Send a resource the token of the name that
+    /// protects it. Over several stores, compare only tokens of one store.
     pub fn tokens(&self) -> Vec<(LockName, FencingToken)> {
         self.parts().iter().map(|held| (held.name().clone(), held.token())).collect()
     }
 
-    /// Whether it still protects, as far as this process can know.
+    /// Returns whether the lock is still held, as far as this process can know.
     pub fn state(&self) -> GuardState {
         self.parts().iter().map(Held::state).min().unwrap_or(GuardState::Lost)
     }
 
-    /// How long it protects if no further renewal comes through; zero once it is lost.
+    /// Returns how long the lock stays held without a further renewal; zero once it is lost.
     pub fn remaining(&self) -> Duration {
         self.parts().iter().map(Held::remaining).min().unwrap_or_default()
     }
 
-    /// The token, if the lock is still held.
+    /// Returns the token if the lock is still held.
     ///
     /// # Errors
     /// `Lost`.
@@ -124,52 +125,61 @@ impl Guard {
         }
     }
 
-    /// The first part that is lost.
+    /// Returns the first part that is lost.
     fn first_lost(&self) -> Option<(&Held, Ended)> {
         self.parts().iter().find_map(|held| Some((held, held.lost()?)))
     }
 
-    /// Resolves when the lock is lost, no later than the end of the lease by this process's clock
-    /// and so before the store lets somebody else in; also when the guard is released. It borrows
-    /// nothing: wait for it in any task.
+    /// Resolves when the lock is lost: at the end of the lease by this process's clock at the
+    /// latest, and so before the store grants the lock to another client. It also resolves when the
+    /// guard is released. It borrows nothing, so any task can wait for it.
     ///
-    /// Timers are as exact as the runtime is idle: a task that blocks its thread delays it.
+    /// A task that blocks its thread delays the timers of the runtime, and with them this future.
     pub fn lost(&self) -> Lost {
+        // Each of these futures registers with its hold when it is created. So a loss between this
+        // call and the first poll is not missed.
         let mut any: FuturesUnordered<_> = self.parts().iter().map(Held::until_ended).collect();
         Lost(Box::pin(async move { any.next().await.unwrap_or(Ended::Released) }))
     }
 
-    /// Releases the lock and tells whether it was held to the end. The guard of a reentrant lock
-    /// leaves; the last one to leave releases.
+    /// Releases the lock and reports whether it was held to the end. The guard of a reentrant lock
+    /// leaves; the last one to leave releases the lock.
     ///
     /// # Errors
-    /// None for a lock that was lost before, which is `AlreadyLost`: at once, or, if it has a
-    /// lock-delay to be ended, after one request to the store. A multi-lock is `AlreadyLost` when one
-    /// of its locks is.
-    /// `Unavailable` when the store could not be asked for one lease, after which the lease has
-    /// freed the lock. The release goes on in the background all the same, for 30 s at least: the
-    /// lease of a store whose clock was ahead ends later.
+    /// A lock that was lost before is not an error but `AlreadyLost`. This is returned at once, or
+    /// after one request to the store if the lock has a lock-delay to end. A multi-lock is
+    /// `AlreadyLost` if one of its locks is. `Unavailable` if the store was unreachable for one
+    /// lease, after which the lease has freed the lock. The release is still retried in the
+    /// background, for at least 30 s: if the store's clock was ahead, the lease ends later there.
     ///
     /// # Cancel safety
-    /// When the future is dropped the release goes on in the background.
+    /// If the future is dropped, the release continues in the background.
     pub async fn release(self) -> Result<Released, Error> {
         let parts = match self.0 {
-            Kind::One(held) => return held.release().await,
-            Kind::Entered(entered) => {
+            GuardKind::One(held) => return held.release().await,
+            GuardKind::Entered(entered) => {
+                // Read before the reference is dropped; after that another guard may release the
+                // hold.
                 let lost = entered.held.state() == GuardState::Lost;
+                // `into_inner` returns the value to exactly one of several guards that are released
+                // at the same time, and so exactly one of them releases. `try_unwrap` could fail
+                // for all of them.
                 return match Arc::into_inner(entered) {
                     Some(last) => last.held.release().await,
                     None if lost => Ok(Released::AlreadyLost),
                     None => Ok(Released::Released),
                 };
             }
-            Kind::Many(parts) => parts,
+            GuardKind::Many(parts) => parts,
         };
+        // All parts are released concurrently, since each takes a round trip. A slow part does not
+        // delay the others.
         let mut all: FuturesUnordered<_> =
             parts.into_iter().map(|part| Box::pin(part.release())).collect();
         let mut result = Ok(Released::Released);
         while let Some(one) = all.next().await {
-            // A loss counts more than an error, which says nothing of it.
+            // A loss outweighs an error, because after an error the lock may have been held to the
+            // end.
             result = match (result, one) {
                 (Ok(Released::AlreadyLost), _) | (_, Ok(Released::AlreadyLost)) => {
                     Ok(Released::AlreadyLost)
@@ -181,39 +191,44 @@ impl Guard {
         result
     }
 
-    /// Leaves the lock to the store until then: see [`Held::part`]. What it gives resolves once the
-    /// store has been told, as `Released`, or once the lock is lost; the store is told also when it
-    /// is dropped. Of one hold only; every other guard is released.
+    /// Leaves the lock to the store until then: see [`Held::part`]. The future resolves as
+    /// `Released` once the store has received the time, or once the lock is lost; the request is
+    /// also sent if the future is dropped. For a guard with one hold only; every other guard is
+    /// released.
     pub(crate) fn part(self, until: Instant) -> Lost {
+        // Registered while the guard exists. Afterwards the renewal task ends the hold.
         let over = self.lost();
-        if let Kind::One(held) = self.0 {
+        if let GuardKind::One(held) = self.0 {
             held.part(until);
         }
         over
     }
 
-    /// Turns a held write into a read without letting a writer in between; readers that wait may
-    /// join at once. The token stays.
+    /// Turns a held write into a read without a grant to another writer in between; waiting readers
+    /// may join at once. The token stays.
     ///
     /// # Errors
-    /// `Unsupported` for every guard but a read-write lock's write guard; `Lost`; `Unavailable`.
-    /// From the call on the guard counts as a read, whatever the outcome: after an error the next
-    /// renewal, if there is one, completes it.
+    /// `Unsupported` for every guard except the write guard of a read-write lock; `Lost`;
+    /// `Unavailable`. From the call on, the guard counts as a read, whatever the outcome: after an
+    /// error the next renewal, if any, completes the downgrade.
     ///
     /// # Cancel safety
     /// As after an error.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         let held = match &self.0 {
-            Kind::One(held) if held.is_writer() => held,
+            GuardKind::One(held) if held.is_writer() => held,
             _ => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
-                    "only the write guard of a read-write lock can be downgraded",
+                    "only the write guard of a read-write lock can be downgraded: take a guard \
+                     with rw(name).write()",
                 )
                 .during("downgrade")
                 .with_lock(self.name()));
             }
         };
+        // A hold past its deadline is not downgraded: the renewal would extend it in the store,
+        // although this process treats it as lost.
         self.check()?;
         held.downgrade().await
     }

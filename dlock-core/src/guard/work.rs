@@ -1,28 +1,28 @@
-//! Work under a lock: it begins while the lock is held, ends when the lock is lost, and gives its
-//! output as `Ok` only if the lock was held until then.
+//! Work under a lock: it begins while the lock is held and ends when the lock is lost. Its output
+//! is `Ok` only if the lock was held until the work ended.
 //!
-//! Dropping the work in time takes a runtime that is not blocked. Work that blocks its thread past
-//! the lease ends later than its lock, so the lock is looked at once more after the work, and what
-//! the store says to the release counts as well.
+//! The runtime can drop the work in time only if its threads are not blocked. Work that blocks its
+//! thread past the lease ends later than its lock. So the lock is checked once more after the work,
+//! and the store's answer to the release counts as well.
 
 use std::sync::Arc;
 
-use super::{Guard, Kind};
+use super::{Guard, GuardKind};
 use crate::{Error, Released, engine::held::Held};
 
-/// Why a release says that the lock was lost.
+/// The reason if the store reports at the release that the lock was lost.
 const UNKNOWN: &str = "the store did not know the claim any more when it was released";
 
 impl Guard {
-    /// Runs `work` while the lock is held, and drops it where it stands when the lock is lost.
+    /// Runs `work` while the lock is held, and drops its future if the lock is lost.
     ///
     /// # Errors
-    /// `Lost`, also when `work` had not begun. Work that blocks its thread can't be dropped: when it
-    /// has outlived the lock, the error is `Lost` as well, and
-    /// [`take_output`](Error::take_output) gives what the work gave.
+    /// `Lost`, also if `work` had not begun. Work that blocks its thread can't be dropped. If it
+    /// outlived the lock, the error is `Lost` as well, and [`take_output`](Error::take_output)
+    /// returns its output.
     ///
     /// # Cancel safety
-    /// As `work`. The guard stays.
+    /// As the future of `work`. The guard stays.
     pub async fn run<F>(&self, work: F) -> Result<F::Output, Error>
     where
         F: Future,
@@ -41,23 +41,23 @@ impl Guard {
         self.vouch(output)
     }
 
-    /// Releases the lock after work that ran without [`run`](Self::run), and gives the output of the
-    /// work if the lock was held until then.
+    /// Releases the lock after work that ran without [`run`](Self::run), and returns the output of
+    /// the work if the lock was held until then.
     ///
-    /// If the release fails, the output is returned all the same, and the lease frees the lock.
+    /// If the release fails, the output is still returned, and the lease frees the lock.
     ///
     /// # Errors
-    /// `Lost` when the work outlived the lock, also when only the release learns of it;
-    /// [`take_output`](Error::take_output) gives the output.
+    /// `Lost` if the work outlived the lock, even if only the release reveals the loss;
+    /// [`take_output`](Error::take_output) returns the output.
     ///
     /// # Cancel safety
-    /// When the future is dropped the release goes on in the background, and the output is lost.
+    /// If the future is dropped, the release continues in the background, and the output is lost.
     pub async fn finish<T: Send + 'static>(self, output: T) -> Result<T, Error> {
         let ran = self.vouch(output);
         self.end(ran, "release failed after the work was done").await
     }
 
-    /// The output of work that has ended just now, if the lock is still held.
+    /// Returns the output of work that has just ended, if the lock is still held.
     fn vouch<T: Send + 'static>(&self, output: T) -> Result<T, Error> {
         match self.first_lost() {
             Some((held, how)) => Err(Error::outlived(held.name(), how)
@@ -68,8 +68,8 @@ impl Guard {
         }
     }
 
-    /// Releases after [`run`](Self::run), which gave this, and warns of a release that fails. Work
-    /// that was dropped may have left something on its way.
+    /// Releases the lock after [`run`](Self::run), which returned `ran`, and logs a warning if the
+    /// release fails. Writes of dropped work may still be in flight.
     pub(crate) async fn end<T: Send + 'static>(
         self,
         ran: Result<T, Error>,
@@ -93,10 +93,10 @@ impl Guard {
         }
     }
 
-    /// Does not release parts that were lost and whose lock-delay still runs: the work that was
-    /// dropped may have writes on their way. Gives the parts that are to be released.
+    /// Returns the parts that have to be released. Parts that were lost and whose lock-delay still
+    /// runs are not released: the dropped work may have writes in flight.
     pub(crate) fn leave_lost(self) -> Option<Self> {
-        if let Kind::Entered(_) = self.0 {
+        if let GuardKind::Entered(_) = self.0 {
             return Some(self);
         }
         let (lost, left): (Vec<_>, Vec<_>) =

@@ -1,15 +1,19 @@
-//! How long a holder believes in a lease: the store keeps each a little longer, and longer by the
-//! lock-delay.
+//! The time for which a holder relies on a lease. The store keeps the lease a little longer, plus
+//! the lock-delay.
+//!
+//! A lease counts from before its request was sent, and the store counts it from when it executes
+//! the request, which is later. So the local deadline comes before the end of the lease in the
+//! store, whatever the network delays are.
 
 use std::time::Duration;
 
 use crate::{ConfigIssue, Error, Instant, LockOptions};
 
-/// The lease to ask the store for: what the options say and the lock-delay behind it, as far as the
-/// store can stand for it.
+/// Returns the lease to request: the configured lease plus the lock-delay, or the longest that the
+/// store supports.
 ///
 /// # Errors
-/// `Config(Lease)` when the delay leaves too little to believe in.
+/// `Config(Lease)` if the lock-delay leaves too short a lease for the holder.
 pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration, Error> {
     let (delay, whole) = (options.lock_delay(), options.lease() + options.lock_delay());
     let stored = whole.min(longest);
@@ -17,8 +21,8 @@ pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration
         return Err(Error::config(
             ConfigIssue::Lease,
             format!(
-                "this store keeps a lock for {longest:?} at the most, of which a lock-delay of \
-                 {delay:?} leaves less than {:?} to hold it: use a shorter delay, or configure the \
+                "this store keeps a lock for at most {longest:?}, and a lock-delay of {delay:?} \
+                 leaves less than {:?} of it for the lease: use a shorter delay, or configure the \
                  store for longer leases",
                 LockOptions::MIN_LEASE
             ),
@@ -27,18 +31,19 @@ pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration
     Ok(stored)
 }
 
-/// What the holder takes a lease for that the store keeps so long.
+/// Returns the lease on which the holder relies, if the store keeps it for `stored`.
 pub(crate) fn believed(stored: Duration, delay: Duration) -> Duration {
     stored.saturating_sub(delay)
 }
 
-/// The end of belief in a lease that began at `since` or later: less 1 % for clocks that run at
-/// different rates and 10 ms for the store's tick and the holder's own delays.
+/// Returns the local deadline of a lease that began at `since` or later: 1 % earlier, for clocks
+/// that run at different rates, and another 10 ms, for the store's tick and the holder's own
+/// delays.
 pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
     since.saturating_add(lease).saturating_sub(margin(lease))
 }
 
-/// By how much belief ends before the lease.
+/// Returns the time between the local deadline and the end of the lease.
 pub(crate) fn margin(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(10)
 }

@@ -1,8 +1,12 @@
-//! The books of the renewal task: which holds there are, and what is due when.
+//! The books of the renewal task: all holds of an engine, and when each is due.
 //!
-//! They do nothing by themselves. `collect` says what to renew and whom to tell, `settle` and
-//! `learn` say which holds have ended; the engine does it, without the lock on the books. So 100,000
-//! held locks are one task, one timer and ordered memory.
+//! The books only decide. `collect` returns the renewals to send; `settle` and `stepped` return the
+//! holds to end. The engine acts on that without the lock on the books, since the end of a hold
+//! takes the lock again. So 100,000 held locks need one task, one timer and one ordered list.
+//!
+//! A hold is due for its renewal, for the retry of a renewal, or at its local deadline. While a
+//! renewal is in flight, the hold is due at its deadline. So a hold whose renewal is never answered
+//! is lost in time, without an answer from the store.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -13,73 +17,77 @@ use super::{
 };
 use crate::{ClaimId, Ended, Instant, LockName, Renewal, Renewed};
 
-/// How many claims a batch has at the most.
+/// The largest number of claims in a batch.
 const BATCH: usize = 500;
-/// Claims that fall due this much later, but no more than a 16th of their lease, join a batch.
+/// The time by which claims may be due later and still join the batch, but at most a 16th of their
+/// lease. That saves requests for locks that were acquired at different times.
 const LOOK_AHEAD: Duration = Duration::from_millis(500);
-/// The longest sleep: timers stand still while the machine is suspended, leases do not.
+/// The longest sleep: timers stop while the machine is suspended, leases do not.
 pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-/// Which part of the store keeps a name.
-pub(crate) type Shard<'a> = &'a dyn Fn(&LockName) -> u32;
+/// The part of the store that keeps a name.
+pub(crate) type ShardOf<'a> = &'a dyn Fn(&LockName) -> u32;
 
 #[derive(Default)]
 pub(crate) struct Books {
     order: Order,
     steps: Steps,
-    /// When the renewal task will look next; `None` while nothing is due, ever.
+    /// The time of the renewal task's next check. `None` while nothing will ever be due. A hold
+    /// that is due earlier has to wake the task: the books return `sooner`, and the ledger wakes
+    /// it.
     look: Option<Instant>,
 }
 
-/// What becomes of a hold that is booked.
+/// The result of adding a hold.
 pub(crate) struct Added {
-    /// A step of the store's clock has ended it on its way here.
+    /// A step of the store's clock has ended its lease while the grant was in flight.
     pub(crate) over: bool,
-    /// It is due before the renewal task would have looked: it is to be woken.
+    /// It is due before the next check of the renewal task, which has to be woken.
     pub(crate) sooner: bool,
 }
 
-/// What one look finds to do.
+/// The result of one check: the actions for the engine.
 #[derive(Default)]
 pub(crate) struct Due {
     pub(crate) batches: Vec<Batch>,
-    /// Their leases are over.
+    /// Holds whose leases have expired.
     pub(crate) late: Vec<Arc<Hold>>,
-    /// Tasks of this process wait for them, perhaps their holders.
+    /// Holds for which tasks of this process, perhaps their own holders, have waited for a whole
+    /// lease.
     pub(crate) own: Vec<Arc<Hold>>,
-    /// When to look next, at the latest; `None` while nothing is due, ever.
+    /// The latest time of the next check; `None` while nothing will ever be due.
     pub(crate) look: Option<Instant>,
 }
 
 /// Renewals that go to the store with one call.
 pub(crate) struct Batch {
-    /// Each with whether it is renewed for the last time, since it has no holder any more.
+    /// The holds. The flag marks the last renewal of a hold that has no holder any more.
     holds: Vec<(Arc<Hold>, bool)>,
     pub(crate) renewals: Vec<Renewal>,
     shard: u32,
-    /// When it was sent: set by the one who sends it.
+    /// The time of sending. The renewal task sets it just before it sends.
     pub(crate) sent: Instant,
-    /// When to give an answer up: there is time for another try then.
+    /// The time limit for the answer. It leaves time for a retry before the leases end.
     pub(crate) limit: Duration,
 }
 
-/// What the answers to a batch come to.
+/// The result of the answers to a batch.
 #[derive(Default)]
 pub(crate) struct Settled {
     pub(crate) kept: usize,
     pub(crate) lost: Vec<(Arc<Hold>, Ended)>,
-    /// The store keeps them from now on, and nobody here does.
+    /// Holds that the store keeps from now on, without a holder: the engine forgets them.
     pub(crate) parted: Vec<Arc<Hold>>,
-    /// There was no answer for so many.
+    /// The number of claims without an answer.
     pub(crate) failed: usize,
 }
 
 impl Books {
-    /// Books a new hold.
+    /// Adds a new hold.
     pub(crate) fn add(
         &mut self,
         hold: &Arc<Hold>,
-        shard: Shard<'_>,
+        shard: ShardOf<'_>,
         now: impl FnOnce() -> Instant,
     ) -> Added {
         let cut = self.steps.cut(hold.began(), || shard(hold.name()));
@@ -93,12 +101,13 @@ impl Books {
         Added { over, sooner: self.look_by(due) }
     }
 
-    /// Takes a hold that has ended out of the books.
+    /// Removes a hold that has ended from the books.
     pub(crate) fn take(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
         self.order.remove(hold)
     }
 
-    /// Has a hold looked at by then, if it is here. Whether that is sooner than the next look was.
+    /// Makes a hold due by `due`, if it is in the books. Returns true if that is before the next
+    /// check.
     pub(crate) fn hurry(&mut self, hold: &Hold, due: Instant) -> bool {
         if due < hold.slot.due() {
             self.move_to(hold, due);
@@ -118,8 +127,8 @@ impl Books {
         self.order.iter()
     }
 
-    /// Takes together what is due, and sets the time of the next look.
-    pub(crate) fn collect(&mut self, now: Instant, shard: Shard<'_>) -> Due {
+    /// Collects the due holds, and sets the time of the next check.
+    pub(crate) fn collect(&mut self, now: Instant, shard: ShardOf<'_>) -> Due {
         let mut due = Due::default();
         let ready = self.order.until(now.saturating_add(LOOK_AHEAD)).filter(|hold| {
             let early = hold.slot.due().since(now);
@@ -127,7 +136,8 @@ impl Books {
         });
         for hold in ready.cloned().collect::<Vec<_>>() {
             if !hold.is_running() {
-                // Whoever ended it is about to take it out.
+                // The task that ended it is about to remove it. Until then the hold must not be due
+                // repeatedly.
                 let soon = LONGEST_SLEEP.min(hold.lease() / 12);
                 self.move_to(&hold, now.saturating_add(soon));
                 continue;
@@ -136,6 +146,8 @@ impl Books {
                 due.late.push(hold);
                 continue;
             }
+            // One renewal at a time. With two, the earlier could arrive late and shorten the lease
+            // in the store.
             let renewal = if hold.slot.is_renewing() { None } else { hold.renewal(now) };
             self.move_to(&hold, hold.valid_until());
             if hold.is_waited_for_by_its_own(now) {
@@ -152,7 +164,7 @@ impl Books {
         due
     }
 
-    /// Books the answers to a batch; `None` when there is none.
+    /// Records the answers to a batch, or `None` if the whole request failed.
     pub(crate) fn settle(
         &mut self,
         batch: &Batch,
@@ -162,7 +174,8 @@ impl Books {
         let mut settled = Settled::default();
         for (i, ((hold, last), renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
             match answers.and_then(|answers| answers.get(i)) {
-                // These stay in hand until they are over.
+                // These two keep `renewing` set, so that no other renewal is sent before the
+                // engine has ended them.
                 Some(Renewed::Kept) if *last => {
                     settled.kept += 1;
                     settled.parted.push(Arc::clone(hold));
@@ -174,11 +187,14 @@ impl Books {
                 }
                 Some(Renewed::Kept) => {
                     settled.kept += 1;
-                    // What the clock did meanwhile is not known, so it is renewed once more.
+                    // If the clock was stepped meanwhile, the end of this lease is unknown: the old
+                    // deadline stays, and the hold is renewed again at once.
                     let counts = self.renewed(hold, batch.sent, renewal.lease, batch.shard);
                     self.move_to(hold, if counts { hold.renewal_due() } else { now });
                 }
                 Some(Renewed::Unknown) | None => {
+                    // The request may have been applied. The deadline stays, which is correct in
+                    // either case.
                     settled.failed += 1;
                     hold.doubt();
                     self.move_to(hold, hold.retry_due(now));
@@ -189,8 +205,8 @@ impl Books {
         settled
     }
 
-    /// A renewal that was sent then has been answered. Whether it counts: not if the store's clock
-    /// was set forward on its way.
+    /// Records the answer to a renewal that was sent at `sent`. Returns false if the answer does
+    /// not count, because the store's clock was set forward while it was in flight.
     pub(crate) fn renewed(&self, hold: &Hold, sent: Instant, stored: Duration, shard: u32) -> bool {
         let counts = self.steps.cut(sent, || shard).is_zero();
         if counts {
@@ -199,14 +215,21 @@ impl Books {
         counts
     }
 
-    /// The store has ended these claims.
+    /// Returns the holds of these claims, which the store has ended.
     pub(crate) fn of_claims(&self, claims: &HashSet<ClaimId>) -> Vec<Arc<Hold>> {
         self.all().filter(|hold| claims.contains(&hold.id)).cloned().collect()
     }
 
-    /// The clock of a part of the store was set forward. Shortens the leases that it met, and has
-    /// them renewed at once; those that are over by that.
-    pub(crate) fn stepped(&mut self, step: Step, now: Instant, shard: Shard<'_>) -> Vec<Arc<Hold>> {
+    /// Handles a step forward of the clock of a part of the store. Shortens the leases that began
+    /// before, and makes them due at once. Returns the holds whose leases have therefore expired.
+    pub(crate) fn stepped(
+        &mut self,
+        step: Step,
+        now: Instant,
+        shard: ShardOf<'_>,
+    ) -> Vec<Arc<Hold>> {
+        // Under the same lock as the answers: an answer is recorded either before the step, and is
+        // shortened here, or after it, and finds the step.
         self.steps.add(step);
         let met = self.all().filter(|hold| {
             hold.is_running() && hold.began() < step.seen && shard(hold.name()) == step.shard
@@ -222,7 +245,7 @@ impl Books {
         over
     }
 
-    /// Changes when a hold is due, if it still is in the books.
+    /// Changes when a hold is due, if it is still in the books.
     fn move_to(&mut self, hold: &Hold, due: Instant) {
         if let Some(hold) = self.order.remove(hold) {
             self.order.insert(hold, due);
@@ -230,14 +253,14 @@ impl Books {
     }
 }
 
-/// How a hold has ended whose renewal was answered so.
+/// Returns how a hold ended, by the answer to its renewal.
 pub(crate) fn reason(gone: Renewed) -> Ended {
     if gone == Renewed::Forgotten { Ended::StoreReset } else { Ended::Revoked }
 }
 
 impl Due {
     fn add(&mut self, hold: Arc<Hold>, last: bool, renewal: Renewal, shard: u32) {
-        // Leases of one length go together, so that a short one's limit is not another's.
+        // Leases of equal length share a batch, since the time limit for the answer depends on it.
         let limit = hold.lease() / 3;
         let fits = |batch: &&mut Batch| {
             batch.shard == shard && batch.limit == limit && batch.holds.len() < BATCH

@@ -1,33 +1,38 @@
-//! One held claim as a record: what was granted, until when it may be relied on, how it ended.
+//! The record of one granted claim: its tokens, its local deadline, and how it ended.
 //!
-//! A hold knows neither the store nor a clock: the time is an argument. [`books`] says what is due
-//! when; [`end`](crate::engine::end) is the only place that ends a hold, and tells everybody.
+//! A hold knows neither the store nor a clock: callers pass the time. [`books`] keeps the holds in
+//! the order in which they are due. [`end`](crate::engine::end) is the only module that ends a
+//! hold.
 //!
 //! # Concurrency
 //!
 //! | field | written by | read by |
 //! |---|---|---|
-//! | `state` | whoever ends the hold, once; the renewal task, between `HELD` and `DOUBTFUL` | all |
-//! | `used` | the holder that hands the hold off, under the mutex of the [`Queue`]; whoever loses it, who sets `FROZEN` | all |
+//! | `state` | the task that ends the hold, once; between `HELD` and `DOUBTFUL`, under the lock of the books | all |
+//! | `used` | the guard that hands the hold off, under the mutex of the [`LocalQueue`]; a loss sets `FROZEN` | all |
 //! | `began`, `valid_until` | under the lock of the books | all |
 //! | `slot` | under the lock of the books | under that lock |
-//! | `watched`, and `Rare::parting` | the holder | whoever ends the hold; under the lock of the books |
+//! | `watched` | the holder | the task that ends the hold or hands it off |
+//! | `Rare::parting` | the holder | the renewal task |
 //! | `writer`, `downgraded` | the holder | the renewal task |
 //!
-//! Three orders count:
+//! Three orders matter. `schedules/end.rs` and `schedules/renewal.rs` run them under random
+//! schedules.
 //!
 //! - `state` changes by compare-and-swap only, from `HELD` or `DOUBTFUL`. So a hold ends once, and
-//!   the answer to a renewal that comes later never brings it back.
-//! - **A loss sets `FROZEN` before `state`, and a watcher loads `state` before `used`.** No token is
-//!   taken from a frozen block. So when a watcher sees the end, it also sees whether its own guard
-//!   had handed the hold off before: then it was released, and the end is another guard's.
+//!   a renewal that is answered after the end never brings it back.
+//! - **A loss sets `FROZEN` before `state`, and a watcher loads `state` before `used`.** No token
+//!   is taken from a frozen block. So a watcher that sees the end also sees whether its own guard
+//!   had handed the hold off before. In that case its guard was released, and another guard was
+//!   lost.
 //! - **The end stores `state`, then loads `watched`. A watcher stores `watched`, then loads
-//!   `state`.** One of the two sees the other, so no watcher sleeps through the end. A store
-//!   followed by a load of another field keeps its order only with `SeqCst`, which all four have.
+//!   `state`.** One of the two sees the other, so no watcher misses the end. A store followed by a
+//!   load of another field keeps its order only with `SeqCst`, which all four accesses use.
 //!
-//! `began` and `valid_until` are single values: a reader that sees an older one has looked earlier.
-//! A downgrade is stored before its request is sent. A renewal that was computed before may still
-//! ask for the writer's mode, which a store ignores.
+//! Outside the lock, a reader of `began` or `valid_until` combines it with no other field. So an
+//! older value is equivalent to an earlier read. A downgrade is stored before its request is sent.
+//! A renewal that was computed before may still request the writer's mode. The store ignores this,
+//! since a renewal never makes a claim heavier.
 
 pub(crate) mod belief;
 pub(crate) mod books;
@@ -44,7 +49,7 @@ use std::sync::Arc;
 
 use self::{
     belief::{believed, valid_until},
-    local_queue::Queue,
+    local_queue::LocalQueue,
     rare::{Rare, Terms},
     slot::Slot,
 };
@@ -64,41 +69,43 @@ use crate::{
 /// |---|---|---|
 /// | `HELD` | the last renewal was answered | `DOUBTFUL`, `RELEASED`, `LOST` |
 /// | `DOUBTFUL` | the last renewal failed, the lease still runs | `HELD`, `RELEASED`, `LOST` |
-/// | `RELEASED` | given back | |
+/// | `RELEASED` | the holder released it | |
 /// | `LOST` | it ended otherwise; the upper bits say how | |
 ///
-/// There may be 100,000 of them, so each byte counts: what few need is in [`Rare`].
+/// A process may have 100,000 holds, so each byte counts. Fields that few holds need are in
+/// [`Rare`].
 pub(crate) struct Hold {
     name: LockName,
     id: ClaimId,
     mode: Mode,
     tokens: u32,
-    /// The whole lease, as the holder takes it, in nanoseconds.
+    /// The whole lease without the lock-delay, in nanoseconds.
     lease: u64,
     /// The first token of the grant.
     first: u64,
-    /// When the store granted it, or a little earlier.
+    /// The time of the grant, or a little earlier.
     granted_at: u64,
-    /// When the lease began that is believed in.
+    /// The start of the current lease: the time at which the last successful request was sent.
     began: AtomicU64,
-    /// The last token that was handed out; with `FROZEN`, none follows, since the hold is about to
-    /// be lost. So a guard is either lost or has handed the hold off, and all are told the same.
+    /// The last token that was issued. `FROZEN` is set before the hold is lost, and then no token
+    /// follows. So a guard was either lost or handed the hold off, never both.
     used: AtomicU64,
-    /// When the holder stops believing; moved by renewals.
+    /// The local deadline. Renewals move it.
     valid_until: AtomicU64,
     state: AtomicU8,
-    /// It is the write side of a read-write lock.
+    /// Whether it is the write side of a read-write lock.
     writer: AtomicBool,
-    /// The claim counts as a reader from now on.
+    /// Whether the claim counts as a reader from now on.
     downgraded: AtomicBool,
-    /// Somebody waits for the end.
+    /// Whether a task waits for the end.
     watched: AtomicBool,
-    /// A warning has told that somebody of this process waits in the store's queue for it.
+    /// Whether the warning that this process waits in the store's queue for its own lock was
+    /// logged.
     told: AtomicBool,
     rare: OnceLock<Box<Rare>>,
-    /// Whoever ends the hold passes on the lead of this queue.
-    queue: Option<Arc<Queue<Hold>>>,
-    /// Where the books have it.
+    /// The local queue, whose lead the task that ends the hold hands to the next task.
+    queue: Option<Arc<LocalQueue<Hold>>>,
+    /// The position in the books.
     slot: Slot,
 }
 
@@ -106,10 +113,10 @@ const HELD: u8 = 0;
 const DOUBTFUL: u8 = 1;
 const RELEASED: u8 = 2;
 const LOST: u8 = 3;
-/// Above `LOST`: one of [`REASONS`], by its place there.
+/// The unit of the index into [`REASONS`], which is in the bits above `LOST`.
 const REASON: u8 = 4;
 const REASONS: [Ended; 4] = [Ended::Expired, Ended::Revoked, Ended::ClockStep, Ended::StoreReset];
-/// Above all tokens.
+/// A bit above all tokens.
 const FROZEN: u64 = 1 << 63;
 
 impl Hold {
@@ -117,7 +124,7 @@ impl Hold {
         request: AcquireRequest,
         grant: Grant,
         options: LockOptions,
-        queue: Option<Arc<Queue<Self>>>,
+        queue: Option<Arc<LocalQueue<Self>>>,
     ) -> Self {
         let lease = believed(request.lease, options.lock_delay());
         let hold = Self {
@@ -151,7 +158,7 @@ impl Hold {
         &self.name
     }
 
-    pub(crate) fn queue(&self) -> Option<&Arc<Queue<Self>>> {
+    pub(crate) fn queue(&self) -> Option<&Arc<LocalQueue<Self>>> {
         self.queue.as_ref()
     }
 
@@ -159,7 +166,7 @@ impl Hold {
         Instant::from_nanos(self.granted_at)
     }
 
-    /// When the lease began that is believed in.
+    /// The start of the current lease.
     pub(crate) fn began(&self) -> Instant {
         Instant::from_nanos(self.began.load(Ordering::Acquire))
     }
@@ -174,30 +181,31 @@ impl Hold {
         FencingToken::new(self.first).unwrap_or(FencingToken::MAX)
     }
 
-    /// Takes the next token of the block, if there is one: the guard before it has ended, and its
-    /// watchers are to be told.
+    /// Takes the next token of the block, if one is left. That ends the guard with the previous
+    /// token, so the caller notifies the watchers.
     pub(crate) fn next_token(&self) -> Option<FencingToken> {
         let used = self.used();
         let next = self.first_token().plus(used - self.first + 1);
         if next.get() - self.first >= u64::from(self.tokens) {
             return None;
         }
-        // One guard at a time has the hold, so nobody else moves this; but it may freeze.
+        // Only one guard at a time has the hold, so no other task takes a token. A loss may freeze
+        // the block meanwhile: then the swap fails, and nothing is handed off.
         self.used.compare_exchange(used, next.get(), Ordering::SeqCst, Ordering::Relaxed).ok()?;
         Some(next)
     }
 
-    /// The last token that was handed out.
+    /// The last token that was issued.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::SeqCst) & !FROZEN
     }
 
-    /// Whether a guard of this process has handed it off.
+    /// Returns whether a guard of this process has handed it off.
     pub(crate) fn was_handed_off(&self) -> bool {
         self.used() != self.first
     }
 
-    /// The claim, with how many of its tokens were handed out.
+    /// Returns the claim, with the number of its used tokens.
     pub(crate) fn claim(&self) -> Claim {
         let used = u32::try_from(1 + self.used() - self.first).unwrap_or(self.tokens);
         Claim { name: self.name.clone(), id: self.id, used }
@@ -205,22 +213,23 @@ impl Hold {
 
     // --- state ---
 
-    /// Whether it still runs, as far as anybody has noticed.
+    /// Returns whether nobody has ended it yet. Its lease may have expired: see
+    /// [`is_over`](Self::is_over).
     pub(crate) fn is_running(&self) -> bool {
         self.state.load(Ordering::SeqCst) <= DOUBTFUL
     }
 
-    /// Whether its last renewal failed.
+    /// Returns whether its last renewal failed.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.state.load(Ordering::SeqCst) == DOUBTFUL
     }
 
-    /// Whether it runs, but nobody may rely on it any more.
+    /// Returns whether its lease has expired although nobody has ended it yet.
     pub(crate) fn is_over(&self, now: impl FnOnce() -> Instant) -> bool {
         self.is_running() && now() >= self.valid_until()
     }
 
-    /// The state, as far as anybody has noticed.
+    /// Returns the recorded state. The caller compares the local deadline with the clock.
     pub(crate) fn state(&self) -> GuardState {
         match self.state.load(Ordering::Acquire) {
             HELD => GuardState::Held,
@@ -229,7 +238,7 @@ impl Hold {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns how it ended, if it has.
     pub(crate) fn ended(&self) -> Option<Ended> {
         match self.state.load(Ordering::SeqCst) {
             HELD | DOUBTFUL => None,
@@ -238,35 +247,38 @@ impl Hold {
         }
     }
 
-    /// Ends it, once; false when it had ended before.
+    /// Ends it, once. Returns false if it had ended before.
     pub(crate) fn end(&self, how: Ended) -> bool {
         let state = match REASONS.iter().position(|reason| *reason == how) {
             None => RELEASED,
             Some(reason) => {
+                // Before the state: see the second order above. If the hold ended as released
+                // meanwhile, the bit does no harm, since no token is taken after the end.
                 self.used.fetch_or(FROZEN, Ordering::SeqCst);
                 LOST + REASON * u8::try_from(reason).unwrap_or(0)
             }
         };
         let running = |now| (now <= DOUBTFUL).then_some(state);
         let ended = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, running).is_ok();
+        // After the state: see the third order above.
         if ended {
             self.tell_watchers();
         }
         ended
     }
 
-    /// A renewal has failed.
+    /// Records that a renewal has failed.
     pub(crate) fn doubt(&self) {
         let _ = self.state.compare_exchange(HELD, DOUBTFUL, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// From now on [`ending`](Self::ending) is told of the end.
+    /// Makes the end notify [`ending`](Self::ending) from now on.
     pub(crate) fn watch(&self) {
         self.rare();
         self.watched.store(true, Ordering::SeqCst);
     }
 
-    /// Tells that it has ended, or was handed off, once it is watched.
+    /// The notification of the end or the hand-off, which is sent only if the hold is watched.
     pub(crate) fn ending(&self) -> &Notify {
         &self.rare().ended
     }
@@ -277,13 +289,14 @@ impl Hold {
         }
     }
 
-    /// How the guard with this token has ended, if it has.
+    /// Returns how the guard with this token has ended, if it has.
     pub(crate) fn ended_for(&self, token: FencingToken) -> Option<Ended> {
         let ended = self.ended();
         if self.used() > token.get() { Some(Ended::Released) } else { ended }
     }
 
-    /// Whether it is to be told that somebody of this process waits in the store's queue for it.
+    /// Returns true once: the caller then logs the warning that this process waits for its own
+    /// lock.
     pub(crate) fn tells(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
@@ -294,12 +307,12 @@ impl Hold {
 
     // --- the mode ---
 
-    /// The mode that the store should have it in.
+    /// Returns the mode in which the store should hold the claim.
     pub(crate) fn mode(&self) -> Mode {
         if self.downgraded.load(Ordering::Acquire) { Mode::Shared } else { self.mode }
     }
 
-    /// It may be downgraded.
+    /// Records that it may be downgraded.
     pub(crate) fn mark_writer(&self) {
         self.writer.store(true, Ordering::Release);
     }
@@ -308,7 +321,7 @@ impl Hold {
         self.writer.load(Ordering::Acquire) && !self.downgraded.load(Ordering::Acquire)
     }
 
-    /// From now on every renewal asks for the reader's mode.
+    /// Makes every renewal from now on request the reader's mode.
     pub(crate) fn mark_downgraded(&self) {
         self.downgraded.store(true, Ordering::Release);
     }

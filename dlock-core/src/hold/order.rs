@@ -1,7 +1,11 @@
 //! The holds in the order in which they are due.
 //!
-//! A list for each tick, in which they stand in no order, instead of an entry of a map for each
-//! hold: 8 bytes for each, and moving one, which every renewal does twice, takes no search.
+//! Each tick has an unordered list; the holds have no map entries. So a hold takes only 8 bytes,
+//! and a move needs no search. Each renewal makes two moves. All of this, with the slots of the
+//! holds, is used only under the lock of the books.
+//!
+//! Invariant: a hold in a list has its index there in `slot.at`, and its list is that of
+//! `slot.due`.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -11,23 +15,25 @@ use std::{
 use super::Hold;
 use crate::Instant;
 
-/// How long a tick is: 2^26 ns, or 67 ms.
+/// The binary logarithm of a tick in nanoseconds: 2^26 ns, or 67 ms.
 const TICK: u32 = 26;
 
 #[derive(Default)]
 pub(super) struct Order {
     lists: BTreeMap<u64, List>,
-    /// The memory of a small list that is gone, for the next: a quiet lock is often alone in its list.
+    /// The memory of a small list that was removed, for the next list. An uncontended lock is often
+    /// alone in its list; without this it would allocate with each renewal.
     spare: Vec<Arc<Hold>>,
 }
 
-/// A list of more is not kept.
+/// The largest capacity of a list whose memory is kept.
 const SMALL: usize = 16;
 
-/// Those of one tick, at least one.
+/// The holds of one tick, at least one.
 struct List {
     holds: Vec<Arc<Hold>>,
-    /// When the first is due; `None` when that was taken out.
+    /// The time at which the first hold is due. `None` after that hold was removed: then `first`
+    /// computes it again.
     first: Option<Instant>,
 }
 
@@ -50,11 +56,12 @@ impl Order {
         list.holds.push(hold);
     }
 
-    /// Takes a hold out, if it is here.
+    /// Removes a hold, if it is in a list.
     pub(super) fn remove(&mut self, hold: &Hold) -> Option<Arc<Hold>> {
         let (at, due) = (hold.slot.at()?, hold.slot.due());
         let Entry::Occupied(mut entry) = self.lists.entry(tick(due)) else { return None };
         let list = entry.get_mut();
+        // The last hold fills the gap, so that no other index changes.
         let last = list.holds.pop()?;
         let taken = match list.holds.get_mut(at) {
             Some(place) => {
@@ -76,7 +83,7 @@ impl Order {
         Some(taken)
     }
 
-    /// When the first of them is due.
+    /// Returns the time at which the first hold is due.
     pub(super) fn first(&mut self) -> Option<Instant> {
         let mut first = self.lists.first_entry()?;
         let list = first.get_mut();
@@ -86,7 +93,7 @@ impl Order {
         list.first
     }
 
-    /// Those that are due by then.
+    /// Returns the holds that are due by then.
     pub(super) fn until(&self, then: Instant) -> impl Iterator<Item = &Arc<Hold>> {
         let lists = self.lists.range(..=tick(then)).flat_map(|(_, list)| &list.holds);
         lists.filter(move |hold| hold.slot.due() <= then)

@@ -1,4 +1,8 @@
-//! What few holds need: watchers, terms of their own, a time until which the store keeps them alone.
+//! Fields that few holds need: watchers, non-default terms, and the time until which the store
+//! keeps the claim without a holder.
+//!
+//! The box is allocated once, in [`Hold::new`](super::Hold::new) or by the first task that needs
+//! it. Two tasks may race for that: `OnceLock` lets one of them win, and both use its box.
 
 use std::time::Duration;
 
@@ -7,27 +11,29 @@ use crate::{
     sync::{Notify, atomic::AtomicU64},
 };
 
-/// One that is only kept has none.
+/// The rare fields. A hold with default terms and no watcher has none.
 pub(super) struct Rare {
     pub(super) terms: Terms,
     pub(super) ended: Notify,
-    /// Until when the store is to keep it without a holder, in nanoseconds; 0 while it has one.
+    /// The time until which the store keeps it without a holder, in nanoseconds. 0 while it has a
+    /// holder. `SeqCst`, since its writer then loads `Ledger::stopped`: see `Held::part`.
     pub(super) parting: AtomicU64,
 }
 
 impl Rare {
-    /// The terms count when it is made, which is at once for those that are not the usual.
+    /// Non-default terms are set when the hold is created. A box that is allocated later has the
+    /// defaults.
     pub(super) fn new(terms: Terms) -> Self {
         Self { terms, ended: Notify::new(), parting: AtomicU64::new(0) }
     }
 }
 
-/// Options that most locks leave as they are.
+/// Options that most locks leave at their defaults.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Terms {
-    /// By how much longer than its holder believes the store keeps it: the lock-delay.
+    /// The lock-delay.
     pub(super) delay: Duration,
-    /// For how long after the grant it is renewed; zero is not at all.
+    /// The time after the grant for which it is renewed. Zero: never.
     pub(super) renewed_for: Duration,
 }
 

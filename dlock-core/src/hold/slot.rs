@@ -1,5 +1,8 @@
-//! Where the books have a hold. All of it is touched under the lock of the books only, so nothing of
-//! it needs an order of its own.
+//! The position of a hold in the books.
+//!
+//! All fields are read and written only under the lock of the books. That lock orders the accesses,
+//! so they are relaxed. The fields are atomics because tasks on other threads share the hold, and
+//! because a mutex for each hold would cost more bytes.
 
 use crate::{
     Instant,
@@ -9,9 +12,9 @@ use crate::{
 pub(super) struct Slot {
     /// The index in its list; `usize::MAX` while it is in none.
     at: AtomicUsize,
-    /// When the renewal task is to look at it, in nanoseconds.
+    /// The time at which the renewal task checks it, in nanoseconds.
     due: AtomicU64,
-    /// A renewal is on its way.
+    /// Whether a renewal is in flight, so that no second one is sent.
     renewing: AtomicBool,
 }
 
@@ -37,7 +40,8 @@ impl Slot {
         Instant::from_nanos(self.due.load(Relaxed))
     }
 
-    /// To be changed outside of the lists only, which are in this order.
+    /// Sets the due time. Call it only while the hold is in no list, because `due` selects the
+    /// list.
     pub(super) fn set_due(&self, due: Instant) {
         self.due.store(due.as_nanos(), Relaxed);
     }

@@ -1,4 +1,8 @@
-//! Steps of the store's clock that leases may have met which are still on their way here.
+//! Steps of the store's clock, kept for leases whose answers are still in flight.
+//!
+//! A grant or a renewal may be answered before a step and processed after it. The lease that it
+//! states is then too long. The books therefore compare each answer with the last steps, under
+//! their lock. `dlock-core/tests/core/events.rs` tests this.
 
 use std::time::Duration;
 
@@ -18,7 +22,7 @@ pub(crate) struct Step {
 pub(super) struct Steps(Vec<Step>);
 
 impl Steps {
-    /// So many are enough: a lease that is on its way for longer has ended.
+    /// The largest number of recorded steps. Older steps are forgotten.
     const MOST: usize = 64;
 
     pub(super) fn add(&mut self, step: Step) {
@@ -28,8 +32,10 @@ impl Steps {
         self.0.push(step);
     }
 
-    /// By how much sooner a lease ends, by the holder's clock, that began then in this shard.
+    /// Returns the time by which the steps shorten a lease of this shard that began at `began`.
     pub(super) fn cut(&self, began: Instant, shard: impl Fn() -> u32) -> Duration {
+        // A request that was sent after the step was seen used the new clock, so it is not
+        // shortened.
         let met = self.0.iter().filter(|step| began < step.seen && step.shard == shard());
         met.fold(Duration::ZERO, |all, step| all.saturating_add(step.by))
     }

@@ -1,8 +1,8 @@
-//! What a hold and the books do, without a store, a clock or a runtime.
+//! Tests of holds and books, without a store, a clock or a runtime.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Hold, books::Books, local_queue::Queue, steps::Step};
+use super::{Hold, books::Books, local_queue::LocalQueue, steps::Step};
 use crate::{
     AcquireRequest, Ended, FencingToken, Grant, GuardState, Instant, LockName, LockOptions, Mode,
     Renew, Renewed,
@@ -16,7 +16,7 @@ fn name(text: &str) -> LockName {
     LockName::new(text).unwrap()
 }
 
-/// Granted at `at(0.0)`, with tokens from 7 on.
+/// Returns a hold that was granted at `at(0.0)`, with tokens from 7 on.
 fn granted(tokens: u32, options: LockOptions) -> Hold {
     let lease = options.lease() + options.lock_delay();
     let request = AcquireRequest::new(name("n"), Mode::Exclusive, lease).with_tokens(tokens);
@@ -72,7 +72,7 @@ fn block_gives_each_token_once_and_none_after_a_loss() {
     let first = hold.first_token();
     assert_eq!(hold.next_token(), Some(first.plus(1)));
     assert_eq!(hold.claim().used, 2);
-    // The guard before it has handed it off, so the loss is the next one's.
+    // The guard before has handed the hold off, so the loss belongs to the next guard.
     hold.end(Ended::Revoked);
     assert_eq!(hold.next_token(), None);
     assert_eq!(hold.ended_for(first), Some(Ended::Released));
@@ -104,14 +104,14 @@ fn renewal_is_due_after_a_third_and_stops_at_its_limit() {
     let [batch] = &mut books.collect(at(10.0), &|_| 0).batches[..] else { panic!("no batch") };
     assert_eq!(batch.renewals[0].lease, Duration::from_secs(30));
     batch.sent = at(10.0);
-    // It is on its way: nothing else is sent.
+    // The renewal is in flight: no other is sent.
     assert!(books.collect(at(20.0), &|_| 0).batches.is_empty());
     books.settle(batch, Some(&[Renewed::Kept]), at(20.0));
     let [last] = &mut books.collect(at(20.0), &|_| 0).batches[..] else { panic!("no batch") };
     assert_eq!(last.renewals[0].lease, Duration::from_secs(25));
     last.sent = at(20.0);
     books.settle(last, Some(&[Renewed::Kept]), at(20.0));
-    // Another would be shorter than the shortest lease by the time that it is due.
+    // When another renewal is due, the rest of the lease is shorter than the shortest lease.
     for _ in 0..40 {
         let Some(look) = books.collect(at(44.0), &|_| 0).look else { break };
         assert!(look <= hold.valid_until());
@@ -130,7 +130,7 @@ fn lease_that_runs_out_is_late() {
 }
 
 #[test]
-fn answers_say_who_is_kept_lost_and_in_doubt() {
+fn answers_tell_kept_lost_and_doubtful_holds_apart() {
     let holds: Vec<_> = (0..5).map(|_| hold()).collect();
     let mut books = Books::default();
     for hold in &holds {
@@ -157,7 +157,7 @@ fn answers_say_who_is_kept_lost_and_in_doubt() {
     assert_eq!(settled.parted.len(), 1);
     assert_eq!(settled.parted[0].id, holds[4].id);
     assert_eq!(holds[0].began(), at(10.0));
-    // Without an answer all are in doubt, and nobody is lost.
+    // Without an answer all are doubtful, and none is lost.
     let mut again = books.collect(at(20.0), &|_| 0);
     let settled = books.settle(&again.batches.remove(0), None, at(21.0));
     assert!(settled.lost.is_empty() && settled.failed > 0);
@@ -180,12 +180,12 @@ fn step_shortens_what_it_met_and_has_it_renewed_at_once() {
     let mut due = books.collect(at(1.0), &|_| 0);
     let [batch] = &mut due.batches[..] else { panic!("it is not renewed") };
     batch.sent = at(1.0);
-    // The clock steps again while the renewal is on its way, so it is sent once more.
+    // The clock steps again while the renewal is in flight, so it is sent once more.
     assert!(books.stepped(step(0, 10, 2.0), at(2.0), &|_| 0).is_empty());
     books.settle(batch, Some(&[Renewed::Kept]), at(3.0));
     assert_eq!(hold.valid_until(), at(10.0 - 0.31));
     assert_eq!(books.collect(at(3.0), &|_| 0).batches.len(), 1);
-    // A step past the end.
+    // A step past the end of the lease.
     let over = books.stepped(step(0, 10, 4.0), at(4.0), &|_| 0);
     assert_eq!(over.len(), 1);
 }
@@ -227,9 +227,9 @@ fn shards_and_leases_of_one_length_share_a_batch() {
 }
 
 #[test]
-fn tasks_of_the_process_are_told_of_once() {
+fn local_waiters_are_reported_once() {
     let options = Arc::new(LockOptions::new());
-    let queue = Arc::new(Queue::new(&name("n"), &options));
+    let queue = Arc::new(LocalQueue::new(&name("n"), &options));
     let mut hold = granted(1, *options);
     hold.queue = Some(Arc::clone(&queue));
     let hold = Arc::new(hold);

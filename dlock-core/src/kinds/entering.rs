@@ -10,11 +10,11 @@ use crate::{
     sync::time::{self, Instant as Timer},
 };
 
-/// Claims on their way into several queues.
+/// Claims that are being sent to several queues.
 pub(super) struct Entering {
     engine: Arc<Engine>,
     sending: Option<Answer<Vec<Acquired>>>,
-    /// When its answer is to be there.
+    /// The time limit for the answer.
     answer_by: Option<Timer>,
     claims: Vec<(AcquireRequest, LockOptions)>,
     /// Shutdown waits for it.
@@ -45,12 +45,12 @@ impl Entering {
     ) -> Result<Option<Guard>, Error> {
         let Some(sending) = &mut self.sending else { return Ok(None) };
         let sending = self.engine.while_it_runs(sending);
-        // Dropping this sees it through.
+        // If this future is dropped here, `Drop` below waits for the answer in the background.
         let answers = self.engine.answered(self.answer_by, wait, name, sending).await?;
         self.engine.failure.look_at(&answers);
         self.sending = None;
         let claims = std::mem::take(&mut self.claims);
-        // From here on each claim cleans up after itself.
+        // From here on each claim cleans up its own state.
         let attempts: Vec<_> = claims
             .into_iter()
             .map(|(request, options)| Attempt::queued(&self.engine, request, options))
@@ -64,7 +64,12 @@ impl Entering {
             Ok(answers) => {
                 return Err(place(Error::new(
                     ErrorKind::Protocol,
-                    format!("{} answers to {} claims", answers.len(), attempts.len()),
+                    format!(
+                        "the store sent {} answers to {} claims: report this to the authors of the \
+                         backend",
+                        answers.len(),
+                        attempts.len()
+                    ),
                 )));
             }
             Err(error) => {
@@ -88,7 +93,8 @@ impl Entering {
             give_back(parts, wait).await;
             return Ok(None);
         }
-        // They wait side by side: a place in a queue is kept alive only while it is waited for.
+        // The claims wait concurrently, since a place in a queue expires if its claim does not
+        // wait.
         let waits = waiting.iter_mut().map(|attempt| async {
             let taken = attempt.run(wait).await;
             taken.map_err(|error| attempt.explain(error))
@@ -101,7 +107,8 @@ impl Entering {
 }
 
 impl Drop for Entering {
-    /// Dropped while sending: the claims are given back once the store has them.
+    /// If it is dropped while the request is being sent, the claims are cancelled after the answer.
+    /// A cancellation that overtook the request would leave the claims in their queues.
     fn drop(&mut self) {
         let Some(sending) = self.sending.take() else { return };
         let (engine, claims) = (Arc::clone(&self.engine), std::mem::take(&mut self.claims));
@@ -114,12 +121,12 @@ impl Drop for Entering {
     }
 }
 
-/// Releases before the caller is told that it was for nothing, so that trying leaves no trace.
-/// What takes long goes on in the background.
+/// Releases the parts of a failed attempt before the caller gets the result, so that a try leaves
+/// no trace. Slow releases continue in the background.
 pub(super) async fn give_back(parts: Vec<Held>, wait: Wait) {
     let all = futures_util::future::join_all(parts.into_iter().map(Held::release));
     let soon = Timer::now() + Duration::from_secs(1);
     let until = wait.deadline().map_or(soon, |deadline| deadline.min(soon));
-    // The lease frees what can't be released.
+    // The lease frees a lock that can't be released.
     let _ = time::timeout_at(until, all).await;
 }

@@ -1,5 +1,5 @@
-//! The traits that applications see. All of them are dyn-compatible, so that code takes a
-//! `&dyn Lock` and a test passes a fake.
+//! The traits of locks. All of them are dyn-compatible, so that code accepts a `&dyn Lock` and a
+//! test passes a fake.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -10,55 +10,56 @@ use crate::{Error, FencingToken, Guard, LockName, Owner};
 /// A lock with one holder at a time, or a side of a [`ReadWriteLock`].
 ///
 /// # Errors
-/// `Unavailable` when the store could not be reached: after one response timeout, and an eighth more,
-/// by a try ([`Backend::response_timeout`](crate::Backend::response_timeout)), and after it has been
-/// away for one lease by a caller that waits. `Timeout` has the store's last error as its source if
-/// the store failed during the wait. `Config` and `Unsupported` at once. Whatever the error, the claim
-/// has been withdrawn, or will be in the background.
+/// `Unavailable` if the store is unreachable: a try fails after 1 1/8 response timeouts
+/// ([`Backend::response_timeout`](crate::Backend::response_timeout)), a waiting caller after the
+/// store has been unreachable for one lease. `Timeout` has the store's last error as its source if
+/// the store failed during the wait. `Config` and `Unsupported` are returned at once. After any
+/// error, the claim has been cancelled or is cancelled in the background.
 ///
 /// # Cancel safety
-/// Dropping the future of any method withdraws the claim: no lock and no place in the queue stays
-/// behind, and a lock that was granted in between passes on.
+/// Dropping the future of any method cancels the claim: no lock and no place in the queue stays
+/// behind. A lock that was granted in between goes to the next waiter.
 #[async_trait]
 pub trait Lock: Send + Sync + Debug {
-    /// The name; of a multi-lock, the first of its names in byte order.
+    /// The name of the lock; of a multi-lock, the first name in byte order.
     fn name(&self) -> &LockName;
 
-    /// Takes the lock if it is free, and does not wait for others, only for the store's answer. Busy is
-    /// `None`, not an error.
+    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
+    /// but not for a holder.
     ///
-    /// Bind the guard: `let Some(guard) = lock.try_lock().await? else { return Ok(()) };`. A guard
-    /// that is only looked at, as in `if lock.try_lock().await?.is_some()`, is dropped before the
-    /// block begins.
+    /// Bind the guard: `let Some(guard) = lock.try_lock().await? else { return Ok(()) };`. A
+    /// temporary guard, as in `if lock.try_lock().await?.is_some()`, is dropped before the block
+    /// begins.
     async fn try_lock(&self) -> Result<Option<Guard>, Error>;
 
-    /// Waits for the lock as long as the options say: for ever, unless
-    /// [`with_wait`](crate::LockOptions::with_wait) set a limit.
+    /// Waits for the lock without a limit, unless [`with_wait`](crate::LockOptions::with_wait) sets
+    /// one.
     ///
-    /// Fails with `Timeout` past that limit.
+    /// Fails with `Timeout` after that limit.
     async fn lock(&self) -> Result<Guard, Error>;
 
-    /// Waits for the lock at most this long. Zero is one attempt; `Duration::MAX` is for ever.
+    /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
     ///
-    /// Fails with `Timeout` past the limit.
+    /// Fails with `Timeout` after the limit.
     async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error>;
 }
 
 /// A lock that is granted in the order in which claims reached the store, over all processes.
 ///
-/// A promise and no new method: take `&dyn FairLock` to demand it. A plain [`Lock`] is granted in
-/// that order too between processes, but hands over within a process first, up to a bound.
+/// The trait adds a promise and no method: code that needs the order takes `&dyn FairLock`. A plain
+/// [`Lock`] is granted in that order between processes too, but tasks of one process hand it off to
+/// each other first, up to a limit.
 pub trait FairLock: Lock {}
 
 /// A lock that its [`Owner`] can take again while holding it.
 ///
-/// Entering again costs no round trip, keeps the token, and fails with `Lost` once the hold is
-/// lost. The lock is released with the last of the guards.
+/// Entering again costs no round trip, keeps the token, and fails with `Lost` if the hold was lost.
+/// The last of the guards releases the lock when it is dropped.
 ///
 /// Errors and cancel safety as for [`Lock`].
 #[async_trait]
 pub trait ReentrantLock: Send + Sync + Debug {
-    /// The name.
+    /// The name of the lock.
     fn name(&self) -> &LockName;
 
     /// [`Lock::try_lock`] for this owner.
@@ -70,18 +71,18 @@ pub trait ReentrantLock: Send + Sync + Debug {
     /// [`Lock::lock_timeout`] for this owner.
     async fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error>;
 
-    /// How many guards of this owner live; zero when it does not hold the lock.
+    /// The number of live guards of this owner; zero if it does not hold the lock.
     fn hold_count(&self, owner: &Owner) -> usize;
 }
 
-/// A lock that many readers share or one writer has alone.
+/// A lock that many readers share or that one writer holds alone.
 ///
-/// Readers and writers stand in one first-come-first-served queue, so neither side starves: a
-/// reader that comes after a waiting writer waits for it. A held write is turned into a read with
-/// [`Guard::downgrade`]; there is no way back, because two readers that upgrade would wait for each
+/// Readers and writers wait in one first-come, first-served queue, so neither side starves: a
+/// reader that arrives after a waiting writer waits for it. [`Guard::downgrade`] turns a held write
+/// into a read. An upgrade does not exist, because two readers that upgrade would wait for each
 /// other for ever.
 pub trait ReadWriteLock: Send + Sync + Debug {
-    /// The name.
+    /// The name of the lock.
     fn name(&self) -> &LockName;
 
     /// The readers' side.
@@ -91,85 +92,85 @@ pub trait ReadWriteLock: Send + Sync + Debug {
     fn write(&self) -> &dyn Lock;
 }
 
-/// A number of permits that are handed out as leased guards, first come, first served, so that a
-/// claim for many is not starved by claims for few.
+/// A number of permits, granted as leased guards in order of arrival, so that claims for few
+/// permits do not starve a claim for many.
 ///
-/// Errors and cancel safety as for [`Lock`], and `Config(Permits)` when more are asked for than
-/// there are, `Config(Capacity)` while live claims of the name use another number of permits.
+/// Errors and cancel safety as for [`Lock`]. Also `Config(Permits)` for more permits than the
+/// semaphore has, and `Config(Capacity)` while live claims of the name use another number of
+/// permits.
 #[async_trait]
 pub trait Semaphore: Send + Sync + Debug {
-    /// The name.
+    /// The name of the semaphore.
     fn name(&self) -> &LockName;
 
-    /// How many permits there are.
+    /// The number of permits.
     fn permits(&self) -> u32;
 
-    /// Takes `n` permits if that many are free and nobody waits before.
+    /// Takes `n` permits if that many are free and nobody waits for them.
     async fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error>;
 
-    /// Waits for `n` permits as long as the options say.
+    /// Waits for `n` permits for the time that the options set.
     async fn acquire_many(&self, n: u32) -> Result<Guard, Error>;
 
-    /// Waits for `n` permits at most this long.
+    /// Waits for `n` permits for `wait` at most.
     async fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error>;
 
-    /// Takes a permit if one is free and nobody waits before.
+    /// Takes a permit if one is free and nobody waits for it.
     async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         self.try_acquire_many(1).await
     }
 
-    /// Waits for a permit as long as the options say.
+    /// Waits for a permit for the time that the options set.
     async fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_many(1).await
     }
 }
 
-/// All of several locks or none, taken without a chance of deadlock, in whatever order their
-/// names are given.
+/// All of several locks or none, without deadlock. The names may be given in any order.
 ///
-/// Its guard has a token for each name ([`Guard::tokens`]), and is lost when one of them is.
+/// Its guard has a token for each name ([`Guard::tokens`]), and is lost if one of the locks is
+/// lost.
 pub trait MultiLock: Lock {
     /// The names, sorted and without repetition.
     fn names(&self) -> &[LockName];
 }
 
-/// Makes locks by name: what an application holds. [`Locks`](crate::Locks) is the one for every
-/// backend; tests pass their own.
+/// Creates locks by name. An application uses [`Locks`](crate::Locks), which implements this for
+/// every backend; tests pass their own provider.
 ///
 /// # Errors
-/// All methods: `Config(Name)` for a name that can't be; `Unsupported` when the backend can't do
-/// this kind.
+/// All methods: `Config(Name)` for an invalid name; `Unsupported` if the backend does not support
+/// the kind.
 pub trait LockProvider: Send + Sync + Debug {
-    /// A lock for one holder at a time. Within a process it hands over without the store, up to a
-    /// bound, which makes a contended lock much faster.
+    /// Creates a lock for one holder at a time. Tasks of one process hand it off to each other
+    /// without the store, up to a limit, which makes a contended lock much faster.
     fn mutex(&self, name: &str) -> Result<Box<dyn Lock>, Error>;
 
-    /// A lock that is granted in order of arrival over all processes.
+    /// Creates a lock that is granted in order of arrival over all processes.
     fn fair(&self, name: &str) -> Result<Box<dyn FairLock>, Error>;
 
-    /// A lock that its owner can enter again.
+    /// Creates a lock that its owner can enter again.
     fn reentrant(&self, name: &str) -> Result<Box<dyn ReentrantLock>, Error>;
 
-    /// A lock for many readers or one writer.
+    /// Creates a lock for many readers or one writer.
     fn rw(&self, name: &str) -> Result<Box<dyn ReadWriteLock>, Error>;
 
-    /// A semaphore of so many permits.
+    /// Creates a semaphore of `permits` permits.
     fn semaphore(&self, name: &str, permits: u32) -> Result<Box<dyn Semaphore>, Error>;
 
-    /// All of these locks or none.
+    /// Creates a lock of all these names or none.
     fn multi(&self, names: &[&str]) -> Result<Box<dyn MultiLock>, Error>;
 }
 
-/// Sugar over every [`Lock`], `dyn` ones included.
+/// Convenience methods of every [`Lock`], including `dyn Lock`.
 pub trait LockExt: Lock {
-    /// Takes the lock, runs `work` with the fencing token, and releases.
+    /// Takes the lock, runs `work` with the fencing token, and releases the lock.
     ///
-    /// When the lock is lost, `work` is dropped where it stands and the error is `Lost`; a lock-delay
-    /// then runs to its end. Work that blocks its thread can't be dropped: when it has outlived the
-    /// lock, also when only the release learns of it, the error is `Lost` as well, and
-    /// [`Error::take_output`] gives what the work gave. Waits as
-    /// [`Lock::lock`] does. If the release fails the result of `work` is returned all the same,
-    /// and the lease frees the lock.
+    /// If the lock is lost, the future of `work` is dropped and the error is `Lost`; a lock-delay
+    /// then runs to its end. Work that blocks its thread can't be dropped. If it outlived the lock,
+    /// the error is `Lost` as well, even if only the release reveals the loss;
+    /// [`Error::take_output`] then returns the output of the work. Waits as [`Lock::lock`] does. If
+    /// the release fails, the result of `work` is still returned, and the lease frees the lock.
     ///
     /// ```
     /// # use dlock_core::{Locks, LockExt, Memory};

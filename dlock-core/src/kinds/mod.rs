@@ -1,4 +1,4 @@
-//! The kinds of lock, each a small handle over the engine.
+//! The kinds of lock. Each is a small handle over the engine.
 
 mod entering;
 mod fair;
@@ -11,12 +11,12 @@ mod rw;
 mod semaphore;
 mod shared;
 
-pub use fair::Fair;
-pub use multi::Multi;
+pub use fair::FairMutex;
+pub use multi::MultiMutex;
 pub use mutex::Mutex;
-pub use reentrant::Reentrant;
-pub use rw::{ReadWrite, Side};
-pub use semaphore::Counting;
+pub use reentrant::ReentrantMutex;
+pub use rw::{RwLock, Side};
+pub use semaphore::CountingSemaphore;
 
 use std::{
     fmt::{self, Debug},
@@ -31,14 +31,14 @@ use crate::{
     Error, Guard, Lock, LockName, LockOptions, Mode,
     acquire::take,
     engine::{Engine, held::Held},
-    hold::{Hold, local_queue::Queue},
+    hold::{Hold, local_queue::LocalQueue},
     support::{labels::Kind, retry::Wait},
 };
 
-/// What all handles of one [`Locks`](crate::Locks) share.
+/// The state that all handles of one [`Locks`](crate::Locks) share.
 pub(crate) struct Client {
     pub(crate) engine: Arc<Engine>,
-    queues: Shared<Queue<Hold>>,
+    queues: Shared<LocalQueue<Hold>>,
     owners: Shared<Owners>,
 }
 
@@ -54,7 +54,7 @@ impl Debug for Client {
     }
 }
 
-/// What every handle has.
+/// The common part of every handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
     pub(crate) client: Arc<Client>,
@@ -63,7 +63,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// The guard, or the error of a wait that has ended, with where it happened.
+    /// Returns the guard. A wait that ended without a guard is an error, and errors get the lock
+    /// and store.
     pub(crate) fn granted(&self, taken: Result<Option<Guard>, Error>) -> Result<Guard, Error> {
         taken
             .and_then(|taken| taken.ok_or_else(|| self.engine().timed_out(&self.name)))
@@ -74,22 +75,22 @@ impl Base {
         &self.client.engine
     }
 
-    /// Takes the lock from the store.
+    /// Acquires the lock from the store.
     pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Held>, Error> {
         let taken = take(self.engine(), &self.name, mode, *self.options, 1, None, wait).await?;
-        // Asked again, now that shutdown would see the hold.
+        // Checked again, now that shutdown counts the hold: see `engine`.
         self.engine().check_open()?;
         Ok(taken)
     }
 }
 
-/// A handle that can be waited for: from this follow [`Lock`] and the methods of the handles.
+/// A handle with waits: [`Lock`] and the methods of the handles build on it.
 pub(crate) trait Takes: Send + Sync + Debug {
     fn base(&self) -> &Base;
 
     fn kind(&self) -> Kind;
 
-    /// Asks for the lock; [`acquire`](Self::acquire) measures it.
+    /// Acquires the lock; [`acquire`](Self::acquire) also measures it.
     fn take(&self, wait: Wait) -> impl Future<Output = Result<Option<Guard>, Error>> + Send;
 
     fn acquire(&self, wait: Wait) -> impl Future<Output = Result<Option<Guard>, Error>> + Send {

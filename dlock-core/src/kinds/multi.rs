@@ -1,14 +1,14 @@
 //! The multi-lock.
 //!
-//! Within one store that can, and that grants in order of arrival, all claims enter all queues at
-//! one point of the store's order, so any two multi-locks stand in the same order everywhere and
-//! can't wait for each other. A store that can't is asked name by name, in the order of names, which has the same effect (Havender,
-//! *Avoiding deadlock in multitasking systems*, 1968).
+//! If one store supports it and grants in order of arrival, all claims enter all queues at one
+//! point of the store's order. Then any two multi-locks have the same order in every queue and
+//! can't wait for each other. On other stores the locks are acquired one by one, in the order of
+//! names, which has the same effect (Havender, *Avoiding deadlock in multitasking systems*, 1968).
 //!
-//! Over several stores there is no such order: one may be known to another program by another
-//! name. There, nobody waits while holding: the multi-lock waits for one store's part, tries the
-//! others, and when one is busy gives everything back and waits for that one first (Howard
-//! Hinnant's *smart and polite* algorithm of C++'s `std::lock`).
+//! Several stores have no common order: another program may know a store by another name. There, a
+//! claim never waits while the multi-lock holds another part. The multi-lock waits for one store's
+//! part and tries the others. If one of them is busy, it releases everything and waits for that one
+//! first (Howard Hinnant's *smart and polite* algorithm of C++'s `std::lock`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,10 +25,10 @@ use crate::{
     },
 };
 
-/// All of several locks or none: what [`Locks::multi`](crate::Locks::multi) makes.
+/// All of several locks or none. Created by [`Locks::multi`](crate::Locks::multi).
 #[derive(Clone, Debug)]
-pub struct Multi {
-    /// One for each store, never empty.
+pub struct MultiMutex {
+    /// One group for each store; never empty.
     groups: Vec<Group>,
     /// Sorted and without repetition.
     names: Vec<LockName>,
@@ -38,7 +38,7 @@ pub struct Multi {
 #[derive(Clone, Debug)]
 struct Group(Vec<Base>);
 
-impl Multi {
+impl MultiMutex {
     pub(crate) fn new(mut parts: Vec<Base>) -> Result<Self, Error> {
         fn place(base: &Base) -> (&str, &LockName) {
             (base.engine().backend.store(), &base.name)
@@ -68,42 +68,66 @@ impl Multi {
         Ok(Self { groups, names })
     }
 
-    /// All of these mutexes or none, of one backend or several. `lock()` waits as long as the first
-    /// of them would, in the order of stores and names. Their tokens are of different clocks: give
-    /// each resource its own, and not [`Guard::token`].
+    /// Combines mutexes of one backend or several into a lock of all or none. `lock()` waits for
+    /// the time that the options of the first mutex set, in the order of stores and names. Tokens
+    /// of different stores are not comparable: send each resource the token of its own lock, not
+    /// [`Guard::token`].
     ///
-    /// Over several stores it is deadlock-free, but not first come, first served: under heavy
-    /// contention for all of them it may be overtaken. One lock must not be given twice under two
-    /// names (with a prefix and without).
+    /// Over several stores it is deadlock-free, but not first-come, first-served: under heavy
+    /// contention for all of the locks, others may overtake it. Do not pass one lock twice under
+    /// two names (with a prefix and without).
     ///
     /// # Errors
-    /// `Config(Empty)` for none at all.
+    /// `Config(Empty)` for an empty list.
     pub fn across(locks: impl IntoIterator<Item = Mutex>) -> Result<Self, Error> {
         Self::new(locks.into_iter().map(|lock| lock.base).collect())
     }
 
-    /// See [`MultiLock::names`].
+    /// The names, sorted and without repetition.
     pub fn names(&self) -> &[LockName] {
         &self.names
     }
 
-    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
+    /// but not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.acquire(Wait::Try).await
     }
 
-    /// See [`Lock::lock`](crate::Lock::lock).
+    /// Waits for the lock without a limit, unless
+    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock(&self) -> Result<Guard, Error> {
         super::lock(self).await
     }
 
-    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         super::lock_timeout(self, wait).await
     }
 
-    /// Waits for the part of the store `first`, and tries the others. The store that was busy, if
-    /// one was, and the guards of the parts.
+    /// Waits for the part of the store `first`, and tries the others. Returns the guards of the
+    /// parts, or the store that was busy.
     async fn take_from(&self, first: usize, wait: Wait) -> Result<Round, Error> {
         let Some(guard) = self.groups[first].take(wait).await? else {
             return Ok(Err((first, None)));
@@ -119,7 +143,7 @@ impl Multi {
                     give_back(parts, wait).await;
                     return Ok(Err((i, None)));
                 }
-                // Waiting for it is patient with a store that is away.
+                // The next round waits for this store first, with its retry budget.
                 Err(error)
                     if error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try) =>
                 {
@@ -133,10 +157,10 @@ impl Multi {
     }
 }
 
-/// The guard, or which store was busy, or away with this error.
+/// The guard, or the index of a store: a busy one, or an unreachable one with its error.
 type Round = Result<Guard, (usize, Option<Error>)>;
 
-impl Takes for Multi {
+impl Takes for MultiMutex {
     fn base(&self) -> &Base {
         &self.groups[0].0[0]
     }
@@ -153,14 +177,14 @@ impl Takes for Multi {
         for round in 0.. {
             let mut failed = None;
             match self.take_from(first, wait).await? {
-                // One was lost while the others were taken.
+                // One lock was lost while the others were acquired.
                 Ok(guard) if guard.check().is_err() => {}
                 Ok(guard) => return Ok(Some(guard)),
                 Err(_) if matches!(wait, Wait::Try) => return Ok(None),
                 Err((busy, error)) => (first, failed) = (busy, error),
             }
             if round > 0 {
-                // Two that take turns at giving way fall out of step.
+                // The random pause prevents two multi-locks from giving way to each other for ever.
                 let name = &self.names[0];
                 let paused = pause(backoff(round.min(3)), wait.deadline(), name).await;
                 paused.map_err(|ended| explained(ended, failed, name))?;
@@ -170,13 +194,13 @@ impl Takes for Multi {
     }
 }
 
-/// The guard was never returned, so a loss is an error that may be tried again.
+/// The caller never had the guard, so the loss becomes an error that allows a retry.
 fn late(lost: &Error, lease: Duration) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "one of the locks was lost before the others were taken: try again, and see that the \
-             store answers well within a lease ({lease:?})"
+            "one of the locks was lost before the others were granted: try again, and check that \
+             the store answers well within a lease ({lease:?})"
         ),
     )
     .with_certainty(Certainty::NotApplied)
@@ -202,8 +226,8 @@ impl Group {
                 },
             };
             let error = match taken {
-                // One was lost while the others were waited for: start over, in all queues at
-                // once, since joining one queue anew could deadlock.
+                // One lock was lost during the wait for the others. Start over in all queues at
+                // once, since joining one queue again could deadlock.
                 Ok(Some(guard)) => match guard.check() {
                     Ok(_) => return Ok(Some(guard)),
                     Err(lost) => lost,
@@ -214,11 +238,12 @@ impl Group {
             let (now, lease) = (clock.now(), first.options.lease());
             let again = match error.kind() {
                 ErrorKind::Lost | ErrorKind::NotHeld => {
-                    // The store has answered. It goes on for as long as the caller waits.
+                    // The store has answered, so no outage counts. Retry for as long as the caller
+                    // waits.
                     trouble.over();
                     true
                 }
-                // Taken one by one, each has been asked for patiently, and so has one in its queue.
+                // Claims that were sent one by one, or that waited, have used their retry budgets.
                 ErrorKind::Unavailable => at_once && !gave_up,
                 _ => false,
             };
@@ -234,8 +259,8 @@ impl Group {
         }
     }
 
-    /// Takes one lock after the other, in the order that everybody keeps to. A try waits for one
-    /// response timeout in all.
+    /// Takes one lock after the other, in the order that all clients use. A try waits for one
+    /// response timeout in total.
     async fn take_in_order(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         let (engine, name) = (self.0[0].engine(), &self.0[0].name);
         match wait {
@@ -261,8 +286,8 @@ impl Group {
         Ok(Some(Guard::many(parts)))
     }
 
-    /// Enters all queues at once; `None` when the store can't. It says whether a claim that waited
-    /// has asked a store that is away for a whole lease.
+    /// Enters all queues at once; returns `None` if the store can't. Sets `gave_up` if a claim that
+    /// waited has used its retry budget.
     async fn take_at_once(
         &self,
         wait: Wait,
@@ -271,7 +296,7 @@ impl Group {
         let engine = self.0[0].engine();
         let waits = !matches!(wait, Wait::Try);
         if waits && engine.backend.guarantees().fairness < Fairness::Fifo {
-            // Standing in one order in all queues helps only where that is the order of grants.
+            // The same order in all queues helps only if the store grants in that order.
             return None;
         }
         if let Err(error) = engine.check_open() {
@@ -280,8 +305,7 @@ impl Group {
         let claim = |base: &Base| {
             let lease = engine.lease(*base.options)?;
             let request = AcquireRequest::new(base.name.clone(), Mode::Exclusive, lease)
-                .with_queue(wait.queue())
-                .with_note(engine.note());
+                .with_queue(wait.queue());
             Ok((request, *base.options))
         };
         let claims: Vec<_> = match self.0.iter().map(claim).collect() {
@@ -296,7 +320,7 @@ impl Group {
     }
 }
 
-impl MultiLock for Multi {
+impl MultiLock for MultiMutex {
     fn names(&self) -> &[LockName] {
         self.names()
     }

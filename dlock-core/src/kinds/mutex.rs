@@ -7,32 +7,33 @@ use crate::{
     Error, Guard, LockName, Mode,
     acquire::handoff,
     engine::held::Held,
-    hold::{Hold, local_queue::Queue},
+    hold::{Hold, local_queue::LocalQueue},
     support::{labels::Kind, retry::Wait},
 };
 
-/// A lock for one holder at a time: what [`Locks::mutex`](crate::Locks::mutex) makes.
+/// A lock for one holder at a time. Created by [`Locks::mutex`](crate::Locks::mutex).
 ///
-/// Tasks of one process that share a [`Locks`](crate::Locks) pass it on without asking the store,
-/// at most 32,768 times or for 10 ms, each with a token of its own; then every process that waits
-/// in the store's queue has its turn first. Use [`Fair`](super::Fair) where the order counts.
+/// Tasks of one process that share a [`Locks`](crate::Locks) hand it off to each other without a
+/// request to the store, at most 32,768 times or for 10 ms, each with a new token. Then the
+/// processes that wait in the store's queue have their turn. Use [`FairMutex`](super::FairMutex) if
+/// the order of arrival must hold across all tasks.
 #[derive(Clone, Debug)]
 pub struct Mutex {
     pub(super) base: Base,
-    /// The line of this process, if it hands off within it.
-    queue: Option<Arc<Queue<Hold>>>,
+    /// The local queue of this process, if local hand-off is on.
+    queue: Option<Arc<LocalQueue<Hold>>>,
 }
 
 impl Mutex {
     pub(crate) fn new(base: Base, hand_off: bool) -> Self {
         let queue = hand_off.then(|| {
-            let make = || Queue::new(&base.name, &base.options);
+            let make = || LocalQueue::new(&base.name, &base.options);
             base.client.queues.get(&base.name, &base.options, make)
         });
         Self { base, queue }
     }
 
-    /// Why a wait for a task of this process has ended.
+    /// Returns the error for a wait for a task of this process that has ended.
     pub(super) fn timed_out(&self) -> Error {
         match &self.queue {
             Some(queue) => handoff::timed_out(self.base.engine(), queue),
@@ -40,7 +41,7 @@ impl Mutex {
         }
     }
 
-    /// As `acquire`, for a reentrant lock.
+    /// Acquires the hold as `acquire` does, for a reentrant lock.
     pub(super) async fn acquire_held(&self, wait: Wait) -> Result<Option<Held>, Error> {
         self.base.engine().meter.acquiring(Kind::Mutex, self.hold(wait)).await
     }
@@ -52,22 +53,45 @@ impl Mutex {
         }
     }
 
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &LockName {
         &self.base.name
     }
 
-    /// See [`Lock::try_lock`](crate::Lock::try_lock).
+    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
+    /// but not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.acquire(Wait::Try).await
     }
 
-    /// See [`Lock::lock`](crate::Lock::lock).
+    /// Waits for the lock without a limit, unless
+    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock(&self) -> Result<Guard, Error> {
         super::lock(self).await
     }
 
-    /// See [`Lock::lock_timeout`](crate::Lock::lock_timeout).
+    /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         super::lock_timeout(self, wait).await
     }

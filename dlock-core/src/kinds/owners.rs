@@ -1,4 +1,8 @@
 //! The owners of a reentrant lock in this process.
+//!
+//! `cells`, `held` and `given_up` each have a mutex, which is locked only for a moment. The `gate`
+//! is locked while one task of an owner acquires the lock from the store, across awaits. `held` is
+//! a weak reference: the guards own the hold, so dropping the last guard releases it.
 
 use std::{
     collections::HashMap,
@@ -8,7 +12,7 @@ use std::{
 use super::shared::OfHandles;
 use crate::{Error, LockName, LockOptions, Owner, guard::Entered, sync};
 
-/// The owners of this process, each with what it holds.
+/// The owners of this process, each with its hold.
 pub(super) struct Owners {
     name: LockName,
     options: Arc<LockOptions>,
@@ -18,16 +22,16 @@ pub(super) struct Owners {
 #[derive(Default)]
 struct Cells {
     of: HashMap<Owner, Arc<Cell>>,
-    /// At this size cells of owners that hold nothing are looked for.
+    /// The size at which cells of owners without a hold are removed.
     sweep_at: usize,
 }
 
 #[derive(Default)]
 pub(super) struct Cell {
-    /// One task of an owner at a time goes to the store; the others then find the hold.
+    /// One task of an owner at a time acquires from the store; the others then find the hold.
     pub(super) gate: tokio::sync::Mutex<()>,
     held: sync::Mutex<Weak<Entered>>,
-    /// How often one has asked a store that was away until it gave up, and the last error.
+    /// The number of tasks that gave up after an outage of the store, and the last error.
     given_up: sync::Mutex<(u64, Option<Error>)>,
 }
 
@@ -42,12 +46,12 @@ impl Owners {
         Self { name: name.clone(), options: Arc::clone(options), cells: sync::Mutex::default() }
     }
 
-    /// How many guards of this owner live.
+    /// Returns the number of live guards of this owner.
     pub(super) fn count(&self, owner: &Owner) -> usize {
         self.cells.lock().of.get(owner).map_or(0, |cell| cell.count())
     }
 
-    /// What this owner holds.
+    /// Returns the cell of this owner.
     pub(super) fn cell(&self, owner: &Owner) -> Arc<Cell> {
         let mut cells = self.cells.lock();
         if let Some(cell) = cells.of.get(owner) {
@@ -64,7 +68,7 @@ impl Owners {
 }
 
 impl Cell {
-    /// What the owner holds, if it holds the lock.
+    /// Returns the owner's hold, if it holds the lock.
     pub(super) fn held(&self) -> Option<Arc<Entered>> {
         self.held.lock().upgrade()
     }
@@ -73,7 +77,7 @@ impl Cell {
         *self.held.lock() = Arc::downgrade(held);
     }
 
-    /// How often a task has given up.
+    /// Returns how many times a task has given up.
     pub(super) fn times_given_up(&self) -> u64 {
         self.given_up.lock().0
     }
@@ -82,7 +86,7 @@ impl Cell {
         self.held.lock().strong_count()
     }
 
-    /// The error of one that has given up after `seen` was looked at.
+    /// Returns the last error if a task has given up since the count was `seen`.
     pub(super) fn given_up_since(&self, seen: u64) -> Result<(), Error> {
         let given_up = self.given_up.lock();
         match &*given_up {
@@ -91,7 +95,7 @@ impl Cell {
         }
     }
 
-    /// Tells those at the gate of a store that is away.
+    /// Records that a task gave up, so that the tasks at the gate fail with its error.
     pub(super) fn give_up(&self, error: Error) {
         let mut given_up = self.given_up.lock();
         *given_up = (given_up.0 + 1, Some(error));

@@ -14,18 +14,17 @@ use crate::{
     support::retry::{Wait, within},
 };
 
-/// A lock that its owner can enter again: what [`Locks::reentrant`](crate::Locks::reentrant)
-/// makes.
+/// A lock that its owner can enter again. Created by [`Locks::reentrant`](crate::Locks::reentrant).
 ///
-/// The handles of one name and one set of options that come from one [`Locks`](crate::Locks) know
-/// each other's holds; other processes and other options meet in the store, as another owner.
+/// Handles share their holds if they come from one [`Locks`](crate::Locks) and have the same name
+/// and options. Other processes, and handles with other options, count as other owners.
 #[derive(Clone)]
-pub struct Reentrant {
+pub struct ReentrantMutex {
     lock: Mutex,
     owners: Arc<Owners>,
 }
 
-impl Reentrant {
+impl ReentrantMutex {
     pub(crate) fn new(lock: Mutex) -> Self {
         let base = &lock.base;
         let make = || Owners::new(&base.name, &base.options);
@@ -33,35 +32,59 @@ impl Reentrant {
         Self { lock, owners }
     }
 
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &LockName {
         self.lock.name()
     }
 
-    /// See [`ReentrantLock::try_lock_as`].
+    /// Takes the lock if it is free, or enters it again if this owner holds it; returns `None` if
+    /// it is busy. Waits for the store's answer, but not for a holder.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
+    /// [`ReentrantLock`](crate::ReentrantLock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock_as(&self, owner: &Owner) -> Result<Option<Guard>, Error> {
         self.take(owner, Wait::Try).await
     }
 
-    /// See [`ReentrantLock::lock_as`].
+    /// Waits for the lock for the time that the options set, or enters it again if this owner holds
+    /// it.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`ReentrantLock`](crate::ReentrantLock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_as(&self, owner: &Owner) -> Result<Guard, Error> {
         self.lock_timeout_as(owner, self.lock.base.options.wait()).await
     }
 
-    /// See [`ReentrantLock::lock_timeout_as`].
+    /// As [`lock_as`](Self::lock_as), but waits for `wait` at most. Zero is one attempt;
+    /// `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`ReentrantLock`](crate::ReentrantLock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout_as(&self, owner: &Owner, wait: Duration) -> Result<Guard, Error> {
         let taken = self.take(owner, Wait::for_at_most(wait)).await;
         self.lock.base.granted(taken)
     }
 
-    /// See [`ReentrantLock::hold_count`].
+    /// The number of live guards of this owner; zero if it does not hold the lock.
     pub fn hold_count(&self, owner: &Owner) -> usize {
         self.owners.count(owner)
     }
 
     async fn take(&self, owner: &Owner, wait: Wait) -> Result<Option<Guard>, Error> {
         let cell = self.owners.cell(owner);
-        // Entering again waits for nobody.
+        // Entering again never waits.
         if let Some(guard) = enter_again(&cell)? {
             return Ok(Some(guard));
         }
@@ -69,8 +92,8 @@ impl Reentrant {
         let _turn = match wait {
             Wait::Try => match cell.gate.try_lock() {
                 Ok(turn) => turn,
-                // Another task of this owner is on the way, perhaps to a store that is away. A free
-                // lock is that task's.
+                // Another task of this owner is acquiring the lock, perhaps from an unreachable
+                // store. If the lock is free, it belongs to that task.
                 Err(_) => return self.lock.acquire(wait).await.map(|_free| None),
             },
             Wait::Until(deadline) => {
@@ -103,7 +126,7 @@ fn enter_again(cell: &Cell) -> Result<Option<Guard>, Error> {
 }
 
 #[async_trait]
-impl ReentrantLock for Reentrant {
+impl ReentrantLock for ReentrantMutex {
     fn name(&self) -> &LockName {
         self.name()
     }
@@ -125,8 +148,8 @@ impl ReentrantLock for Reentrant {
     }
 }
 
-impl fmt::Debug for Reentrant {
+impl fmt::Debug for ReentrantMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reentrant").field("lock", &self.lock).finish_non_exhaustive()
+        f.debug_struct("ReentrantMutex").field("lock", &self.lock).finish_non_exhaustive()
     }
 }

@@ -8,15 +8,15 @@ use crate::{
     support::{labels::Kind, retry::Wait},
 };
 
-/// A lock for many readers or one writer, first come, first served: what
-/// [`Locks::rw`](crate::Locks::rw) makes.
+/// A lock for many readers or one writer, first-come, first-served. Created by
+/// [`Locks::rw`](crate::Locks::rw).
 #[derive(Clone, Debug)]
-pub struct ReadWrite {
+pub struct RwLock {
     read: Side,
     write: Side,
 }
 
-impl ReadWrite {
+impl RwLock {
     pub(crate) fn new(base: Base) -> Self {
         Self {
             read: Side { base: base.clone(), mode: Mode::Shared },
@@ -24,7 +24,7 @@ impl ReadWrite {
         }
     }
 
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &LockName {
         &self.read.base.name
     }
@@ -40,7 +40,7 @@ impl ReadWrite {
     }
 }
 
-impl ReadWriteLock for ReadWrite {
+impl ReadWriteLock for RwLock {
     fn name(&self) -> &LockName {
         self.name()
     }
@@ -54,7 +54,7 @@ impl ReadWriteLock for ReadWrite {
     }
 }
 
-/// One side of a [`ReadWrite`] lock.
+/// One side of an [`RwLock`].
 #[derive(Clone, Debug)]
 pub struct Side {
     base: Base,
@@ -62,22 +62,45 @@ pub struct Side {
 }
 
 impl Side {
-    /// The name.
+    /// The name of the lock.
     pub fn name(&self) -> &LockName {
         &self.base.name
     }
 
-    /// See [`Lock::try_lock`].
+    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
+    /// but not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
+    /// [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
         self.acquire(Wait::Try).await
     }
 
-    /// See [`Lock::lock`].
+    /// Waits for the lock without a limit, unless
+    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock(&self) -> Result<Guard, Error> {
         super::lock(self).await
     }
 
-    /// See [`Lock::lock_timeout`].
+    /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Lock`](crate::Lock).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
         super::lock_timeout(self, wait).await
     }

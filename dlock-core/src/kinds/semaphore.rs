@@ -10,46 +10,83 @@ use crate::{
     support::{labels::Kind, retry::Wait},
 };
 
-/// A number of permits, first come, first served: what
-/// [`Locks::semaphore`](crate::Locks::semaphore) makes.
+/// A number of permits, first-come, first-served. Created by
+/// [`Locks::semaphore`](crate::Locks::semaphore).
 #[derive(Clone, Debug)]
-pub struct Counting {
+pub struct CountingSemaphore {
     pub(crate) base: Base,
     pub(crate) permits: u32,
 }
 
-impl Counting {
-    /// The name.
+impl CountingSemaphore {
+    /// The name of the semaphore.
     pub fn name(&self) -> &LockName {
         &self.base.name
     }
 
-    /// How many permits there are.
+    /// The number of permits.
     pub fn permits(&self) -> u32 {
         self.permits
     }
 
-    /// See [`Semaphore::try_acquire`].
+    /// Takes a permit if one is free and nobody waits for it; returns `None` if it is busy.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
+    /// [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         self.take(1, Wait::Try).await
     }
 
-    /// See [`Semaphore::acquire`].
+    /// Waits for a permit for the time that the options set.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn acquire(&self) -> Result<Guard, Error> {
         self.acquire_many(1).await
     }
 
-    /// See [`Semaphore::try_acquire_many`].
+    /// Takes `n` permits if that many are free and nobody waits for them; returns `None` if it is
+    /// busy.
+    ///
+    /// # Errors
+    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
+    /// [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn try_acquire_many(&self, n: u32) -> Result<Option<Guard>, Error> {
         self.take(n, Wait::Try).await
     }
 
-    /// See [`Semaphore::acquire_many`].
+    /// Waits for `n` permits for the time that the options set. Claims for fewer permits do not
+    /// overtake it.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn acquire_many(&self, n: u32) -> Result<Guard, Error> {
         self.acquire_many_timeout(n, self.base.options.wait()).await
     }
 
-    /// See [`Semaphore::acquire_many_timeout`].
+    /// Waits for `n` permits for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
+    ///
+    /// # Errors
+    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+    /// `Unsupported` at once: see [`Semaphore`](crate::Semaphore).
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
     pub async fn acquire_many_timeout(&self, n: u32, wait: Duration) -> Result<Guard, Error> {
         let taken = self.take(n, Wait::for_at_most(wait)).await;
         self.base.granted(taken)
@@ -65,7 +102,7 @@ impl Counting {
 }
 
 #[async_trait]
-impl Semaphore for Counting {
+impl Semaphore for CountingSemaphore {
     fn name(&self) -> &LockName {
         self.name()
     }

@@ -1,4 +1,5 @@
-//! What the handles and guards of one name and one set of options share within the process.
+//! A table of the values that handles and guards with one name and one set of options share within
+//! a process.
 
 use std::{
     hash::BuildHasher,
@@ -7,22 +8,22 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::{LockName, LockOptions, hold::local_queue::Queue, sync::Mutex};
+use crate::{LockName, LockOptions, hold::local_queue::LocalQueue, sync::Mutex};
 
-/// An entry lives as long as one of the handles and guards that share it.
+/// The table. An entry lives as long as one of the handles and guards that share it.
 pub(crate) struct Shared<T> {
     hasher: DefaultHashBuilder,
     table: Mutex<Table<T>>,
 }
 
-/// Something that handles share, and that knows its lock.
+/// A value that handles share, and that knows its lock.
 pub(crate) trait OfHandles {
     fn key(&self) -> (&LockName, &LockOptions);
 }
 
 struct Table<T> {
     entries: HashTable<Weak<T>>,
-    /// At this size dead entries are looked for.
+    /// The size at which dead entries are removed.
     sweep_at: usize,
 }
 
@@ -63,7 +64,7 @@ impl<T: OfHandles> Shared<T> {
     }
 }
 
-impl<H> OfHandles for Queue<H> {
+impl<H> OfHandles for LocalQueue<H> {
     fn key(&self) -> (&LockName, &LockOptions) {
         (self.name(), self.options())
     }

@@ -1,9 +1,9 @@
-//! The claims that were given up while something that asks for them may still be on its way.
+//! Claims that were cancelled or released while a request for them may still be in flight.
 
 use crate::ClaimId;
 
-/// Each with the time in microseconds until which it can't come back. Few: of those whose connection
-/// was lost.
+/// The claims, each with the time in microseconds until which it can't come back. The list is
+/// short: it contains claims whose connection was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Barred(Vec<(ClaimId, u64)>);
 
@@ -12,7 +12,7 @@ impl Barred {
         Self(Vec::new())
     }
 
-    /// Nothing that was sent for the claim has an effect until then.
+    /// Bars the claim: until then, requests that were sent for it have no effect.
     pub(super) fn add(&mut self, claim: ClaimId, until: u64, now: u64) {
         match self.0.iter_mut().find(|(barred, _)| *barred == claim) {
             Some(barred) => barred.1 = barred.1.max(until),
@@ -21,7 +21,7 @@ impl Barred {
         }
     }
 
-    /// Lets go of what can't come any more.
+    /// Removes the claims whose time has passed.
     pub(super) fn forget(&mut self, now: u64) {
         self.0.retain(|(_, until)| *until > now);
     }

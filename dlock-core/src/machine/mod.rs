@@ -1,7 +1,7 @@
 //! The rules of a lock as one pure function: `(state, operation, store time) -> (state, grants)`.
 //!
-//! No I/O and no clock of its own. The memory backend runs it in place; the SQL backends run it
-//! over the text of a row ([`text`]), the same on every client; the property tests and the
+//! It does no I/O and has no clock. The memory backend runs it in place; the SQL backends run it
+//! over the text of a row ([`text`]), identically on every client; the property tests and the
 //! conformance kit check it.
 //!
 //! | kind | weight of a claim | capacity |
@@ -10,10 +10,15 @@
 //! | reader | 1 | 2^30 |
 //! | semaphore | its permits | the number of permits |
 //!
-//! Entries stand in the order in which they arrived. **Invariant**: the granted ones are a prefix
-//! of the queue, the longest whose weights together fit the capacity. So it is first come, first
-//! served, and neither readers nor writers nor heavy claims starve. [`Op::Join`] alone leaves a
-//! grant that is due to the next operation, whoever's it is ([`Machine::owes_a_grant`]).
+//! Entries are in the order of their arrival. **Invariant**: the granted ones are a prefix of the
+//! queue, the longest whose weights together fit the capacity. So claims are granted in order of
+//! arrival, and neither readers nor writers nor heavy claims starve. The only exception is
+//! [`Op::Join`]: it leaves a grant that is due to the next operation of any client
+//! ([`Machine::owes_a_grant`]). `dlock-testkit/tests/machine.rs` checks the invariant on random
+//! operations.
+//!
+//! Every operation first removes expired claims. Every operation except `Join` then grants the
+//! claims that fit. Each is idempotent by claim id, so a client retries it after a lost answer.
 
 mod barred;
 mod refused;
@@ -34,9 +39,10 @@ pub type Micros = u64;
 /// The state of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// The last token that was reserved.
+    /// The largest token that is reserved. It decreases only in `remove`, over tokens that no
+    /// client has seen.
     last: u64,
-    /// Fixed by the first claim of a free lock.
+    /// The capacity, which the first claim of a free lock sets.
     capacity: u32,
     entries: Vec<Entry>,
     barred: Barred,
@@ -47,22 +53,22 @@ pub struct Machine {
 struct Entry {
     claim: ClaimId,
     weight: u32,
-    /// How many tokens a grant reserves.
+    /// The number of tokens that a grant reserves.
     block: u32,
     /// The first token of the grant.
     token: u64,
     lease: Micros,
-    /// Whom to tell of a grant.
+    /// The client that receives the notification of the grant.
     home: u32,
-    /// When the lease ends, of the grant or of the place in the queue.
+    /// The time at which the lease of the grant, or of the place in the queue, expires.
     expires: Micros,
-    /// Who it is, for people.
+    /// A text that identifies the client to people.
     note: Option<Note>,
-    /// In which format its client writes.
+    /// The format in which its client writes.
     format: Format,
 }
 
-/// What a claim asks for.
+/// The parameters of a claim that joins the queue.
 struct Place<'a> {
     claim: ClaimId,
     mode: Mode,
@@ -72,117 +78,117 @@ struct Place<'a> {
     note: &'a Option<Note>,
 }
 
-/// What happens to a lock.
+/// An operation on a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
-    /// Take it or wait for it.
+    /// Acquires the lock or waits for it.
     Acquire {
-        /// Who.
+        /// The claim.
         claim: ClaimId,
-        /// What.
+        /// Its mode.
         mode: Mode,
-        /// For how long.
+        /// The length of the lease.
         lease: Micros,
-        /// How many tokens.
+        /// The number of tokens.
         block: u32,
-        /// Whether to wait.
+        /// Whether the claim waits if the lock is not free.
         queue: Queue,
-        /// Whom a store that can should tell of a grant that comes later; 0 for nobody.
+        /// The client that a store with notifications notifies of a later grant; 0 for none.
         home: u32,
-        /// Who it is, for people; kept as long as the claim is there.
+        /// A text that identifies the client to people, kept for the claim's whole life.
         note: Option<Note>,
     },
-    /// Wait for it, and let nobody in, not even where nobody is in the way. So a store that loses
-    /// this operation in a crash loses a place in a queue, and no grant that anybody believes in.
+    /// Joins the queue and grants nothing, even if the lock is free. So if a store loses this
+    /// operation in a crash, it loses a place in a queue, but no grant that a client relies on.
     Join {
-        /// Who.
+        /// The claim.
         claim: ClaimId,
-        /// What.
+        /// Its mode.
         mode: Mode,
-        /// For how long: the place in the queue, and then the lock.
+        /// The length of the lease, of the place in the queue and then of the grant.
         lease: Micros,
-        /// How many tokens.
+        /// The number of tokens.
         block: u32,
-        /// Whom a store that can should tell of the grant; 0 for nobody.
+        /// The client that a store with notifications notifies of the grant; 0 for none.
         home: u32,
-        /// Who it is, for people; kept as long as the claim is there.
+        /// A text that identifies the client to people, kept for the claim's whole life.
         note: Option<Note>,
     },
-    /// Start the lease anew: of a grant, perhaps in a weaker mode, or of a place in the queue.
+    /// Renews the lease of a grant, perhaps in a weaker mode, or of a place in the queue.
     Renew {
-        /// Who.
+        /// The claim.
         claim: ClaimId,
-        /// What, from now on.
+        /// Its mode from now on.
         mode: Mode,
-        /// For how long from now.
+        /// The length of the lease from now on.
         lease: Micros,
     },
-    /// Give it up, held or waiting.
+    /// Releases a held claim or cancels a waiting one.
     Release {
-        /// Who.
+        /// The claim.
         claim: ClaimId,
-        /// How many tokens were handed out; zero when it is not known.
+        /// The number of tokens that were used; zero if it is not known.
         used: u32,
-        /// Until then the claim can't come back: what asked for it before may still be on its way.
-        /// Zero when all of that was answered.
+        /// The time until which the claim can't come back, since an earlier request for it may
+        /// still be in flight. Zero if all such requests were answered.
         bar: Micros,
     },
-    /// Have tokens above this one from now on.
+    /// Raises the tokens: later tokens are larger than this one.
     Raise {
         /// The token.
         above: u64,
     },
 }
 
-/// What an operation meant for its own claim.
+/// The result of an operation for its own claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It is held.
+    /// The claim holds the lock.
     Granted(Granted),
-    /// It waits behind so many entries.
+    /// The claim waits.
     Queued {
-        /// How many entries, held and waiting, stand before it.
+        /// The number of entries before it, held and waiting.
         ahead: usize,
     },
-    /// It did not get the lock and is not in the queue.
+    /// The claim did not get the lock and is not in the queue.
     Busy,
-    /// The lock has another capacity while others hold or wait for it.
+    /// The lock has another capacity while other claims hold or wait for it.
     Conflict {
-        /// The capacity that it has.
+        /// The current capacity of the lock.
         capacity: u32,
     },
-    /// It does not hold the lock, nor can it: no token is left that is larger than the last one.
-    /// One that was to be taken is not in the queue either.
+    /// The claim does not hold the lock and can't, because no token larger than the last one is
+    /// left. A claim of a new acquire is not in the queue either.
     Spent,
-    /// The claim was there and is gone.
+    /// The claim was removed.
     Released,
-    /// The claim was not there.
+    /// The claim was not found.
     NotFound,
-    /// Tokens are above what was asked for from now on.
+    /// All later tokens are above the requested one.
     Raised,
-    /// Nothing has happened: it came after its deadline, or after its claim was given up.
+    /// The operation had no effect: it came after its deadline, or after its claim was barred.
     Late,
 }
 
 /// A claim that holds the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Who.
+    /// The claim.
     pub claim: ClaimId,
     /// The first token of its block.
     pub token: u64,
-    /// How many tokens the block has.
+    /// The number of tokens in the block.
     pub block: u32,
-    /// When its lease began.
+    /// The time at which its lease began.
     pub since: Micros,
-    /// Whom to tell; 0 for nobody.
+    /// The client to notify; 0 for none.
     pub home: u32,
 }
 
 impl Op {
-    /// Whose operation it is, if it is of a claim.
+    /// Returns the claim of the operation, if it has one.
     pub const fn claim(&self) -> Option<ClaimId> {
         match *self {
             Self::Acquire { claim, .. }
@@ -207,13 +213,13 @@ impl Entry {
 }
 
 impl Machine {
-    /// A free lock whose next token is above `last`.
+    /// Creates a free lock whose next token is above `last`.
     pub const fn after_token(last: u64) -> Self {
         Self { last, capacity: 0, entries: Vec::new(), barred: Barred::new() }
     }
 
-    /// The same for an operation that has to come by its deadline. Past that nothing happens, and
-    /// a release is never past it: what it gives up, nobody takes again.
+    /// Applies an operation that has a deadline. After the deadline it has no effect. The deadline
+    /// does not apply to a release, because nobody acquires a released claim again.
     pub fn apply_by(
         &mut self,
         op: &Op,
@@ -230,7 +236,7 @@ impl Machine {
 
     /// Applies `op` at the store's time `now`.
     ///
-    /// Every claim that this grants, the operation's own and others', is appended to `grants`.
+    /// Every claim that this grants, the operation's own and others, is appended to `grants`.
     pub fn apply(&mut self, op: &Op, now: Micros, grants: &mut Vec<Granted>) -> Outcome {
         self.entries.retain(|e| e.expires > now);
         self.barred.forget(now);
@@ -249,7 +255,7 @@ impl Machine {
                     _ => Outcome::Busy,
                 };
                 self.remove(claim, 0);
-                // A claim that tries after it queued may have stood before one that fits.
+                // A try of a queued claim removes that claim, which may have blocked one that fits.
                 self.grant(now, grants);
                 refused
             }
@@ -267,7 +273,8 @@ impl Machine {
                         entry.expires = entry.expires.max(expires);
                     } else {
                         entry.weight = entry.weight.min(mode.weight());
-                        // One that comes late does not undo what a later one was told.
+                        // An operation with an earlier store time than the last renewal does not
+                        // shorten the lease that this renewal was promised.
                         if now >= entry.expires.saturating_sub(entry.lease) {
                             (entry.expires, entry.lease) = (expires, lease);
                         }
@@ -290,16 +297,18 @@ impl Machine {
         }
     }
 
-    /// Gives a claim a place in the queue, or its place a new lease.
+    /// Adds a claim to the queue. If it is already in the queue, its place gets a new lease.
     ///
     /// # Errors
-    /// The outcome, when the claim has been given up or the lock has another capacity.
+    /// The outcome, if the claim has been cancelled or the lock has another capacity.
     fn stand(&mut self, place: Place<'_>, now: Micros) -> Result<(), Outcome> {
         let Place { claim, mode, lease, block, home, note } = place;
+        // The request was sent before its cancellation, and arrives after it.
         if self.barred.has(claim) {
             return Err(Outcome::Late);
         }
         if let Some(entry) = self.entry_mut(claim) {
+            // A retry of a granted claim gets the same grant, with the same lease.
             if entry.token == 0 {
                 entry.expires = entry.expires.max(now.saturating_add(lease));
             }
@@ -310,7 +319,7 @@ impl Machine {
         }
         self.capacity = mode.capacity();
         if self.entries.is_empty() {
-            // Most locks have one holder and nobody who waits.
+            // Most locks have one holder and no waiter.
             self.entries.reserve_exact(1);
         }
         self.entries.push(Entry {
@@ -327,7 +336,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether a claim waits that nobody stands in the way of: the next operation lets it in.
+    /// Returns whether the first waiting claim fits: the next operation grants it.
     pub fn owes_a_grant(&self) -> bool {
         let mut room = u64::from(self.capacity);
         for entry in &self.entries {
@@ -340,22 +349,22 @@ impl Machine {
         false
     }
 
-    /// Whether nobody holds it and nobody waits, at `now`.
+    /// Returns whether nobody holds the lock and nobody waits, at `now`.
     pub fn is_free(&self, now: Micros) -> bool {
         self.entries.iter().all(|e| e.expires <= now)
     }
 
-    /// Whether it remembers, at `now`, a claim that was given up and may still be asked for.
+    /// Returns whether, at `now`, a released or cancelled claim is barred.
     pub fn bars(&self, now: Micros) -> bool {
         self.barred.iter().any(|(_, until)| until > now)
     }
 
-    /// The last token that was reserved; zero if there was none.
+    /// The last reserved token; zero if none was reserved.
     pub const fn last_token(&self) -> u64 {
         self.last
     }
 
-    /// When the first of the leases ends, which may grant the lock to somebody.
+    /// The time at which the first lease expires, after which the lock may be granted.
     pub fn next_expiry(&self) -> Option<Micros> {
         self.entries.iter().map(|e| e.expires).min()
     }
@@ -365,7 +374,7 @@ impl Machine {
         self.entries.iter().find(|e| e.claim == claim).and_then(Entry::granted)
     }
 
-    /// How many entries, held and waiting, stand before `claim`; `None` if it is not there.
+    /// The number of entries before `claim`, held and waiting; `None` if the claim is not found.
     pub fn ahead_of(&self, claim: ClaimId) -> Option<usize> {
         self.entries.iter().position(|e| e.claim == claim)
     }
@@ -375,14 +384,15 @@ impl Machine {
         self.entries.iter().filter_map(Entry::granted)
     }
 
-    /// What an onlooker sees at `now`.
+    /// Returns the state at `now`, as `inspect` reports it.
     pub fn inspect(&self, now: Micros) -> LockState {
         let (mut holders, mut waiters) = (Vec::new(), Vec::new());
         for entry in self.entries.iter().filter(|e| e.expires > now) {
             let token = FencingToken::new(entry.token).ok();
             let mode = Mode::from_weight(entry.weight, self.capacity);
             let remaining = Duration::from_micros(entry.expires - now);
-            // Tokens begin at the clock. One that had to be larger makes its claim look younger.
+            // Tokens begin at the clock's value. If a token had to be larger, its claim appears
+            // younger.
             let age = token.and(now.checked_sub(entry.token)).map(Duration::from_micros);
             let state = ClaimState::new(entry.claim, mode, token, remaining)
                 .with_age(age)
@@ -393,14 +403,15 @@ impl Machine {
         LockState::new(holders, waiters, FencingToken::new(self.last).ok())
     }
 
-    /// The first and the last of so many tokens, unless fewer are left.
+    /// Returns the first and the last token of a new block, unless too few tokens are left.
     fn tokens_for(&self, block: u32, now: Micros) -> Option<(u64, u64)> {
         let first = self.last.checked_add(1)?.max(now);
         let last = first.checked_add(u64::from(block - 1))?;
         (last <= FencingToken::MAX.get()).then_some((first, last))
     }
 
-    /// Grants the longest prefix that fits, as far as there are tokens for it.
+    /// Grants the longest prefix that fits and has enough tokens. It stops at the first claim that
+    /// does not fit: a lighter claim behind it must not overtake it.
     fn grant(&mut self, now: Micros, grants: &mut Vec<Granted>) {
         let mut used = 0u64;
         for at in 0..self.entries.len() {
@@ -422,8 +433,8 @@ impl Machine {
         }
     }
 
-    /// Where `claim` stands: it holds the lock, waits, or waits for a token that can't be, unless it
-    /// is not there.
+    /// Returns whether `claim` holds the lock, waits, or can never be granted because the tokens
+    /// are used up. `None` if the claim is not found.
     fn standing(&self, claim: ClaimId, now: Micros) -> Option<Outcome> {
         let (ahead, entry) = self.entries.iter().enumerate().find(|(_, e)| e.claim == claim)?;
         Some(match entry.granted() {
@@ -433,8 +444,9 @@ impl Machine {
         })
     }
 
-    /// Lifts the last token to `above`, and past the end of a block that reaches down below it and
-    /// may be given back.
+    /// Raises the last token to `above`. If the last block begins below `above`, `remove` could
+    /// return its unused tokens, which would lower the last token again. So the last token then
+    /// moves past the end of that block.
     fn raise(&mut self, above: u64) {
         let last = self.last;
         let returns = |e: &Entry| {
@@ -449,8 +461,9 @@ impl Machine {
         self.entries.iter_mut().find(|e| e.claim == claim)
     }
 
-    /// Removes an entry; the tokens behind the `used` ones, which nobody saw, can be given out
-    /// again.
+    /// Removes an entry. The block's tokens after the `used` ones, which no client has seen, become
+    /// available again if no later block is reserved. `used` is zero if it is not known: then none
+    /// becomes available.
     fn remove(&mut self, claim: ClaimId, used: u32) -> bool {
         let found = self.entries.iter().enumerate().find(|(_, e)| e.claim == claim);
         let Some((at, entry)) = found else { return false };

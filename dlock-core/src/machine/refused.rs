@@ -2,8 +2,8 @@
 
 use crate::{ConfigIssue, Error, Mode};
 
-/// The error for [`Outcome::Conflict`](super::Outcome::Conflict): `asked` takes a name for another
-/// kind of lock than others do just now.
+/// The error for [`Outcome::Conflict`](super::Outcome::Conflict): `asked` uses a name for another
+/// kind of lock than the current claims do.
 pub fn conflict(asked: Mode, capacity: u32) -> Error {
     let kind = |capacity| match Mode::from_weight(1, capacity) {
         Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
@@ -12,21 +12,21 @@ pub fn conflict(asked: Mode, capacity: u32) -> Error {
     Error::config(
         ConfigIssue::Capacity,
         format!(
-            "others hold or wait for this name as {}, and it was asked for as {}: use one kind and \
-             one number of permits for a name",
+            "others hold or wait for this name as {}, and this request is for {}: use a name for \
+             one kind of lock only, with one number of permits",
             kind(capacity),
             kind(asked.capacity())
         ),
     )
 }
 
-/// The error for [`Outcome::Spent`](super::Outcome::Spent): fencing tokens grow, and the last one is
-/// the largest that there is, or almost.
+/// The error for [`Outcome::Spent`](super::Outcome::Spent): tokens only grow, and the last token
+/// has reached the largest possible one, or almost.
 pub fn spent() -> Error {
     Error::config(
         ConfigIssue::Token,
-        "no fencing token is left for this name: the last one is 2^63 - 1 or almost, as tokens were \
-         raised, or by another program; use another name, or, if no resource has seen such a token, \
-         remove what the store keeps of this name",
+        "no fencing token is left for this name: the last one is close to 2^63 - 1, because tokens \
+         were raised or another program wrote it; use another name, or, if no resource has seen \
+         such a token, delete the record of this name from the store",
     )
 }

@@ -1,4 +1,4 @@
-//! The rules by example; `dlock-testkit/tests/machine.rs` has them as properties.
+//! The rules by example; `dlock-testkit/tests/machine.rs` checks them as properties.
 
 use super::{text, *};
 use crate::ErrorKind;
@@ -26,7 +26,8 @@ fn release(n: u128) -> Op {
     Op::Release { claim: id(n), used: 0, bar: 0 }
 }
 
-/// Applies the operations, each at its time; what the last one came to and whom it granted.
+/// Applies the operations, each at its time. Returns the last outcome and the claims that it
+/// granted.
 fn run(machine: &mut Machine, ops: &[(Micros, Op)]) -> (Option<Outcome>, Vec<u128>) {
     let (mut outcome, mut grants) = (None, Vec::new());
     for (now, op) in ops {
@@ -65,7 +66,7 @@ fn readers_join_readers_but_do_not_pass_a_writer() {
 }
 
 #[test]
-fn what_has_ended_is_gone_and_lets_in_the_next() {
+fn an_expired_claim_is_removed_and_the_next_is_granted() {
     let mut machine = Machine::default();
     run(&mut machine, &[(1, acquire(1, Mode::Exclusive)), (500, acquire(2, Mode::Exclusive))]);
     let (outcome, _) = run(&mut machine, &[(900, renew(2, Mode::Exclusive))]);
@@ -101,7 +102,7 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
 }
 
 #[test]
-fn a_floor_holds_when_a_block_below_it_is_given_back() {
+fn a_floor_holds_when_a_block_below_it_is_released() {
     let block = ask(1, Mode::Exclusive, 100, None);
     // The block is 5 to 104.
     for (above, next) in [(4, 6), (50, 106), (104, 106), (105, 106), (1_000, 1_001)] {
@@ -192,7 +193,7 @@ fn a_note_stays_as_long_as_its_claim_and_no_renewal_changes_it() {
     assert_eq!(seen(&machine), [Some("é".to_owned()), None]);
 }
 
-/// Statements of one client may reach a row in another order than they were sent in.
+/// Statements of one client may reach a row in another order than that of their sending.
 #[test]
 fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
     let mut machine = Machine::default();

@@ -12,36 +12,37 @@
 //!           F TOKEN NOW;                                          raise (floor)
 //!           D DEADLINE;                                           of those with the next NOW
 //! ```
-//! Operations that come together have one time, which stands behind the last of them. If that is past
-//! the deadline before them, they do nothing, save releases. A claim that is barred can't be taken.
+//! Operations that are applied together have one time, which follows the last of them. If that time
+//! is after their deadline, only releases take effect. A barred claim can't be acquired.
 //!
-//! A weight that is the whole capacity is `=`. Other numbers are decimal, times in microseconds on
-//! the store's clock, claims 32 hexadecimal digits. A claim with a [`Note`] has it behind an `n`,
-//! percent-encoded; one without has no such field.
-//! Format 1 has no field of a format. Format 2 has one behind each claim whose client writes format 2,
-//! and `v2` in the place of `v1`. A snapshot of a later format has its marker there. Statements append
-//! nothing to a row with a marker that is not read.
+//! A weight that is the whole capacity is written as `=`. Other numbers are decimal, times are in
+//! microseconds of the store's clock, and claims have 32 hexadecimal digits. The [`Note`] of a
+//! claim follows an `n`, percent-encoded; a claim without a note has no such field. All of the text
+//! is ASCII, so that bytes and characters are the same in every database. The store appends ` NOW;`
+//! to each operation: [`op_text`] returns the text without it.
 //!
-//! All of it is ASCII, so that bytes and characters are the same to every database. The store
-//! writes ` NOW;` behind each operation: [`op_text`] gives it without.
+//! Format 1 has no field for a format. Format 2 has this field after each claim whose client writes
+//! format 2, and `v2` in the place of `v1`. A later format puts its marker there too. A statement
+//! appends nothing to a row whose marker it does not know.
 
 use std::fmt::{self, Write};
 
 use super::{Entry, Granted, Machine, Micros, Op, Outcome};
 use crate::{ClaimId, Error, ErrorKind, FencingToken, Format, Mode, Note, Queue};
 
-/// What most operations have room in.
+/// The capacity in bytes that suffices for most operations.
 const ROOM: usize = 80;
 
-/// The snapshot of a machine in the first format.
+/// Returns the snapshot of a machine in format 1.
 pub fn snapshot(machine: &Machine) -> String {
     snapshot_in(Format::OLDEST, machine)
 }
 
-/// The snapshot of a machine in this format. The first one has no place for the formats of claims.
+/// Returns the snapshot of a machine in this format. Format 1 has no field for the formats of
+/// claims.
 pub fn snapshot_in(format: Format, machine: &Machine) -> String {
     let mut text = String::with_capacity(24 + 96 * machine.entries.len());
-    // Writing to a String does not fail.
+    // Writing to a String can't fail.
     let _ = write!(text, "v{format} {} {};", machine.last, machine.capacity);
     for e in &machine.entries {
         let weight = Weight(e.weight, machine.capacity);
@@ -54,8 +55,8 @@ pub fn snapshot_in(format: Format, machine: &Machine) -> String {
             e.lease,
             e.expires,
             e.home,
-            Noted(e.note.as_ref()),
-            Marked(e.format.min(format))
+            NoteText(e.note.as_ref()),
+            FormatText(e.format.min(format))
         );
     }
     for (claim, until) in machine.barred.iter() {
@@ -64,13 +65,13 @@ pub fn snapshot_in(format: Format, machine: &Machine) -> String {
     text
 }
 
-/// The text of operations that happen one after the other at one time, by this deadline if there is
-/// one, to which the store appends ` NOW;`.
+/// Returns the text of operations that are applied one after the other at one time, with their
+/// deadline if they have one. The store appends ` NOW;`.
 pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a Op>) -> String {
     ops_text_in(Format::OLDEST, deadline, ops)
 }
 
-/// The same in this format.
+/// Returns the text of [`ops_text`] in this format.
 pub fn ops_text_in<'a>(
     format: Format,
     deadline: Option<Micros>,
@@ -78,40 +79,40 @@ pub fn ops_text_in<'a>(
 ) -> String {
     let mut text = String::with_capacity(ROOM);
     if let Some(deadline) = deadline {
-        // Writing to a String does not fail.
+        // Writing to a String can't fail.
         let _ = write!(text, "D {deadline}");
     }
     for op in ops {
         let between = if text.is_empty() { "" } else { ";" };
-        // Writing to a String does not fail.
-        let _ = write!(text, "{between}{}", Line(op));
+        // Writing to a String can't fail.
+        let _ = write!(text, "{between}{}", OpText(op));
         if matches!(op, Op::Acquire { .. } | Op::Join { .. }) {
-            let _ = write!(text, "{}", Marked(format));
+            let _ = write!(text, "{}", FormatText(format));
         }
     }
     text
 }
 
-/// The text of one operation, to which the store appends ` NOW;`.
+/// Returns the text of one operation, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
     ops_text(None, [op])
 }
 
 /// An operation without its time.
-struct Line<'a>(&'a Op);
+struct OpText<'a>(&'a Op);
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for OpText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self.0 {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
                 let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
-                let note = Noted(note.as_ref());
+                let note = NoteText(note.as_ref());
                 write!(f, "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}")
             }
             Op::Join { claim, mode, lease, block, home, ref note } => {
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
-                let note = Noted(note.as_ref());
+                let note = NoteText(note.as_ref());
                 write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}")
             }
             Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
@@ -123,24 +124,24 @@ impl fmt::Display for Line<'_> {
 }
 
 /// The field of a note, if there is one.
-struct Noted<'a>(Option<&'a Note>);
+struct NoteText<'a>(Option<&'a Note>);
 
-impl fmt::Display for Noted<'_> {
+impl fmt::Display for NoteText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |note| write!(f, " n{}", note.to_ascii()))
     }
 }
 
-/// The field of a format, if it is not the first.
-struct Marked(Format);
+/// The field of a format, if it is not format 1.
+struct FormatText(Format);
 
-impl fmt::Display for Marked {
+impl fmt::Display for FormatText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == Format::OLDEST { Ok(()) } else { write!(f, " f{}", self.0) }
     }
 }
 
-/// A weight of a capacity. Most of them are all of it.
+/// A weight of a capacity, which for most claims is the whole capacity.
 struct Weight(u32, u32);
 
 impl fmt::Display for Weight {
@@ -149,32 +150,32 @@ impl fmt::Display for Weight {
     }
 }
 
-/// What replaying a row tells.
+/// The result of replaying a row.
 #[derive(Clone, Debug)]
 pub struct Replayed {
     /// The state after the last operation.
     pub machine: Machine,
-    /// What the last operations of the log, those of its last time, meant for their own claims;
-    /// none for an empty log.
+    /// The outcomes of the last operations of the log, those with its last time, for their own
+    /// claims. Empty for an empty log.
     pub outcomes: Vec<Outcome>,
-    /// Which claims, their own and others, they have granted the lock that hold it now.
+    /// The claims that these operations granted, their own and others, if they still hold the lock.
     pub grants: Vec<Granted>,
     /// The store's time of the last operations.
     pub now: Micros,
 }
 
-/// Rebuilds the state from a snapshot and the log behind it.
+/// Rebuilds the state from a snapshot and the log that follows it.
 ///
 /// # Errors
-/// `Protocol` when the text is not of this version's format.
+/// `Protocol` if the text does not have this version's format.
 pub fn replay(snapshot: &str, log: &str) -> Result<Replayed, Error> {
     resume(snapshot_of(snapshot)?, log)
 }
 
-/// Applies a log to the state that it begins with.
+/// Applies a log to a state.
 ///
 /// # Errors
-/// `Protocol` when the text is not of this version's format.
+/// `Protocol` if the text does not have this version's format.
 pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
     let (mut outcomes, mut grants, mut now) = (Vec::new(), Vec::new(), 0);
     let (mut together, mut deadline) = (Vec::new(), None);
@@ -196,12 +197,12 @@ pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
         grants.clear();
         let (ops, by) = (together.drain(..).chain([op]), deadline.take());
         outcomes.extend(ops.map(|(op, format)| {
-            let told = machine.apply_by(&op, by, now, &mut grants);
+            let outcome = machine.apply_by(&op, by, now, &mut grants);
             let entry = op.claim().and_then(|claim| machine.entry_mut(claim));
             if let Some(entry) = entry.filter(|_| format != Format::OLDEST) {
                 entry.format = format;
             }
-            told
+            outcome
         }));
     }
     if !together.is_empty() || deadline.is_some() {
@@ -211,10 +212,10 @@ pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
     Ok(Replayed { machine, outcomes, grants, now })
 }
 
-/// The machine of a snapshot; of an empty text a lock that never was.
+/// Parses the machine of a snapshot; an empty text is a lock that was never used.
 ///
 /// # Errors
-/// `Protocol` when the text is not of this version's format.
+/// `Protocol` if the text does not have this version's format.
 pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
     if text.is_empty() {
         return Ok(Machine::default());
@@ -252,7 +253,7 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
     Ok(machine)
 }
 
-/// The lines of a text. One that was cut off in the middle of a line has lost what nobody knows.
+/// Returns the lines of a text. A text that is cut off within a line has lost data and is an error.
 fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
     if !text.is_empty() && !text.ends_with(';') {
         return Err(malformed(text.rsplit(';').next().unwrap_or_default()));
@@ -260,7 +261,8 @@ fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
     Ok(text.split_terminator(';'))
 }
 
-/// An operation with the format of its client, and its time unless that is the next one's.
+/// Parses an operation, the format of its client, and its time. The time is missing if the next
+/// operation carries it.
 fn parse_op(line: &str) -> Result<((Op, Format), Option<Micros>), Error> {
     let mut fields = Fields::of(line);
     let op = match fields.word()? {
@@ -291,7 +293,7 @@ fn parse_op(line: &str) -> Result<((Op, Format), Option<Micros>), Error> {
             if weight == 0 {
                 return Err(malformed(line));
             }
-            // A renewal never changes the capacity, so any mode of this weight will do.
+            // A renewal never changes the capacity, so any mode of this weight is sufficient.
             Op::Renew {
                 claim,
                 mode: Mode::Permits { n: weight, of: weight },
@@ -341,14 +343,14 @@ impl<'a> Fields<'a> {
         digits.then(|| word.parse().ok()).flatten().ok_or_else(|| malformed(self.line))
     }
 
-    /// A capacity that a lock can have, or zero before its first claim.
+    /// Reads a valid capacity of a lock, or zero before its first claim.
     fn capacity(&mut self) -> Result<u32, Error> {
         let capacity = self.number()?;
         let most = Mode::Exclusive.capacity();
         if capacity > most { Err(malformed(self.line)) } else { Ok(capacity) }
     }
 
-    /// A weight that fits the capacity.
+    /// Reads a weight that fits the capacity.
     fn weight(&mut self, capacity: u32) -> Result<u32, Error> {
         let word = self.word()?;
         self.weight_of(word, capacity)
@@ -359,13 +361,13 @@ impl<'a> Fields<'a> {
         if weight == 0 || weight > capacity { Err(malformed(self.line)) } else { Ok(weight) }
     }
 
-    /// A weight, with the capacity behind it.
+    /// Reads a weight and the capacity that follows it.
     fn mode(&mut self) -> Result<Mode, Error> {
         let (weight, capacity) = (self.word()?, self.capacity()?);
         Ok(Mode::from_weight(self.weight_of(weight, capacity)?, capacity))
     }
 
-    /// A token, or zero.
+    /// Reads a token, or zero.
     fn token(&mut self) -> Result<u64, Error> {
         let token = self.number()?;
         if token > FencingToken::MAX.get() { Err(malformed(self.line)) } else { Ok(token) }
@@ -375,14 +377,14 @@ impl<'a> Fields<'a> {
         self.word()?.parse().map_err(|_| malformed(self.line))
     }
 
-    /// The note, if there is one. No number begins with its letter.
+    /// Reads the note, if present. No number begins with its letter.
     fn note(&mut self) -> Result<Option<Note>, Error> {
         let Some(word) = self.rest.next_if(|word| word.starts_with('n')) else { return Ok(None) };
         let note = Note::from_ascii(&word[1..]);
         note.map(Some).ok_or_else(|| malformed(self.line))
     }
 
-    /// The format, if it is not the first. No number begins with its letter.
+    /// Reads the format, if present. No number begins with its letter.
     fn format(&mut self) -> Result<Format, Error> {
         match self.rest.next_if(|word| word.starts_with('f')) {
             Some(word) => Format::known(self.parsed(&word[1..])?),

@@ -1,4 +1,4 @@
-//! What is told of a guard's end, against what becomes of it.
+//! Compares the reported end of a guard with its actual end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,24 +11,24 @@ use super::{
 use crate::{Ended, Guard, LockOptions, Released, Renew};
 
 #[test]
-fn a_release_is_told_once() {
+fn a_release_is_reported_once() {
     check(|| released(Answers::AtOnce));
     check(|| released(Answers::Later));
 }
 
 #[test]
-fn an_expiry_is_told_once() {
+fn an_expiry_is_reported_once() {
     check(|| expired(Answers::AtOnce));
     check(|| expired(Answers::Later));
 }
 
 #[test]
-fn a_revocation_is_told_once() {
+fn a_revocation_is_reported_once() {
     check(|| revoked(Answers::AtOnce));
     check(|| revoked(Answers::Later));
 }
 
-/// The guard is released while somebody watches it and another task waits for the lock.
+/// The guard is released while a task watches it and another task waits for the lock.
 pub(super) async fn released(answers: Answers) {
     let world = World::new(answers);
     world.warm().await;
@@ -36,7 +36,7 @@ pub(super) async fn released(answers: Answers) {
     let guard = lock.lock().await.unwrap();
     let told = Arc::new(Notify::new());
     let (next, heard) = (world.worker(1), Arc::clone(&told));
-    // Whoever comes next keeps the lock until the end of the first guard was told.
+    // The next holder keeps the lock until the end of the first guard has been reported.
     let keeps = shuttle::future::spawn(async move {
         let guard = lock.lock().await.unwrap();
         heard.notified().await;
@@ -49,7 +49,7 @@ pub(super) async fn released(answers: Answers) {
     world.is_over(0).await;
 }
 
-/// Nobody renews, and the lease ends meanwhile.
+/// No renewal happens, and the lease expires meanwhile.
 pub(super) async fn expired(answers: Answers) {
     let mut world = World::new(answers);
     let brief = LockOptions::new().with_renew(Renew::Never).with_lease(Duration::from_secs(20));
@@ -72,7 +72,7 @@ pub(super) async fn expired(answers: Answers) {
     world.is_over(2).await;
 }
 
-/// The store takes the lock away meanwhile, and tells of it.
+/// The store revokes the lock meanwhile, and reports it.
 pub(super) async fn revoked(answers: Answers) {
     let world = World::new(answers);
     world.warm().await;
@@ -90,7 +90,8 @@ pub(super) async fn revoked(answers: Answers) {
     world.is_over(2).await;
 }
 
-/// Releases the guard with two watchers; what they were told, and what the release says.
+/// Releases the guard with two watchers; returns the end that they saw, and the result of the
+/// release.
 pub(super) async fn watched(guard: Guard) -> (Ended, Released) {
     let (first, second) = (guard.lost(), guard.lost());
     let watcher = shuttle::future::spawn(first);

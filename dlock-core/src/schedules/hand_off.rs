@@ -1,4 +1,4 @@
-//! Tasks and processes that pass a lock on.
+//! Tasks and processes that hand a lock off.
 
 use super::{
     check,

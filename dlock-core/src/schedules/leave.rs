@@ -1,4 +1,4 @@
-//! Those who stop waiting, against the grant that is on its way to them.
+//! Tasks that stop waiting while a grant for them is in flight.
 
 use std::{
     sync::{
@@ -39,7 +39,7 @@ fn shutting_down_waits_for_what_was_dropped() {
     check(shut_down);
 }
 
-/// A task waits in the process, and goes while the lock comes its way; another still gets it.
+/// A task waits in the process and is dropped while it gets the lock; another task still gets it.
 pub(super) async fn dropped(answers: Answers) {
     let world = World::new(answers);
     world.warm().await;
@@ -58,7 +58,7 @@ pub(super) async fn dropped(answers: Answers) {
     world.is_over(usize::MAX).await;
 }
 
-/// A task waits in the store's queue, or is on its way there, and is dropped at any time.
+/// A task waits in the store's queue, or its request is in flight, and it is dropped at any time.
 pub(super) async fn dropped_abroad(answers: Answers) {
     let world = World::new(answers);
     let other = world.another();
@@ -73,7 +73,7 @@ pub(super) async fn dropped_abroad(answers: Answers) {
     world.is_over(usize::MAX).await;
 }
 
-/// A holder goes, and with it the program: what it gave back has reached the store by then.
+/// A holder and its program end: by then all releases have reached the store.
 pub(super) async fn shut_down() {
     let world = World::new(Answers::Later);
     let lock = world.locks.mutex(NAME).unwrap();
@@ -102,7 +102,7 @@ pub(super) async fn shut_down() {
     world.is_over(usize::MAX).await;
 }
 
-/// The wait ends just when the lock comes.
+/// The wait ends at the moment of the grant.
 pub(super) async fn timed_out(answers: Answers) {
     let world = World::new(answers);
     let holder = world.worker(2);

@@ -1,4 +1,4 @@
-//! A job that leaves its lock to the store, against the renewals that are on their way.
+//! A job that leaves its lock to the store while renewals are in flight.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ fn a_lock_of_a_dropped_job_is_kept_and_forgotten() {
     check(|| parted(Answers::Later, true));
 }
 
-/// A job ends or is dropped at any time while its lock is renewed. Nothing of it is left here, and
-/// whatever was on its way, the store keeps the lock for far longer than a lease.
+/// A job ends or is dropped at any time while its lock is renewed. Nothing of it remains in the
+/// process. Whatever was in flight, the store keeps the lock for far longer than a lease.
 async fn parted(answers: Answers, dropped: bool) {
     let world = World::new(answers);
     let job = world.locks.job(NAME).unwrap().with_at_least(Duration::from_secs(600)).unwrap();
-    // Enough for a renewal, which goes half a second early, and too little for one to time out.
+    // Enough for a renewal, which is half a second early, and too little for one to time out.
     let time = passing(Duration::from_millis(4_800));
     let began = Notify::new();
     let run = job.run(|_| async {

@@ -1,4 +1,4 @@
-//! Each scenario fails when what it relies on is broken.
+//! Checks that each scenario fails if a primitive that it relies on is broken.
 
 use super::{
     end, hand_off, leave, notices, renewal,

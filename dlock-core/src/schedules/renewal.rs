@@ -1,4 +1,4 @@
-//! The renewal task against holders that come and go.
+//! The renewal task, while holders acquire and release.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn a_lock_is_kept_for_longer_than_its_lease() {
     check(|| kept(Answers::Later));
 }
 
-/// The time that passes is less than a lease, so whatever the schedule nothing may be lost.
+/// Less than a lease passes, so no schedule may lose a lock.
 pub(super) async fn against_release(answers: Answers) {
     let world = World::new(answers);
     world.store.fail(1);
@@ -37,7 +37,7 @@ pub(super) async fn against_release(answers: Answers) {
     world.is_over(0).await;
 }
 
-/// Time goes on only after each renewal, for longer than a lease; another process waits.
+/// Time advances only after each renewal, for longer than a lease; another process waits.
 pub(super) async fn kept(answers: Answers) {
     let world = World::new(answers);
     let guard = world.locks.mutex(NAME).unwrap().lock().await.unwrap();
@@ -46,7 +46,7 @@ pub(super) async fn kept(answers: Answers) {
     for _ in 0..4 {
         time::advance(Duration::from_secs(11));
         world.store.renewed.notified().await;
-        // The answer may still be on its way to the books; the lease runs all the same.
+        // The answer may still be in flight to the books; the lease runs anyway.
         guard.check().expect("the lock is kept");
     }
     assert_eq!(guard.release().await.unwrap(), Released::Released);

@@ -1,4 +1,4 @@
-//! What a scenario runs in: a store that counts, locks over it, and a look at the end.
+//! The world of a scenario: a store that counts requests, locks over it, and a check at the end.
 
 use std::{
     sync::{
@@ -22,24 +22,24 @@ use crate::{
 
 pub(super) const NAME: &str = "n";
 
-/// When the store answers.
+/// The time at which the store answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answers {
     AtOnce,
     Later,
 }
 
-/// The store and what it was told. What it counts is no part of the schedule.
+/// The store and the counts of its requests. The counters are not part of the schedule.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     inner: Arc<Memory>,
     answers: Answers,
-    /// So many renewals fail before the first that does not.
+    /// The number of renewals that fail next.
     failing: Arc<AtomicUsize>,
     losses: StoreEventSender,
-    /// A renewal was answered.
+    /// Notified when a renewal was answered.
     pub(super) renewed: Arc<Notify>,
-    /// Releases of claims that it does not know.
+    /// The number of releases of unknown claims.
     vain: Arc<AtomicUsize>,
 }
 
@@ -60,11 +60,11 @@ impl World {
             renewed: Arc::default(),
             vain: Arc::default(),
         });
-        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        let locks = Locks::new(store.clone()).unwrap();
         Self { store, locks, inside: Arc::default(), token: Arc::default() }
     }
 
-    /// Lets the next claim ask for a block of tokens, as one does after somebody has queued.
+    /// Makes the next claim request a block of tokens, as a claim does after a task has queued.
     pub(super) async fn warm(&self) {
         let lock = self.locks.mutex(NAME).unwrap();
         let guard = lock.lock().await.unwrap();
@@ -72,17 +72,17 @@ impl World {
         guard.release().await.unwrap();
     }
 
-    /// Another process with the same store.
+    /// Creates another process with the same store.
     pub(super) fn another(&self) -> Self {
         Self {
             store: Arc::clone(&self.store),
-            locks: Locks::new(Arc::clone(&self.store)).unwrap(),
+            locks: Locks::new(self.store.clone()).unwrap(),
             inside: Arc::clone(&self.inside),
             token: Arc::clone(&self.token),
         }
     }
 
-    /// A task that holds the lock `rounds` times, and half of the time drops it.
+    /// Starts a task that holds the lock `rounds` times, and drops the guard half of the time.
     pub(super) fn worker(&self, rounds: usize) -> JoinHandle<()> {
         let lock = self.locks.mutex(NAME).unwrap();
         let (inside, token) = (Arc::clone(&self.inside), Arc::clone(&self.token));
@@ -102,13 +102,13 @@ impl World {
         })
     }
 
-    /// The last release has reached the store, and the books are empty.
+    /// Waits until the last release has reached the store and the books are empty.
     pub(super) async fn is_quiet(&self) {
         self.locks.shutdown(Duration::from_secs(1)).await.expect("something is left behind");
     }
 
-    /// Nothing is left behind, and nothing was given back twice: the store was asked to release
-    /// what it did not know at most `vain` times, as it is for locks that were lost.
+    /// Checks that nothing is left behind and that nothing was released twice: at most `vain`
+    /// releases were of unknown claims, which happens for lost locks.
     pub(super) async fn is_over(self, vain: usize) {
         self.is_quiet().await;
         let state = self.store.inspect(&LockName::new(NAME).unwrap()).await.unwrap();
@@ -120,12 +120,12 @@ impl World {
 }
 
 impl Store {
-    /// The next renewals fail.
+    /// Makes the next renewals fail.
     pub(super) fn fail(&self, renewals: usize) {
         self.failing.store(renewals, SeqCst);
     }
 
-    /// Takes the lock away from whoever holds it, and tells of it.
+    /// Revokes the lock from its holder, and reports it.
     pub(super) async fn revoke(&self) {
         let name = LockName::new(NAME).unwrap();
         a_while();
@@ -147,15 +147,15 @@ impl Store {
     }
 }
 
-/// Lets the others run for some while. Without it a task that has little to do is nearly always
-/// over before the others have come to the place that matters.
+/// Lets other tasks run for a while. Without it a short task nearly always ends before the others
+/// have reached the critical place.
 pub(super) fn a_while() {
     for _ in 0..shuttle::rand::thread_rng().gen_range(0..30) {
         point();
     }
 }
 
-/// Moves the time in two steps, which together are shorter than a lease.
+/// Advances the time in two steps, which together are shorter than a lease.
 pub(super) fn passing(step: Duration) -> JoinHandle<()> {
     shuttle::future::spawn(async move {
         for _ in 0..2 {
@@ -188,7 +188,7 @@ impl Backend for Store {
             return self.inner.acquire(request);
         }
         let (inner, request) = (Arc::clone(&self.inner), request.clone());
-        // Once sent it goes on, whoever drops the answer.
+        // Once sent, the request continues even if the answer is dropped.
         Answer::later(async move {
             let sent = shuttle::future::spawn(async move {
                 shuttle::future::yield_now().await;

@@ -1,10 +1,18 @@
 //! The memory backend: the [lock machine](crate::machine) in place.
 //!
-//! It is the reference that the other stores are compared with, the store of unit tests, and a
-//! real store for programs of one process. Names are spread over shards, each with the machines of
-//! its names and the tasks that wait. Records of free names are removed when a shard has grown to
-//! twice what was in use, and leave behind only the largest of their tokens, so that tokens grow
-//! across removal.
+//! It is the reference for the other stores, the store of unit tests, and a real store for programs
+//! of one process. Names are spread over shards, each with the machines of its names and the
+//! waiting tasks. Records of free names are removed when a shard has grown to twice the number that
+//! was in use. Only the largest of their tokens remains, as the floor of the shard, so that tokens
+//! grow across removal.
+//!
+//! # Concurrency
+//!
+//! All state of a shard, records and waiting tasks, changes under its mutex. An operation is
+//! applied, and the tasks that it grants are woken, under one lock. A waiting task registers under
+//! the same lock under which it saw that it is queued. So no grant can fall between the check and
+//! the wait. Store time is also read under the lock, so that it never goes back between two
+//! operations of a shard.
 
 mod admin;
 
@@ -24,33 +32,33 @@ use crate::{
 
 const SHARDS: usize = 16;
 const SWEEP_AT_LEAST: usize = 64;
-/// The record of a name whose tokens are beyond this stays: as the floor of others, it would leave
-/// them few tokens or none.
+/// The largest token of a record that may be removed. A larger token, as the floor of the shard,
+/// would leave few or no tokens to other names.
 const LARGEST_FLOOR: u64 = FencingToken::MAX.get() / 2;
 
 /// A store of locks in this process's memory.
 ///
-/// Every [`Locks`](crate::Locks) over one `Memory` is a client of its own, as if in another
+/// Every [`Locks`](crate::Locks) over one `Memory` is a separate client, as if it were in another
 /// process.
 pub struct Memory {
     store: String,
     clock: Clock,
     hasher: DefaultHashBuilder,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<MemoryShard>; SHARDS],
 }
 
 #[derive(Default)]
-struct Shard {
+struct MemoryShard {
     names: Names,
-    waiting: Waiting,
-    /// Kept, so that the quiet path does not allocate.
+    waiting: WaitingTasks,
+    /// Kept between operations, so that an uncontended lock does not allocate.
     grants: Vec<Granted>,
 }
 
 #[derive(Default)]
 struct Names {
     records: HashTable<Record>,
-    /// No token up to this one may be given out again for a name without a record.
+    /// The largest token that a name without a record may already have had.
     floor: u64,
     sweep_at: usize,
 }
@@ -60,23 +68,24 @@ struct Record {
     machine: Machine,
 }
 
-/// The tasks that wait for a grant. Apart from the names, most of which nobody waits for.
+/// The tasks that wait for a grant. They have a separate map, since most names have no waiter.
+/// Removing the sender wakes its task.
 #[derive(Default)]
-struct Waiting(HashMap<ClaimId, oneshot::Sender<()>>);
+struct WaitingTasks(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
-    /// `memory:`, whose only option `dlock.format` changes nothing: no other program reads what is
-    /// kept here. Each connection is a store of its own.
+    /// The factory of `memory:`. Its only option `dlock.format` has no effect, since no other
+    /// program reads these records. Each connection is a separate store.
     pub const FACTORY: Factory = Factory::new("memory", &["memory"], &["format"], connect);
 
-    /// An empty store. Its leases run by tokio's clock, so they end in paused time as well
-    /// (`tokio::time::pause`).
+    /// Creates an empty store. Its leases expire by tokio's clock, so they also expire under paused
+    /// time (`tokio::time::pause`).
     pub fn new() -> Arc<Self> {
         Self::with_clock(Clock::of_process())
     }
 
-    /// An empty store whose leases run by this clock. [`Clock::tokio`] starts at zero, so that the
-    /// tokens of a test under `tokio::time::pause` are the same in each run.
+    /// Creates an empty store whose leases expire by this clock. [`Clock::tokio`] starts at zero,
+    /// so that the tokens of a test under `tokio::time::pause` are the same in each run.
     pub fn with_clock(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             store: format!("memory:{:08x}", rand::random::<u32>()),
@@ -86,10 +95,11 @@ impl Memory {
         })
     }
 
-    /// A name's hash, which chooses its shard and its place there.
-    fn place(&self, name: &LockName) -> (u64, &Mutex<Shard>) {
+    /// Returns a name's hash, and the shard that the hash selects.
+    fn place(&self, name: &LockName) -> (u64, &Mutex<MemoryShard>) {
         let hash = self.hasher.hash_one(name.as_str());
-        // The table uses the lowest and the highest bits.
+        // The middle bits choose the shard. The table uses the lowest and the highest bits, which
+        // would otherwise be the same for all names of a shard.
         (hash, &self.shards[usize::try_from(hash >> 32).unwrap_or_default() % SHARDS])
     }
 
@@ -97,12 +107,12 @@ impl Memory {
         self.clock.now().as_nanos() / 1000
     }
 
-    /// Applies an operation to a name and wakes whom it grants.
+    /// Applies an operation to a name and wakes the claims that it grants.
     fn apply<T>(
         &self,
         name: &LockName,
         op: &Op,
-        then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
+        then: impl FnOnce(&Machine, &mut WaitingTasks, Outcome) -> T,
     ) -> T {
         let (hash, shard) = self.place(name);
         let mut shard = shard.lock();
@@ -112,14 +122,14 @@ impl Memory {
 
     fn apply_in<T>(
         &self,
-        shard: &mut Shard,
+        shard: &mut MemoryShard,
         name: &LockName,
         hash: u64,
         op: &Op,
         now: Micros,
-        then: impl FnOnce(&Machine, &mut Waiting, Outcome) -> T,
+        then: impl FnOnce(&Machine, &mut WaitingTasks, Outcome) -> T,
     ) -> T {
-        let Shard { names, waiting, grants } = shard;
+        let MemoryShard { names, waiting, grants } = shard;
         let machine = names.machine(name, hash, &self.hasher, now);
         let outcome = machine.apply(op, now, grants);
         waiting.wake(grants.drain(..).map(|granted| granted.claim));
@@ -164,7 +174,7 @@ impl Names {
     }
 }
 
-impl Waiting {
+impl WaitingTasks {
     fn wake(&mut self, claims: impl IntoIterator<Item = ClaimId>) {
         if self.0.is_empty() {
             return;
@@ -242,11 +252,14 @@ impl Backend for Memory {
         loop {
             let waiting = self.apply(&request.name, &op, |lock, tasks, outcome| match outcome {
                 Outcome::Granted(granted) => Ok(Err(granted)),
+                // Registered while the shard is locked: see above.
                 Outcome::Queued { .. } => {
                     let (sender, turn) = oneshot::channel();
                     tasks.0.insert(request.claim, sender);
                     Ok(Ok((turn, lock.next_expiry())))
                 }
+                // The sender of an earlier round is removed with the claim, so that none is left in
+                // the map.
                 Outcome::Spent => {
                     tasks.wake([request.claim]);
                     Err(spent().with_lock(&request.name).with_store(&self.store))
@@ -255,7 +268,7 @@ impl Backend for Memory {
                     tasks.wake([request.claim]);
                     Err(Error::new(
                         ErrorKind::NotHeld,
-                        "the place in the queue ended with its lease: ask for the lock again",
+                        "the claim expired while it waited in the queue: acquire the lock again",
                     )
                     .with_lock(&request.name)
                     .with_store(&self.store))
@@ -266,6 +279,9 @@ impl Backend for Memory {
                 Ok(waiting) => waiting,
             };
             let keep_alive = self.clock.now().saturating_add(request.lease / 3);
+            // An expired lease grants the lock only with the next operation on the name, and no
+            // other client may send one. So the task checks again at the first expiry, and after a
+            // third of its own lease, since its place in the queue has a lease as well.
             let look = next_expiry
                 .map_or(keep_alive, |at| Instant::from_nanos(at.saturating_mul(1000)))
                 .min(keep_alive);
@@ -314,7 +330,8 @@ impl Backend for Memory {
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        // All shards in question are locked at once, in one order, so that it is one point in time.
+        // All shards of these names are locked at once, so that the claims enter at one point in
+        // time. Every caller locks them in the order of the array, so two callers do not deadlock.
         let places: Vec<_> = requests.iter().map(|request| self.place(&request.name)).collect();
         let mut shards: Vec<_> = self
             .shards
@@ -333,7 +350,8 @@ impl Backend for Memory {
                 acquired(&request.name, request.mode, &self.store, outcome)
             }));
         }
-        // After a conflict on one name the others are in their queues: the core gives them back.
+        // After a conflict on one name the other claims are in their queues. The error's certainty
+        // makes the core cancel them.
         let answers: Result<Vec<_>, Error> = answers.into_iter().collect();
         Some(Answer::ready(answers.map_err(|error| error.with_certainty(Certainty::Unknown))))
     }
@@ -345,7 +363,7 @@ fn connect(mut url: BackendUrl) -> Connecting {
         Some((_, options)) => Some(Error::config(
             ConfigIssue::UnknownOption,
             format!(
-                "memory: has no option {:?}: dlock's own begin with dlock., such as \
+                "memory: has no option {:?}: use dlock's own, which begin with dlock., such as \
                  dlock.lease=10s",
                 format!("{options:.80}")
             ),
@@ -353,7 +371,7 @@ fn connect(mut url: BackendUrl) -> Connecting {
         None if url.address().is_empty() => None,
         None => Some(Error::config(
             ConfigIssue::Url,
-            "memory: takes no address, since each connection is a store of its own: write memory:, \
+            "memory: takes no address, because each connection is a separate store: write memory: \
              and share the Locks",
         )),
     };

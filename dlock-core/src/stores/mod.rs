@@ -1,4 +1,4 @@
-//! Stores that need nothing else: the memory of this process, and backends over backends.
+//! Stores without further dependencies: the memory of this process, and backends that wrap others.
 
 pub(crate) mod memory;
 pub(crate) mod wrap;

@@ -1,10 +1,10 @@
-//! The last failure of the store, for those that learn nothing but that time is up.
+//! The last failure of the store, for the errors of waits that ended without any answer.
 //!
 //! # Concurrency
 //!
-//! The error changes under its mutex. `known` spares calls that succeed the mutex, and `asking` lets one
-//! question pass at a time. Both are hints, so their accesses are relaxed: an answer and a failure at the
-//! same time may leave either of them as the last.
+//! The error changes under its mutex. With `known`, calls that succeed skip the mutex. `asking`
+//! allows one abandoned request at a time. Both are hints, so their accesses are relaxed: after an
+//! answer and a failure at the same time, either of them may be recorded as the last.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,17 +17,17 @@ use crate::{
     },
 };
 
-/// It is empty while the store answers.
+/// The last failure. It is empty while the store answers.
 #[derive(Default)]
 pub(crate) struct LastFailure {
     known: AtomicBool,
     error: Mutex<Option<Error>>,
-    /// A question is under way that nobody waits for.
+    /// Whether an abandoned request is in flight.
     asking: AtomicBool,
 }
 
 impl LastFailure {
-    /// The store has failed so.
+    /// Records a failure of the store.
     pub(crate) fn note(&self, error: &Error) {
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Protocol) {
             *self.error.lock() = Some(error.clone());
@@ -35,7 +35,7 @@ impl LastFailure {
         }
     }
 
-    /// The store has answered.
+    /// Records that the store has answered.
     pub(crate) fn over(&self) {
         if self.known.load(Ordering::Relaxed) {
             self.known.store(false, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl LastFailure {
         }
     }
 
-    /// Books an answer.
+    /// Records the result of a request.
     pub(crate) fn look_at<T>(&self, answer: &Result<T, Error>) {
         match answer {
             Ok(_) => self.over(),
@@ -51,7 +51,7 @@ impl LastFailure {
         }
     }
 
-    /// Sees a question through that nobody waits for any more, one at a time.
+    /// Completes an abandoned request in the background, one at a time.
     pub(crate) fn wait_for<T: Send + 'static>(
         self: &Arc<Self>,
         tasks: &Tasks,
@@ -70,13 +70,13 @@ impl LastFailure {
         self.error.lock().clone()
     }
 
-    /// The error of a question that was not answered within this time.
+    /// Returns the error of a request that was not answered within this time.
     pub(crate) fn no_answer(&self, within: Duration) -> Error {
         let error =
             |rest| Error::new(ErrorKind::Unavailable, format!("no answer within {within:?}{rest}"));
         match self.get() {
             Some(last) => error(format!("; the last error was: {last}")).with_source(last),
-            None => error(": look at the store and the way to it".to_owned()),
+            None => error(": check the store and the network".to_owned()),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The labels of what is counted.
+//! The labels of the metrics.
 
-/// What is asked for: the label `kind`.
+/// The kind of lock that an acquisition wants: the label `kind`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Mutex,
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Job,
 }
 
-/// Where an acquisition waits: the label `queue`.
+/// The place where an acquisition waits: the label `queue`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Line {
     Process,

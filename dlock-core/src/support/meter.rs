@@ -1,5 +1,9 @@
-//! What an engine counts: what waits, for [`Health`](crate::Health), and with the feature
-//! `metrics` all of [`metrics`](crate::metrics). Without it, the rest is nothing.
+//! The counters of an engine: the acquisitions in progress, for [`Health`](crate::Health), and with
+//! the feature `metrics` all of [`metrics`](crate::metrics). Without the feature the other methods
+//! do nothing.
+//!
+//! `waiting` is relaxed: it is shown to people, and nothing else depends on it. Each increment has
+//! one decrement, in the drop of [`Waiting`], so it also ends at 0 if futures are dropped.
 
 #[cfg(feature = "metrics")]
 use std::time::Duration;
@@ -21,7 +25,7 @@ pub(crate) struct Meter {
     series: Series,
 }
 
-/// An acquisition is under way for as long as this lives.
+/// Counts an acquisition as in progress until it is dropped.
 pub(crate) struct Waiting<'a>(&'a Meter);
 
 impl Meter {
@@ -35,12 +39,12 @@ impl Meter {
         }
     }
 
-    /// How many acquisitions are under way.
+    /// Returns the number of acquisitions in progress.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Books an acquisition that is not settled at once.
+    /// Counts an acquisition that is not granted at once.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
@@ -48,7 +52,7 @@ impl Meter {
         Waiting(self)
     }
 
-    /// An acquisition has joined a queue.
+    /// Counts an acquisition that has joined a queue.
     pub(crate) fn queued(&self, line: Line) {
         #[cfg(not(feature = "metrics"))]
         let _ = line;
@@ -56,7 +60,7 @@ impl Meter {
         self.series.contended(line);
     }
 
-    /// Measures an acquisition, also one that is dropped half-way.
+    /// Measures an acquisition, also one whose future is dropped.
     #[cfg(feature = "metrics")]
     pub(crate) async fn acquiring<T: Send>(
         &self,
@@ -78,23 +82,23 @@ impl Meter {
 
 #[cfg(feature = "metrics")]
 impl Meter {
-    /// A hold begins.
+    /// Counts a new hold.
     pub(crate) fn held(&self) {
         self.series.held(1.0);
     }
 
-    /// A hold has ended.
+    /// Counts the end of a hold.
     pub(crate) fn ended(&self, mode: Mode, after: Duration) {
         self.series.held(-1.0);
         self.series.hold(mode, after);
     }
 
-    /// A hold was lost.
+    /// Counts a lost hold.
     pub(crate) fn lost(&self, how: Ended) {
         self.series.lost(how);
     }
 
-    /// So many renewals were answered so, or not at all.
+    /// Counts renewals by their outcome.
     pub(crate) fn renewed(&self, kept: usize, lost: usize, failed: usize) {
         self.series.renewed(kept, lost, failed);
     }

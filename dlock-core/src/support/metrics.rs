@@ -1,33 +1,34 @@
-//! What is measured with the feature `metrics`, through the [`metrics`](https://docs.rs/metrics)
-//! crate: install any exporter of it before the locks are made.
+//! The metrics of the feature `metrics`, through the [`metrics`](https://docs.rs/metrics) crate:
+//! install any exporter of it before the locks are created.
 //!
-//! | name | is a | labels | counts |
+//! | name | type | labels | meaning |
 //! |---|---|---|---|
-//! | `dlock_acquire_seconds` | histogram | `backend`, `kind`, `outcome` | how long calls for a lock took, hand-over within the process included |
-//! | `dlock_hold_seconds` | histogram | `backend`, `mode` | how long the store's claims were held; one that is passed on within the process is one |
-//! | `dlock_contended_total` | counter | `backend`, `queue` | acquisitions that had to wait in a queue; one can wait in both |
+//! | `dlock_acquire_seconds` | histogram | `backend`, `kind`, `outcome` | duration of calls for a lock, local hand-off included |
+//! | `dlock_hold_seconds` | histogram | `backend`, `mode` | how long the store's claims were held; a claim that is handed off within the process counts once |
+//! | `dlock_contended_total` | counter | `backend`, `queue` | acquisitions that had to wait in a queue; one acquisition can wait in both queues |
 //! | `dlock_lost_total` | counter | `backend`, `reason` | locks that were lost |
-//! | `dlock_renewals_total` | counter | `backend`, `outcome` | renewals of leases, each claim by itself |
+//! | `dlock_renewals_total` | counter | `backend`, `outcome` | renewals of leases; each claim counts |
 //! | `dlock_held` | gauge | `backend` | claims that this process holds now |
-//! | `dlock_waiting` | gauge | `backend` | acquisitions that wait now, for a lock or for the store; each claim of a multi-lock is one |
+//! | `dlock_waiting` | gauge | `backend` | acquisitions that wait now, for a lock or for the store; each claim of a multi-lock counts |
 //!
-//! | label | has the values |
+//! | label | values |
 //! |---|---|
-//! | `backend` | what [`Backend::store`](crate::Backend::store) begins with: `memory`, `redis`, `zk`, ... |
-//! | `kind` | `mutex` (reentrant ones as well), `fair`, `read`, `write`, `semaphore`, `multi`, `election`, `job` |
+//! | `backend` | the first part of [`Backend::store`](crate::Backend::store): `memory`, `redis`, `zk`, ... |
+//! | `kind` | `mutex` (including reentrant locks), `fair`, `read`, `write`, `semaphore`, `multi`, `election`, `job` |
 //! | `mode` | `exclusive`, `shared`, `permits` |
 //! | `outcome` of an acquire | `granted`, `busy` (of a try), `timeout`, `error`, `cancelled` (its future was dropped) |
-//! | `outcome` of a renewal | `kept`, `lost`, `failed` (no answer; it is tried again) |
+//! | `outcome` of a renewal | `kept`, `lost`, `failed` (no answer; it is retried) |
 //! | `queue` | `process`, `store` |
 //! | `reason` | `expired`, `revoked`, `clock_step`, `store_reset`: see [`Ended`] |
 //!
-//! Seconds are fractions of seconds by the clock of the [`Backend`](crate::Backend). No name of a
-//! lock is a label, since there may be millions; they are in the [events](crate::observe).
+//! Durations are in seconds, with fractions, by the clock of the [`Backend`](crate::Backend). Names
+//! of locks are not labels, since a program may have millions; the [events](crate::observe) contain
+//! them.
 //!
-//! All series of a backend are registered at zero when its locks are made, so that an alert on the
-//! growth of one sees its first event. Each looks for the recorder once more when it first has a
-//! value, and keeps that: a recorder that is installed later misses the zeros, and what was used
-//! before. After that a quiet lock allocates nothing here.
+//! All series of a backend are registered at zero when its locks are created, so that an alert on
+//! the growth of a series sees its first event. Each series looks for the recorder again at its
+//! first value, and keeps it: a recorder that is installed later misses the zeros and the series
+//! that were used before. After that an uncontended lock allocates nothing here.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -79,8 +80,8 @@ impl Series {
         series
     }
 
-    /// Shows all series with the recorder that is there now. It keeps none, so that a recorder that
-    /// comes before their first values has them.
+    /// Registers all series with the current recorder. It keeps no handle, so that a recorder that
+    /// is installed before their first values receives them.
     fn register(&self) {
         for kind in 0..KINDS.len() {
             for outcome in 0..OUTCOMES.len() {
@@ -144,10 +145,15 @@ impl Series {
     }
 
     pub(crate) fn start(&self, kind: Kind) -> Started<'_> {
-        Started { series: self, kind, since: self.clock.now(), outcome: Outcome::Cancelled }
+        Started {
+            series: self,
+            kind,
+            since: self.clock.now(),
+            outcome: AcquisitionOutcome::Cancelled,
+        }
     }
 
-    fn acquired(&self, kind: Kind, outcome: Outcome, after: Duration) {
+    fn acquired(&self, kind: Kind, outcome: AcquisitionOutcome, after: Duration) {
         let (kind, outcome) = (kind as usize, outcome as usize);
         let histogram =
             self.acquire[kind][outcome].get_or_init(|| self.acquire_series(kind, outcome));
@@ -198,16 +204,16 @@ impl Series {
     }
 }
 
-/// An acquisition under way.
+/// An acquisition in progress.
 pub(crate) struct Started<'a> {
     series: &'a Series,
     kind: Kind,
     since: Instant,
-    outcome: Outcome,
+    outcome: AcquisitionOutcome,
 }
 
 #[derive(Clone, Copy)]
-enum Outcome {
+enum AcquisitionOutcome {
     Granted,
     Busy,
     Timeout,
@@ -218,10 +224,10 @@ enum Outcome {
 impl Started<'_> {
     pub(crate) fn finish<T>(mut self, taken: &Result<Option<T>, Error>) {
         self.outcome = match taken {
-            Ok(Some(_)) => Outcome::Granted,
-            Ok(None) => Outcome::Busy,
-            Err(error) if error.kind() == ErrorKind::Timeout => Outcome::Timeout,
-            Err(_) => Outcome::Error,
+            Ok(Some(_)) => AcquisitionOutcome::Granted,
+            Ok(None) => AcquisitionOutcome::Busy,
+            Err(error) if error.kind() == ErrorKind::Timeout => AcquisitionOutcome::Timeout,
+            Err(_) => AcquisitionOutcome::Error,
         };
     }
 }
@@ -233,7 +239,7 @@ impl Drop for Started<'_> {
     }
 }
 
-/// Tells the recorder what the names stand for.
+/// Describes the series to the recorder.
 fn describe() {
     let seconds = Unit::Seconds;
     metrics::describe_histogram!("dlock_acquire_seconds", seconds, "how long acquires took");

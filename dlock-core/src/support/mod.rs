@@ -1,4 +1,4 @@
-//! What the engine and its users have in common, and that knows neither.
+//! Helpers that the engine and its users share. They depend on neither.
 
 pub(crate) mod failure;
 pub(crate) mod labels;

@@ -1,4 +1,4 @@
-//! How long to wait, and for how long to ask again.
+//! Waits of callers, and retries of failed requests.
 
 use std::{error::Error as _, time::Duration};
 
@@ -7,17 +7,17 @@ use crate::{
     sync::time::{self, Instant as Timer},
 };
 
-/// How long a caller is ready to wait.
+/// The wait that a caller accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
-    /// Not at all: busy is an answer.
+    /// No wait: the caller accepts that the lock is busy.
     Try,
-    /// Until this time; `None` is for ever.
+    /// Until this time. `None` is no limit.
     Until(Option<Timer>),
 }
 
 impl Wait {
-    /// What the claim is to do when the lock is not free.
+    /// Returns whether the claim joins the queue if the lock is not free.
     pub(crate) const fn queue(self) -> Queue {
         match self {
             Self::Try => Queue::FailIfBusy,
@@ -25,17 +25,17 @@ impl Wait {
         }
     }
 
-    /// At most this long from now; zero is one attempt.
+    /// Returns a wait of at most this long from now; zero is one attempt.
     pub(crate) fn for_at_most(wait: Duration) -> Self {
         match wait {
             Duration::ZERO => Self::Try,
-            // For ever is the default and reads no clock.
+            // No limit is the default and reads no clock.
             Duration::MAX => Self::Until(None),
             wait => Self::Until(Timer::now().checked_add(wait)),
         }
     }
 
-    /// When the wait ends.
+    /// Returns the end of the wait.
     pub(crate) const fn deadline(self) -> Option<Timer> {
         match self {
             Self::Try => None,
@@ -44,15 +44,15 @@ impl Wait {
     }
 }
 
-/// Why a wait has ended without a grant, as far as this process knows.
+/// The reason that a wait ended without a grant, as far as this process knows.
 pub(crate) enum Why {
-    /// Somebody holds the lock.
+    /// The lock is held.
     Busy,
-    /// This process has held it for so long.
+    /// This process itself has held it for this long.
     HeldHere(Duration),
-    /// The store failed the last request.
+    /// The last request failed.
     Failed(Error),
-    /// The store has not answered the request, and failed this one before.
+    /// The request was not answered. The error is that of the previous request, if it failed.
     Unanswered(Option<Error>),
 }
 
@@ -64,14 +64,14 @@ impl Why {
             }
             Self::HeldHere(held) => (
                 format!(
-                    "this process itself has held it for {held:.1?}, and a task that takes a lock \
-                     twice waits for itself: release the first guard, or use a reentrant lock"
+                    "this process has held it for {held:.1?}, and a task that locks a mutex twice \
+                     waits for itself: release the first guard, or use a reentrant lock"
                 ),
                 None,
             ),
             Self::Failed(last) => (format!("the store has failed: {last}"), Some(last)),
             Self::Unanswered(None) => (
-                "the store has not answered: look at the store and the way to it".to_owned(),
+                "the store has not answered: check the store and the network".to_owned(),
                 Some(Error::new(ErrorKind::Unavailable, "no answer within the wait")),
             ),
             Self::Unanswered(Some(last)) => {
@@ -87,7 +87,7 @@ impl Why {
     }
 }
 
-/// The error of a wait that has ended, with the last failure of the store, if there was one.
+/// Adds the last failure of the store, if it failed, to the error of a wait that has ended.
 pub(crate) fn explained(ended: Error, last: Option<Error>, name: &LockName) -> Error {
     match last {
         Some(last) if ended.kind() == ErrorKind::Timeout && ended.source().is_none() => {
@@ -97,7 +97,7 @@ pub(crate) fn explained(ended: Error, last: Option<Error>, name: &LockName) -> E
     }
 }
 
-/// How long the store has been out of reach.
+/// An outage, as one operation sees it: its start, and the backoff.
 #[derive(Default)]
 pub(crate) struct Trouble {
     since: Option<Instant>,
@@ -105,17 +105,17 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// The store is back. Only an answer proves that: a call may take long to fail.
+    /// Ends the outage. Only an answer proves its end: a call may take long to fail.
     pub(crate) fn over(&mut self) {
         *self = Self::default();
     }
 
-    /// It began then, as somebody else knows.
+    /// Records that the outage began at `since`, as seen by another task of this process.
     pub(crate) fn began(&mut self, since: Instant) {
         self.since = Some(since);
     }
 
-    /// How long to pause before the next try; `None` once it has lasted for one lease.
+    /// Returns the pause before the next retry; `None` once the outage has lasted for one lease.
     pub(crate) fn pause(&mut self, now: Instant, lease: Duration) -> Option<Duration> {
         let since = *self.since.get_or_insert(now);
         if now.since(since) >= lease {
@@ -139,13 +139,13 @@ pub(crate) async fn pause(
     .await
 }
 
-/// 25 ms doubling to about a second, with jitter.
+/// Returns a pause of 25 ms that doubles to about 1 s, with jitter.
 pub(crate) fn backoff(tries: u32) -> Duration {
     let base = Duration::from_millis(25 << tries.min(5));
     base.mul_f64(rand::random_range(0.5..1.0))
 }
 
-/// The result of `work`, or the error of a wait that has ended.
+/// Returns the result of `work`, or the error of a wait that has ended.
 pub(crate) async fn within<T>(
     deadline: Option<Timer>,
     name: &LockName,

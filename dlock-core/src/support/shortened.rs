@@ -1,7 +1,7 @@
-//! Leases that somebody has asked for and that the store can't stand for.
+//! Configured leases that are longer than the store allows.
 //!
-//! To be shorter harms no lock that is renewed, so it is no error; but an application that asks for long
-//! leases counts on outages that holders live through, and has to know.
+//! A shorter lease does not harm locks that are renewed, so it is no error. But an application with
+//! long leases expects holders to survive long outages, so it gets a warning.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// How to get longer ones.
-const REMEDY: &str = "ask for no more, or configure the store for more (ZooKeeper: \
+/// The remedy for longer leases.
+const REMEDY: &str = "use a shorter lease, or configure the store for longer leases (ZooKeeper: \
                       dlock.session_timeout of twice the lease, and maxSessionTimeout in zoo.cfg)";
 
-/// The longest lease that was told of, in milliseconds.
+/// The longest lease that a warning has reported, in milliseconds.
 #[derive(Default)]
 pub(crate) struct Shortened(AtomicU64);
 
-/// How long the leases become that these options ask for, if that is less.
+/// Returns the lease that these options get, if it is shorter than the requested one.
 fn shortened(backend: &DynBackend, options: LockOptions) -> Option<Duration> {
     // The store keeps the lock-delay as well.
     let longest = backend.longest_lease().saturating_sub(options.lock_delay());
@@ -26,7 +26,7 @@ fn shortened(backend: &DynBackend, options: LockOptions) -> Option<Duration> {
 }
 
 impl Shortened {
-    /// Tells of it, once for each length.
+    /// Logs the warning, once for each longer lease.
     pub(crate) fn tell(&self, backend: &DynBackend, options: LockOptions) {
         let Some(lease) = shortened(backend, options) else { return };
         let (backend, asked) = (backend.store(), options.lease());
@@ -40,10 +40,10 @@ impl Shortened {
         }
     }
 
-    /// The same for somebody who examines the store.
+    /// Returns the same as a finding, for an examination of the store.
     pub(crate) fn finding(backend: &DynBackend, options: LockOptions) -> Option<Finding> {
         let (lease, asked) = (shortened(backend, options)?, options.lease());
-        let found = format!("leases are {lease:?}, of {asked:?} that were asked for");
+        let found = format!("leases last {lease:?}, although {asked:?} was requested");
         Some(Finding::warning("lease", found, REMEDY))
     }
 }

@@ -1,12 +1,12 @@
-//! The one place where tasks are started: the machinery's own, and those that see to its end what
-//! nobody waits for.
+//! The only module that starts tasks: those of the engine itself, and background jobs, for which no
+//! caller waits.
 //!
 //! # Concurrency
 //!
-//! A ticket adds one to `count` before its work begins, and takes it off when it is dropped. The last one
-//! notifies after the count is 0. `until_idle` registers for the notice, then reads the count: if it reads
-//! another number, the notice is still to come. The ordering is acquire and release, so whoever reads 0
-//! also sees what the work has written.
+//! A ticket adds one to `count` before its work begins, and subtracts it when it is dropped. The
+//! last one notifies `idle` after the count is 0. `until_idle` registers with `idle`, then reads
+//! the count. If the count is not 0, the notification is still to come. The ordering is acquire and
+//! release, so a task that reads 0 also sees all that the work has written.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::{
     },
 };
 
-/// Starts tasks on the runtime that the locks were made on, and counts what is under way.
+/// Starts tasks on the runtime of the locks, and counts the tasks in progress.
 ///
-/// A guard may be dropped anywhere, also outside a runtime. A stored handle spawns from there
-/// too; when its runtime is gone it drops the job, and the lease does what it would have done.
+/// A guard may be dropped anywhere, also outside a runtime. The stored handle can spawn tasks from
+/// there. If its runtime has ended, it drops the job, and the lease frees the lock.
 pub(crate) struct Tasks {
     runtime: Runtime,
     pending: Arc<Pending>,
@@ -33,7 +33,7 @@ struct Pending {
     idle: Notify,
 }
 
-/// Something is under way for as long as this lives.
+/// Counts as work in progress until it is dropped.
 pub(crate) struct Ticket(Arc<Pending>);
 
 impl Drop for Ticket {
@@ -45,12 +45,12 @@ impl Drop for Ticket {
 }
 
 impl Tasks {
-    /// Takes the current runtime.
+    /// Uses the current runtime.
     pub(crate) fn start() -> Result<Self, Error> {
         Ok(Self { runtime: sync::runtime()?, pending: Arc::default() })
     }
 
-    /// Starts a task of the machinery itself.
+    /// Starts a task of the engine itself.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
     }
@@ -64,18 +64,18 @@ impl Tasks {
         });
     }
 
-    /// Makes `shutdown` wait.
+    /// Creates a ticket, for which `shutdown` waits.
     pub(crate) fn ticket(&self) -> Ticket {
         self.pending.count.fetch_add(1, Ordering::AcqRel);
         Ticket(Arc::clone(&self.pending))
     }
 
-    /// How much is under way.
+    /// Returns the amount of work in progress.
     pub(crate) fn pending(&self) -> usize {
         self.pending.count.load(Ordering::Acquire)
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no work is in progress.
     pub(crate) async fn until_idle(&self) {
         loop {
             let mut idle = std::pin::pin!(self.pending.idle.notified());

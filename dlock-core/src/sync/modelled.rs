@@ -1,7 +1,12 @@
 //! The same primitives with a scheduling point at each use, for the checks in `schedules`.
 //!
-//! Notices and channels are tokio's own, one step each. Time stands still until a scenario moves
-//! it. Each primitive can be broken on purpose ([`Plant`]), to show that a scenario would notice.
+//! Notifications and channels are tokio's own, one step each. Time does not pass until a scenario
+//! advances it. Each primitive can be broken on purpose ([`Plant`]), to show that a scenario
+//! detects it.
+//!
+//! Shuttle treats every atomic access as sequentially consistent. So these checks find wrong orders
+//! of accesses in the code, but not a memory ordering that is too weak: the comments in `hold`,
+//! `ledger` and `local_queue` justify those.
 
 pub(crate) mod atomic;
 pub(crate) mod oneshot;
@@ -14,16 +19,16 @@ use tokio::sync::futures::Notified;
 
 use crate::Error;
 
-/// What is broken.
+/// The primitive that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plant {
     /// A state of one byte is read and written in two steps.
     TornState,
-    /// What a task was given that has gone comes back to nobody.
+    /// A turn that was given to a dropped task is lost.
     LostTurn,
-    /// Who waits for a notice never hears it.
+    /// A notification reaches no waiter.
     LostNotice,
-    /// Who waits for a sender to go never hears that it has gone.
+    /// A receiver is not woken when its sender is dropped.
     LostWake,
     /// Background jobs are dropped before they begin.
     LostJob,
@@ -33,7 +38,7 @@ thread_local! {
     static PLANTED: Cell<Option<Plant>> = const { Cell::new(None) };
 }
 
-/// From now on this is broken on this thread.
+/// Breaks this primitive on this thread from now on.
 pub(crate) fn plant(plant: Plant) {
     PLANTED.set(Some(plant));
 }
@@ -42,13 +47,14 @@ fn planted(plant: Plant) -> bool {
     PLANTED.get() == Some(plant)
 }
 
-/// Whether a turn is lost with the task that it was given to.
+/// Returns whether a turn is lost together with the task that received it.
 pub(crate) fn loses_turns() -> bool {
     planted(Plant::LostTurn)
 }
 
-/// Here another task may run.
+/// A scheduling point: another task may run here.
 pub(crate) fn point() {
+    // Shuttle switches tasks at each access to one of its primitives.
     shuttle::sync::atomic::AtomicBool::new(false).load(atomic::Ordering::SeqCst);
 }
 
@@ -91,7 +97,7 @@ impl Notify {
     }
 }
 
-/// Where tasks run.
+/// The runtime of the tasks.
 #[derive(Debug)]
 pub(crate) struct Runtime {
     started: atomic::AtomicBool,

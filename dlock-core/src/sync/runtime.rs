@@ -1,4 +1,4 @@
-//! The runtime that locks run on.
+//! The runtime of the locks.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use tokio::runtime::Handle;
 
 use crate::{ConfigIssue, Error};
 
-/// The tokio runtime that this is called on, which must have timers: what locks, and the tasks of
-/// a backend, run on.
+/// Returns the current tokio runtime, which must have timers. Locks, and the tasks of a backend,
+/// run on it.
 ///
 /// # Errors
 /// `Config(Runtime)` outside a runtime, and on one that was built without timers.
@@ -15,12 +15,12 @@ pub fn current_runtime() -> Result<Handle, Error> {
     let refuse = |why| Error::config(ConfigIssue::Runtime, why);
     let runtime = Handle::try_current().map_err(|error| {
         refuse(
-            "there is no tokio runtime here, which locks need for renewal: make them inside one \
-             (#[tokio::main], Runtime::block_on)",
+            "there is no tokio runtime here, and locks need one for renewal: create them inside a \
+             runtime (#[tokio::main], Runtime::block_on)",
         )
         .with_source(error)
     })?;
-    // tokio has no way to ask; making a timer panics where there are none.
+    // tokio has no function for this check; creating a timer panics if the runtime has none.
     std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
         refuse(
             "the tokio runtime has no timers, which leases need: call enable_time() or \
@@ -30,14 +30,14 @@ pub fn current_runtime() -> Result<Handle, Error> {
     Ok(runtime)
 }
 
-/// [`current_runtime`], which must have I/O as well: what connections to a server run on. `open`
-/// makes something that needs it, such as a socket of tokio's.
+/// Returns [`current_runtime`], which must also have I/O. Connections to a server run on it. `open`
+/// creates something that needs I/O, such as a socket of tokio's.
 ///
 /// # Errors
 /// `Config(Runtime)` outside a runtime, and on one that was built without timers or I/O.
 pub fn current_io_runtime(open: impl FnOnce() -> std::io::Result<()>) -> Result<Handle, Error> {
     let runtime = current_runtime()?;
-    // As for timers. An error is not of the runtime, and the connection will meet it, too.
+    // As for timers. An error does not concern the runtime, and the connection will report it.
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(open)) {
         Ok(_) => Ok(runtime),
         Err(_) => Err(Error::config(

@@ -8,12 +8,12 @@ use std::{
 
 use crate::Error;
 
-/// What a short verb ([`acquire`](crate::Backend::acquire), [`release`](crate::Backend::release))
-/// answers: at once, or by a future that owns all it needs.
+/// The answer of a short verb ([`acquire`](crate::Backend::acquire),
+/// [`release`](crate::Backend::release)): a result, or a future that owns all its data.
 ///
-/// Because it borrows nothing, the core can let it run on to its end in the background when the
-/// caller goes away, so that a backend never sees a verb dropped half-way. Because it can be
-/// ready at once, a store inside the process costs no allocation.
+/// Because it borrows nothing, the core can run it to its end in the background if the caller is
+/// dropped, so a backend never sees an unfinished verb dropped. Because it can be ready at once, a
+/// store inside the process needs no allocation.
 #[must_use = "a verb does nothing until it is awaited"]
 pub struct Answer<T>(State<T>);
 
@@ -23,20 +23,20 @@ enum State<T> {
 }
 
 impl<T> Answer<T> {
-    /// Known at once.
+    /// Creates an answer that is known at once.
     pub const fn ready(result: Result<T, Error>) -> Self {
         Self(State::Ready(Some(result)))
     }
 
-    /// Known when the future ends. Nothing may happen before it is first polled.
+    /// Creates an answer from a future. The future must do nothing before its first poll.
     pub fn later(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self {
         Self(State::Later(Box::pin(future)))
     }
 
-    /// The result when it is known already, else the answer to await.
+    /// Returns the result if it is already known.
     ///
     /// # Errors
-    /// The answer itself, to be awaited.
+    /// The answer itself, which the caller then awaits.
     pub fn try_ready(self) -> Result<Result<T, Error>, Self> {
         match self.0 {
             State::Ready(Some(result)) => Ok(result),
@@ -45,7 +45,7 @@ impl<T> Answer<T> {
     }
 }
 
-// The result is moved in and out whole and never pinned.
+// The result is moved in and out as a whole and never pinned.
 impl<T> Unpin for Answer<T> {}
 
 impl<T> Future for Answer<T> {

@@ -1,29 +1,29 @@
-//! Claims: how a client names one acquisition to the store.
+//! Claims: how a client identifies one acquisition to the store.
 
 use std::{fmt, str::FromStr};
 
 use crate::{Error, ErrorKind, LockName};
 
-/// The identity of one acquisition: 128 random bits, made by the client before the first byte is
-/// sent.
+/// The identity of one acquisition: 128 random bits, which the client creates before it sends the
+/// first request.
 ///
-/// Every verb is idempotent by it, so a lost reply is resolved by asking again, and only who
-/// knows it can release the lock.
+/// Every verb is idempotent by this id, so a client retries after a lost reply. Only a client that
+/// knows the id can release the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
-    /// A new random id.
+    /// Creates a random id.
     pub fn random() -> Self {
         Self::from_bits(rand::random())
     }
 
-    /// The id with these bits.
+    /// Creates the id with these bits.
     pub const fn from_bits(bits: u128) -> Self {
         Self(bits.to_be_bytes())
     }
 
-    /// The bits.
+    /// Returns the bits.
     pub const fn to_bits(self) -> u128 {
         u128::from_be_bytes(self.0)
     }
@@ -60,14 +60,14 @@ impl FromStr for ClaimId {
             seen |= high | low;
         }
         if pairs.len() != bytes.len() || !rest.is_empty() || seen > 15 {
-            let text = "a claim id is not 32 hexadecimal digits";
+            let text = "a claim id is not 32 hexadecimal digits: check what wrote it";
             return Err(Error::new(ErrorKind::Protocol, text));
         }
         Ok(Self(bytes))
     }
 }
 
-/// The values of [`DIGITS`]; those of other bytes are above 15.
+/// The values of [`DIGITS`]; the values of other bytes are above 15.
 const VALUES: [u8; 256] = {
     let mut values = [u8::MAX; 256];
     let mut value = 0;
@@ -78,27 +78,27 @@ const VALUES: [u8; 256] = {
     values
 };
 
-/// One acquisition as the store knows it.
+/// One acquisition as the store sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Claim {
     /// The lock.
     pub name: LockName,
-    /// The acquisition.
+    /// The id of the acquisition.
     pub id: ClaimId,
-    /// How many tokens of the grant's block were handed out; zero when the client does not know.
-    /// On release, a store takes the rest of the block back, so that tokens do not run ahead of
+    /// The number of tokens of the grant's block that were used; zero if the client does not know
+    /// it. On release, a store takes the rest of the block back, so that tokens do not run ahead of
     /// its clock.
     pub used: u32,
 }
 
 impl Claim {
-    /// An acquisition of whose tokens nothing is known.
+    /// Creates an acquisition without information about its tokens.
     pub const fn new(name: LockName, id: ClaimId) -> Self {
         Self { name, id, used: 0 }
     }
 
-    /// The same with so many tokens handed out.
+    /// Returns the claim with this number of used tokens.
     #[must_use]
     pub fn with_used(self, used: u32) -> Self {
         Self { used, ..self }

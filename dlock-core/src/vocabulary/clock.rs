@@ -1,37 +1,37 @@
-//! The holder's clock: monotonic, and counting while the machine sleeps.
+//! The holder's clock: monotonic, and running while the machine sleeps.
 
 use std::{fmt, time::Duration};
 
 use crate::{ConfigIssue, Error, sync::time};
 
-/// A point on a [`Clock`]. Comparable only with others of the same clock.
+/// A point on a [`Clock`]. Compare it only with points of the same clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The point this many nanoseconds after the clock's origin.
+    /// Creates the point this many nanoseconds after the clock's origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's origin.
+    /// Returns the nanoseconds since the clock's origin.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Later by `by`, or the last instant there is.
+    /// Returns the instant that is later by `by`, or the last instant.
     #[must_use]
     pub fn saturating_add(self, by: Duration) -> Self {
         Self(self.0.saturating_add(nanos(by)))
     }
 
-    /// Earlier by `by`, or the clock's origin.
+    /// Returns the instant that is earlier by `by`, or the clock's origin.
     #[must_use]
     pub fn saturating_sub(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(by)))
     }
 
-    /// How long after `earlier` this is; zero when it is not after.
+    /// Returns the time since `earlier`; zero if this instant is not later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -43,19 +43,20 @@ impl fmt::Debug for Instant {
     }
 }
 
-/// Where a process reads the time by which it stops believing in a lease.
+/// The clock by which a process computes the local deadline of a lease.
 ///
-/// A lease goes on running while a laptop lid is closed or a virtual machine is paused, but
-/// `std::time::Instant` stands still then on Linux, so a holder would wake up believing in a
-/// lease that ended long ago.
+/// A lease continues while a laptop lid is closed or a virtual machine is paused. On Linux,
+/// `std::time::Instant` stops then, so a holder would wake up and still rely on a lease that
+/// expired long ago.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Clock {
     /// The system's clock that counts suspend: `CLOCK_BOOTTIME` on Linux and Android,
-    /// `CLOCK_MONOTONIC` on Apple systems. Elsewhere `std::time::Instant`, which may not count it.
+    /// `CLOCK_MONOTONIC` on Apple systems. On other systems `std::time::Instant`, which may not
+    /// count it.
     Boot,
     /// tokio's clock, for deterministic tests under `tokio::time::pause`, and for a store that only
-    /// its own process sees.
+    /// its own process uses.
     Tokio {
         /// The origin.
         origin: tokio::time::Instant,
@@ -63,13 +64,14 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// tokio's clock, starting now.
+    /// Returns tokio's clock, with its origin now.
     pub fn tokio() -> Self {
         Self::Tokio { origin: tokio::time::Instant::now() }
     }
 
-    /// The clock of a store that no other process sees: tokio's, so that tests may pause it. It
-    /// counts from the start of the system, so that a store that is made later begins later.
+    /// Returns the clock of a store that no other process uses: tokio's, so that tests may pause
+    /// it. It counts from the start of the system, so that a store that is created later begins
+    /// later.
     #[cfg(not(dlock_schedules))]
     pub(crate) fn of_process() -> Self {
         let now = tokio::time::Instant::now();
@@ -77,17 +79,17 @@ impl Clock {
         Self::Tokio { origin: now.checked_sub(up).unwrap_or(now) }
     }
 
-    /// The clock that a scenario moves.
+    /// The clock that a scenario advances.
     #[cfg(dlock_schedules)]
     pub(crate) const fn of_process() -> Self {
         Self::Boot
     }
 
-    /// Makes sure that tokio's timers follow this clock.
+    /// Checks that tokio's timers follow this clock.
     ///
     /// # Errors
-    /// `Config(Runtime)` for the system's clock while tokio's time is paused: timers would end
-    /// without any lease having come closer to its end.
+    /// `Config(Runtime)` for the system's clock while tokio's time is paused: timers would fire
+    /// although no lease is closer to its end.
     pub(crate) fn check(self) -> Result<(), Error> {
         match self {
             Self::Boot if is_paused() => Err(paused()),
@@ -95,7 +97,7 @@ impl Clock {
         }
     }
 
-    /// The time.
+    /// Returns the current time.
     pub fn now(self) -> Instant {
         match self {
             Self::Boot => Instant(boot_nanos()),
@@ -105,8 +107,8 @@ impl Clock {
 
     /// Waits until the clock shows `at`.
     ///
-    /// After a suspend it may wake late by the time that was left before it: whoever waits checks
-    /// the clock again.
+    /// After a suspend it may wake up late, by the time that was left before the suspend: the
+    /// caller checks the clock again.
     pub async fn sleep_until(self, at: Instant) {
         let left = at.since(self.now());
         // tokio's timer counts whole milliseconds and can't take more than about two years.
@@ -114,21 +116,21 @@ impl Clock {
     }
 }
 
-/// The error of locks that run in real time where tokio's time does not.
+/// Returns the error of locks that run in real time while tokio's time is paused.
 pub(crate) fn paused() -> Error {
     Error::config(
         ConfigIssue::Runtime,
         "tokio's time is paused (start_paused, tokio::time::pause), but this store's leases run in \
-         real time: test with memory: or Memory::with_clock(Clock::tokio()), or leave time running",
+         real time: test with memory: or Memory::with_clock(Clock::tokio()), or do not pause time",
     )
 }
 
-/// Whether tokio's time is paused here. tokio has no way to ask.
+/// Returns whether tokio's time is paused here. tokio has no function for this.
 #[cfg(not(dlock_schedules))]
 pub(crate) fn is_paused() -> bool {
     let tokio = tokio::time::Instant::now();
     let real = Clock::Boot.now();
-    // Longer than any clock takes for a step, and shorter than anything that a store does.
+    // Longer than a tick of any clock, and shorter than any request to a store.
     while Clock::Boot.now().since(real) < Duration::from_micros(1) {
         std::hint::spin_loop();
     }

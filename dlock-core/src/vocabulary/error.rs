@@ -1,4 +1,4 @@
-//! The one error of the project: what went wrong, and whether the store may have done it anyway.
+//! The error type of all crates: what failed, and whether the store may have applied the request.
 
 use std::{any::Any, borrow::Cow, error::Error as StdError, fmt, sync::Arc};
 
@@ -6,74 +6,75 @@ use parking_lot::Mutex;
 
 use crate::LockName;
 
-/// What went wrong. Match on it to decide; print the [`Error`] to explain.
+/// The kind of a failure. Match on it to decide; print the [`Error`] to explain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The program or its configuration asked for something that can't be; nothing was sent, or
-    /// the store was found unfit at start-up. Trying again does not help.
+    /// The program or its configuration requested something invalid; nothing was sent, or the store
+    /// was found unfit at startup. A retry does not help.
     Config(ConfigIssue),
-    /// The lock was held and is not any more. Work under it must stop.
+    /// The lock was held and is lost. Work under it must stop.
     Lost,
     /// The claim holds nothing: it was never granted, or it was released.
     NotHeld,
-    /// The wait ended before the lock was granted. The claim has been withdrawn, or will be in the
-    /// background.
+    /// The wait ended before the lock was granted. The claim has been cancelled, or is cancelled in
+    /// the background.
     Timeout,
-    /// The store can't be reached or refuses to work just now. Trying again may help.
+    /// The store is unreachable or refuses to work at present. A retry may help.
     Unavailable,
-    /// This backend can't do it, and says so rather than doing something weaker.
+    /// This backend does not support the operation, and has no weaker substitute for it.
     Unsupported,
-    /// The store holds or answered something that this version can't read.
+    /// The store contains or returned something that this version can't read.
     Protocol,
 }
 
-/// Which part of the configuration is wrong.
+/// The part of the configuration that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigIssue {
-    /// The lock name is empty, too long, or holds control characters.
+    /// The lock name is empty, too long, or contains control characters.
     Name,
-    /// The note is empty, too long, or holds control characters; or these locks have another.
+    /// The note is empty, too long, or contains control characters; or these locks have another
+    /// note.
     Note,
     /// The lease is outside the accepted range.
     Lease,
     /// The renewal policy is outside the accepted range.
     Renewal,
-    /// The number of permits is zero or more than there are.
+    /// The number of permits is zero or larger than the semaphore's.
     Permits,
     /// Another live claim uses the same name with another capacity (a semaphore of another size,
     /// or a mutex and a semaphore of one name).
     Capacity,
     /// The fencing token is zero or not below 2^63.
     Token,
-    /// A multi-lock over no lock at all.
+    /// A multi-lock without names.
     Empty,
     /// The URL is not of the form `scheme:address?option=value`.
     Url,
-    /// No backend is known for the URL's scheme.
+    /// No backend is registered for the URL's scheme.
     UnknownScheme,
     /// The backend for the URL's scheme exists but is not compiled in.
     MissingFeature,
-    /// The URL has a `dlock.*` option that nobody knows.
+    /// The URL has an unknown `dlock.*` option.
     UnknownOption,
-    /// The URL has one option twice.
+    /// The URL has the same option twice.
     RepeatedOption,
     /// The value of an option can't be read.
     OptionValue,
-    /// A guarantee that the application requires is not given by the backend.
+    /// The backend does not give a guarantee that the application requires.
     Guarantee,
-    /// There is no tokio runtime, or the one that the locks were made on is gone.
+    /// The thread has no tokio runtime, or the runtime of the locks has ended.
     Runtime,
     /// `shutdown` was called on these locks.
     ShutDown,
-    /// The store can't be opened: a path that can't be written, missing rights.
+    /// The store can't be opened: for example a path that can't be written, or missing permissions.
     Access,
-    /// The database belongs to another program, or is no database at all.
+    /// The database belongs to another program, or the file is not a database.
     ForeignStore,
-    /// The tables are missing and creating them was not asked for.
+    /// The tables are missing, and the option that creates them is not set.
     SchemaMissing,
-    /// The tables were made by a newer version.
+    /// A newer version created the tables.
     SchemaNewer,
 }
 
@@ -81,16 +82,16 @@ pub enum ConfigIssue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Certainty {
-    /// The store may have done it. Ask again with the same claim, or release it.
+    /// The store may have applied the request. Retry with the same claim, or release it.
     Unknown,
-    /// The store has not done it and will not.
+    /// The store has not applied the request and will not.
     NotApplied,
 }
 
 /// An error of any dlock operation.
 ///
-/// It displays the operation, the lock, the backend, what happened, and what to do about it, and
-/// never a password. The driver's own error is the [`source`](StdError::source).
+/// Its text names the operation, the lock, the backend, the failure and the remedy, and never
+/// contains a password. The driver's own error is the [`source`](StdError::source).
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -106,15 +107,15 @@ struct Inner {
     output: Option<Arc<Output>>,
 }
 
-/// What work gave that outlived its lock, until somebody takes it.
+/// The output of work that outlived its lock, until it is taken.
 type Output = Mutex<Option<Box<dyn Any + Send>>>;
 
 impl Error {
-    /// An error of this kind. The message is lower case, without a full stop, and names the
+    /// Creates an error of this kind. The message is lower case, without a full stop, and names the
     /// remedy.
     ///
-    /// [`Certainty`] starts as `Unknown` for `Unavailable` and `Protocol`, as `NotApplied`
-    /// otherwise; [`with_certainty`](Self::with_certainty) changes it.
+    /// [`Certainty`] starts as `Unknown` for `Unavailable` and `Protocol`, and as `NotApplied` for
+    /// other kinds; [`with_certainty`](Self::with_certainty) changes it.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let certainty = match kind {
             ErrorKind::Unavailable | ErrorKind::Protocol => Certainty::Unknown,
@@ -132,12 +133,12 @@ impl Error {
         }))
     }
 
-    /// A configuration error; nothing was applied.
+    /// Creates a configuration error; nothing was applied.
     pub fn config(issue: ConfigIssue, message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Config(issue), message)
     }
 
-    /// The lock was held and is not any more.
+    /// Creates the error of a lock that was held and is lost.
     pub fn lost(name: &LockName, why: impl fmt::Display) -> Self {
         Self::new(
             ErrorKind::Lost,
@@ -146,30 +147,31 @@ impl Error {
         .with_lock(name)
     }
 
-    /// The work has ended, and it is not certain that the lock was held until then.
+    /// Creates the error of work that has ended, although the lock may not have been held until
+    /// then.
     pub(crate) fn outlived(name: &LockName, why: impl fmt::Display) -> Self {
         Self::new(
             ErrorKind::Lost,
             format!(
-                "the work has ended, but the lock was lost meanwhile ({why}): another holder may \
-                 have worked at the same time, so check what was written; the outcome is in this \
-                 error"
+                "the work has ended, but the lock was lost meanwhile ({why}): check what was \
+                 written, because another holder may have worked at the same time; the outcome is \
+                 in this error"
             ),
         )
         .with_lock(name)
     }
 
-    /// The kind.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whether the operation may have taken effect all the same.
+    /// Whether the operation may have taken effect despite the error.
     pub fn certainty(&self) -> Certainty {
         self.0.certainty
     }
 
-    /// The lock that the operation was about.
+    /// The lock of the operation.
     pub fn lock(&self) -> Option<&LockName> {
         self.0.lock.as_ref()
     }
@@ -179,71 +181,72 @@ impl Error {
         self.0.operation
     }
 
-    /// The store that it failed on, without secrets.
+    /// The store of the operation, without secrets.
     pub fn store(&self) -> Option<&str> {
         self.0.store.as_deref()
     }
 
-    /// Whether trying again later may succeed without a change to program or configuration.
+    /// Whether a retry may succeed without a change to the program or the configuration.
     pub fn is_transient(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Unavailable | ErrorKind::Timeout)
     }
 
-    /// States whether the operation may have taken effect.
+    /// Sets whether the operation may have taken effect.
     #[must_use]
     pub fn with_certainty(mut self, certainty: Certainty) -> Self {
         self.0.certainty = certainty;
         self
     }
 
-    /// Names the lock, unless it is named already.
+    /// Sets the lock, unless it is already set.
     #[must_use]
     pub fn with_lock(mut self, name: &LockName) -> Self {
         self.0.lock.get_or_insert_with(|| name.clone());
         self
     }
 
-    /// Names the store, unless it is named already. Never pass a secret.
+    /// Sets the store, unless it is already set. Never pass a secret.
     #[must_use]
     pub fn with_store(mut self, store: &str) -> Self {
         self.0.store.get_or_insert_with(|| store.into());
         self
     }
 
-    /// Names the operation, unless it is named already.
+    /// Sets the operation, unless it is already set.
     #[must_use]
     pub fn during(mut self, operation: &'static str) -> Self {
         self.0.operation.get_or_insert(operation);
         self
     }
 
-    /// Names the operation, the lock and the store, each unless it is named already.
+    /// Sets the operation, the lock and the store, each unless it is already set.
     #[must_use]
     pub fn at(self, operation: &'static str, name: &LockName, store: &str) -> Self {
         self.during(operation).with_lock(name).with_store(store)
     }
 
-    /// Keeps the driver's error as the source.
+    /// Sets the driver's error as the source.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
-    /// Keeps the output of work that has ended, for [`take_output`](Self::take_output).
+    /// Stores the output of work that has ended, for [`take_output`](Self::take_output).
     #[must_use]
     pub fn with_output<T: Send + 'static>(mut self, output: T) -> Self {
         self.0.output = Some(Arc::new(Mutex::new(Some(Box::new(output)))));
         self
     }
 
-    /// Whether there is an output to take: the work has ended, and was not dropped half-way.
+    /// Whether an output can be taken: the work has ended and was not dropped before its end.
     pub fn has_output(&self) -> bool {
         self.0.output.as_ref().is_some_and(|output| output.lock().is_some())
     }
 
-    /// Takes what the work gave that outlived its lock, once for this error and its clones: see
-    /// [`Guard::run`](crate::Guard::run). `None` when there is none, and when it has another type.
+    /// Takes the output of work that outlived its lock, once for this error and its clones: see
+    /// [`Guard::run`](crate::Guard::run). Returns `None` if there is no output or if it has another
+    /// type.
     ///
     /// ```
     /// # use std::{thread, time::Duration};
@@ -294,8 +297,8 @@ impl fmt::Display for Error {
 }
 
 impl fmt::Debug for Error {
-    /// For people, since this is what `main` and `unwrap` print: the message, the kind, and the
-    /// causes that the message does not tell already. `{:#?}` shows the fields.
+    /// For people, since `main` and `unwrap` print this: the message, the kind, and the causes that
+    /// the message does not contain. `{:#?}` shows the fields.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
             let mut text = self.to_string();

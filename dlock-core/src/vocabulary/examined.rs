@@ -1,15 +1,15 @@
-//! Findings that are the same in every store.
+//! Findings that all stores share.
 
 use std::time::{Duration, SystemTime};
 
 use crate::Finding;
 
-/// By so much a clock may differ: what the question took included.
+/// The accepted difference of two clocks, including the time that the request took.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
 impl Finding {
-    /// What there is to say of a store's clock that shows this time since 1970 just now, for stores
-    /// whose leases end by it.
+    /// Returns the finding about a store's clock that now shows this time since 1970, for stores
+    /// whose leases expire by that clock.
     pub fn clock(shows: Duration) -> Self {
         let here = here();
         let (by, how) = match shows.checked_sub(here) {
@@ -17,18 +17,19 @@ impl Finding {
             None => (here.saturating_sub(shows), "behind"),
         };
         if by <= TOLERANCE {
-            return Self::fine("clock", "the server's clock is that of this machine");
+            return Self::fine("clock", "the server's clock agrees with that of this machine");
         }
         Self::warning(
             "clock",
             format!("the server's clock is {} s {how} that of this machine", by.as_secs()),
-            "have both keep time (chronyc tracking): leases end by the server's clock, so they hold \
-             all the same, but when it is set right, leases end early or late by as much",
+            "synchronize both clocks (check with chronyc tracking): leases expire by the server's \
+             clock, so they are right now, but when that clock is corrected, leases end early or \
+             late by the difference",
         )
     }
 }
 
-/// What this machine's clock shows.
+/// Returns the time since 1970 by this machine's clock.
 #[expect(clippy::disallowed_methods, reason = "it is reported, and decides nothing")]
 fn here() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
@@ -40,7 +41,7 @@ mod tests {
     use crate::Level;
 
     #[test]
-    fn a_clock_far_from_this_machine_s_is_told_of() {
+    fn a_clock_far_from_the_local_one_is_reported() {
         let (here, hour) = (here(), Duration::from_secs(3600));
         for (shows, level, says) in [
             (here, Level::Fine, "that of this machine"),

@@ -1,4 +1,7 @@
-//! The resource's half of fencing.
+//! The fence: the part of a resource that refuses stale tokens.
+//!
+//! `seen` only grows. `admit` decides and records with one `fetch_max`. With a load and a store,
+//! two callers could both pass the load, and the smaller token could be recorded last.
 
 use std::{
     fmt,
@@ -9,13 +12,13 @@ use crate::FencingToken;
 
 /// Remembers the largest token that a resource has seen and refuses smaller ones.
 ///
-/// A lease can end while its holder is stopped; when the holder wakes up it may write before it
-/// notices. A resource that checks tokens refuses that write. Keep one `Fence` beside what it
-/// guards and ask it in the same critical section as the write; a resource with a memory of its
-/// own (a row, a file) keeps the mark there instead, written together with the data: see the
-/// `inventory` example.
+/// A lease can expire while its holder is stopped. When the holder resumes, it may write before it
+/// detects the loss. A resource that checks tokens refuses that write. Keep one `Fence` beside the
+/// protected data, and call it in the same critical section as the write. A resource with its own
+/// storage (a row, a file) keeps the last token there instead, written together with the data: see
+/// the `inventory` example.
 ///
-/// Equal tokens are of one grant and pass, so a holder may write more than once.
+/// Equal tokens belong to one grant and pass, so a holder may write more than once.
 ///
 /// ```
 /// use dlock_core::{Fence, FencingToken};
@@ -33,22 +36,24 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// A fence that has seen no token.
+    /// Creates a fence that has seen no token.
     pub const fn new() -> Self {
         Self { seen: AtomicU64::new(0) }
     }
 
-    /// A fence that has seen `token`: for a resource that is loaded from where it remembers it.
+    /// Creates a fence that has seen `token`, for a resource that stores its last token.
     pub const fn starting_at(token: FencingToken) -> Self {
         Self { seen: AtomicU64::new(token.get()) }
     }
 
-    /// Lets the holder of `token` pass if no newer one has passed.
+    /// Admits the holder of `token` if no larger token has passed.
     ///
     /// # Errors
-    /// [`StaleToken`] when a larger token has been seen: the caller's lock was lost, and the
-    /// write must not happen.
+    /// [`StaleToken`] if a larger token has been seen: the caller's lock was lost, and the write
+    /// must not happen.
     pub fn admit(&self, token: FencingToken) -> Result<(), StaleToken> {
+        // Acquire and release: the holder of a larger token sees all writes that an earlier holder
+        // made before its call.
         let seen = self.seen.fetch_max(token.get(), Ordering::AcqRel);
         if token.get() < seen { Err(StaleToken { token, seen }) } else { Ok(()) }
     }

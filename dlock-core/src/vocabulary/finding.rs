@@ -1,38 +1,38 @@
-//! What a look at a store finds.
+//! The findings of an examination of a store.
 
-/// Something about how a store is set up.
+/// A fact about the configuration of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How much it matters.
+    /// The importance of the finding.
     pub level: Level,
-    /// What was looked at, in one or two words: `version`, `clock`, `eviction`.
+    /// The examined thing, in one or two words: `version`, `clock`, `eviction`.
     pub about: &'static str,
-    /// What was found.
+    /// The observation.
     pub found: String,
-    /// What to do about it; `None` when nothing has to be done.
+    /// The remedy; `None` if nothing has to be done.
     pub remedy: Option<String>,
 }
 
-/// How much a [`Finding`] matters.
+/// The importance of a [`Finding`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Level {
-    /// As it should be.
+    /// No problem.
     Fine,
-    /// Locks work, but not as well or not as safely as they could, or nobody can tell.
+    /// Locks work, but not as well or as safely as they could, or the store does not reveal it.
     Warning,
-    /// Locks do not work, or do not keep what dlock promises.
+    /// Locks do not work, or do not keep dlock's promises.
     Wrong,
 }
 
 impl Finding {
-    /// All is well with this.
+    /// Creates a finding without a problem.
     pub fn fine(about: &'static str, found: impl Into<String>) -> Self {
         Self { level: Level::Fine, about, found: found.into(), remedy: None }
     }
 
-    /// Something could be better, and how.
+    /// Creates a finding about a possible improvement, with its remedy.
     pub fn warning(
         about: &'static str,
         found: impl Into<String>,
@@ -41,7 +41,7 @@ impl Finding {
         Self { level: Level::Warning, about, found: found.into(), remedy: Some(remedy.into()) }
     }
 
-    /// Something has to be changed, and how.
+    /// Creates a finding about something that has to be changed, with its remedy.
     pub fn wrong(about: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { level: Level::Wrong, about, found: found.into(), remedy: Some(remedy.into()) }
     }

@@ -1,8 +1,8 @@
-//! The formats of what dlock stores.
+//! The formats of stored records.
 //!
 //! Every record has a format: the row of a lock, the keys of Redis, the nodes of ZooKeeper. A record
-//! without a marker has format 1. Later formats keep the fields of format 1 where they are, and have
-//! their marker behind these, so a program can tell a record of another format from damage.
+//! without a marker has format 1. Later formats keep the fields of format 1 where they are and add a
+//! marker, so that a program can distinguish a record of another format from damage.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::{Error, ErrorKind};
 /// A format of stored records that this version reads.
 ///
 /// A program reads all formats from [`OLDEST`](Self::OLDEST) to [`NEWEST`](Self::NEWEST). It writes
-/// the default, which the version before it reads too, unless it is configured otherwise.
+/// the default, which the previous version reads too, unless it is configured otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Format(u16);
 
@@ -22,23 +22,23 @@ impl Format {
     /// The newest format that this version reads.
     pub const NEWEST: Self = Self(2);
 
-    /// The number in the marker.
+    /// Returns the number in the marker.
     pub const fn number(self) -> u16 {
         self.0
     }
 
-    /// The format with this number.
+    /// Returns the format with this number.
     ///
     /// # Errors
-    /// That of [`unknown`](Self::unknown) for a format that this version does not read.
+    /// The error of [`unknown`](Self::unknown) for a format that this version does not read.
     pub fn known(number: u64) -> Result<Self, Error> {
         let format = u16::try_from(number).ok().map(Self);
         let is_read = |format: &Self| (Self::OLDEST..=Self::NEWEST).contains(format);
         format.filter(is_read).ok_or_else(|| Self::unknown(number))
     }
 
-    /// The error for a record in a format that this version does not read. The caller has left the
-    /// record as it is.
+    /// Returns the error for a record in a format that this version does not read. The caller has
+    /// left the record unchanged.
     pub fn unknown(found: impl fmt::Display) -> Error {
         let reads = match Self::OLDEST == Self::NEWEST {
             true => format!("format {}", Self::NEWEST),
@@ -59,7 +59,7 @@ impl Format {
 }
 
 impl Default for Format {
-    /// What is written unless it is configured otherwise.
+    /// Returns the format that a program writes unless it is configured otherwise.
     fn default() -> Self {
         Self::OLDEST
     }

@@ -1,4 +1,4 @@
-//! What a store can promise, as data.
+//! The promises of a store, as data.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ macro_rules! level {
 }
 
 level! {
-    /// What mutual exclusion of live leases survives. No lock service keeps it when a holder
-    /// works on past its lease: that is what fencing tokens are for.
+    /// The events that mutual exclusion of live leases survives. No lock service excludes a holder
+    /// that works on after its lease has expired: fencing tokens exist for that case.
     Exclusion {
         /// Lost when the store restarts.
         Nothing = "until the store restarts",
@@ -35,14 +35,14 @@ level! {
 level! {
     /// How fencing tokens stay in order.
     Fencing {
-        /// There are no tokens that mean anything.
+        /// The store has no meaningful tokens.
         None = "none",
-        /// They start again when the store's process does.
+        /// The tokens start again when the store's process restarts.
         Volatile = "while the store's process lives",
-        /// `max(last + 1, the store's clock)`: in order across deletion, restart and lost data,
-        /// as long as the store's clock does not step back past the last token.
+        /// `max(last + 1, the store's clock)`: in order across deletion, restart and lost data, if
+        /// the store's clock does not step back past the last token.
         Clock = "as long as the store's clock does not step back",
-        /// In order whatever the clocks do, while the store keeps its data.
+        /// In order regardless of clocks, if the store keeps its data.
         Durable = "always",
     }
 }
@@ -50,15 +50,15 @@ level! {
 level! {
     /// When the lock of a dead process becomes free.
     OrphanRelease {
-        /// When its lease ends.
+        /// When its lease expires.
         LeaseEnd = "when the lease ends",
-        /// When its session ends: the store notices a dead connection by itself.
+        /// When its session ends: the store detects a dead connection.
         SessionEnd = "when the session ends",
     }
 }
 
 level! {
-    /// In which order waiting claims are granted.
+    /// The order in which waiting claims are granted.
     Fairness {
         /// In no order.
         None = "no order",
@@ -68,23 +68,23 @@ level! {
 }
 
 level! {
-    /// How a waiter learns that the lock is its own.
+    /// How a waiter is informed of its grant.
     WakeUp {
-        /// By asking again and again.
+        /// The waiter polls the store.
         Poll = "poll",
-        /// By a message from the store, with asking behind it.
+        /// The store sends a notification; the waiter also polls rarely, in case one is lost.
         Push = "push",
     }
 }
 
 level! {
-    /// How far the lock reaches.
+    /// The range of processes that can share the lock.
     Scope {
-        /// Within one process.
+        /// One process.
         Process = "one process",
-        /// Over the processes of one machine.
+        /// The processes of one machine.
         Machine = "one machine",
-        /// Over machines.
+        /// Several machines.
         Network = "many machines",
     }
 }
@@ -92,27 +92,27 @@ level! {
 level! {
     /// Whether the store can count permits.
     Permits {
-        /// It can't: semaphores are refused.
+        /// The store can't count permits: semaphores are refused.
         Refused = "refused",
-        /// It can.
+        /// The store counts permits.
         Counted = "counted",
     }
 }
 
 level! {
-    /// Whether the store keeps the notes of who holds and who waits.
+    /// Whether the store keeps the notes of holders and waiters.
     Notes {
-        /// It has no place for them: they are left out.
+        /// The store discards notes.
         Dropped = "left out",
-        /// It does.
+        /// The store keeps them.
         Kept = "kept",
     }
 }
 
-/// What the *connected* backend promises: its configuration changes it.
+/// The promises of the *connected* backend, which depend on its configuration.
 ///
-/// Each field is ordered from weak to strong. What is required of a backend has the same type:
-/// [`Guarantees::WEAKEST`] with the fields that matter made stronger.
+/// The values of each field are ordered from weak to strong. Requirements have the same type: start
+/// with [`Guarantees::WEAKEST`] and strengthen the fields that matter.
 ///
 /// ```
 /// use dlock_core::{Fencing, Guarantees, Scope};
@@ -123,26 +123,26 @@ level! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Guarantees {
-    /// What exclusion survives.
+    /// The events that exclusion survives.
     pub exclusion: Exclusion,
-    /// How tokens stay in order.
+    /// The order of fencing tokens.
     pub fencing: Fencing,
-    /// When a dead holder's lock becomes free.
+    /// The time at which a dead holder's lock becomes free.
     pub orphan_release: OrphanRelease,
     /// The order of grants.
     pub fairness: Fairness,
-    /// How waiters learn of their grant.
+    /// How waiters are informed of their grant.
     pub wake_up: WakeUp,
-    /// How far the lock reaches.
+    /// The range of processes that can share a lock.
     pub scope: Scope,
-    /// Whether there are semaphores.
+    /// Whether the store supports semaphores.
     pub permits: Permits,
     /// Whether a [`Note`](crate::Note) can be seen.
     pub notes: Notes,
 }
 
 impl Guarantees {
-    /// Nothing at all: where a list of requirements starts.
+    /// No promises: the start of a list of requirements.
     pub const WEAKEST: Self = Self {
         exclusion: Exclusion::Nothing,
         fencing: Fencing::None,
@@ -154,10 +154,10 @@ impl Guarantees {
         notes: Notes::Dropped,
     };
 
-    /// Checks these requirements against what is `given`.
+    /// Checks these requirements against the promises in `given`.
     ///
     /// # Errors
-    /// `Config(Guarantee)`, listing every requirement that is not met.
+    /// `Config(Guarantee)`, which lists every requirement that is not met.
     pub fn check_given(&self, given: &Self) -> Result<(), Error> {
         let missing: Vec<String> = self
             .rows()
@@ -174,14 +174,14 @@ impl Guarantees {
         Err(Error::config(
             ConfigIssue::Guarantee,
             format!(
-                "the backend does not give what is required ({}): choose another backend or \
+                "the backend does not give the required guarantees ({}): choose another backend or \
                  configuration, or require less",
                 missing.join("; ")
             ),
         ))
     }
 
-    /// Each guarantee as its name, its rank from 0 (weakest), and its text.
+    /// Returns the name, the rank from 0 (weakest), and the text of each guarantee.
     pub fn rows(&self) -> [(&'static str, u8, String); 8] {
         let Self { exclusion, fencing, orphan_release, fairness, wake_up, scope, permits, notes } =
             *self;
@@ -197,56 +197,56 @@ impl Guarantees {
         ]
     }
 
-    /// With this exclusion.
+    /// Returns the value with this exclusion.
     #[must_use]
     pub const fn with_exclusion(mut self, exclusion: Exclusion) -> Self {
         self.exclusion = exclusion;
         self
     }
 
-    /// With tokens of this strength.
+    /// Returns the value with this order of tokens.
     #[must_use]
     pub const fn with_fencing(mut self, fencing: Fencing) -> Self {
         self.fencing = fencing;
         self
     }
 
-    /// With this release of dead holders' locks.
+    /// Returns the value with this release of dead holders' locks.
     #[must_use]
     pub const fn with_orphan_release(mut self, orphan_release: OrphanRelease) -> Self {
         self.orphan_release = orphan_release;
         self
     }
 
-    /// With this order of grants.
+    /// Returns the value with this order of grants.
     #[must_use]
     pub const fn with_fairness(mut self, fairness: Fairness) -> Self {
         self.fairness = fairness;
         self
     }
 
-    /// With this wake-up.
+    /// Returns the value with this wake-up.
     #[must_use]
     pub const fn with_wake_up(mut self, wake_up: WakeUp) -> Self {
         self.wake_up = wake_up;
         self
     }
 
-    /// With this reach.
+    /// Returns the value with this scope.
     #[must_use]
     pub const fn with_scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
     }
 
-    /// With or without semaphores.
+    /// Returns the value with or without semaphores.
     #[must_use]
     pub const fn with_permits(mut self, permits: Permits) -> Self {
         self.permits = permits;
         self
     }
 
-    /// With or without a place for notes.
+    /// Returns the value with or without notes.
     #[must_use]
     pub const fn with_notes(mut self, notes: Notes) -> Self {
         self.notes = notes;

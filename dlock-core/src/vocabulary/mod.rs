@@ -1,4 +1,5 @@
-//! The words of the contract and of applications. They know nothing of stores, tasks or handles.
+//! The types that the contract and applications share. They do not depend on stores, tasks or
+//! handles.
 
 pub(crate) mod answer;
 pub(crate) mod claim;

@@ -1,12 +1,12 @@
-//! What a claim wants of a lock.
+//! How a claim wants to hold a lock.
 
 use crate::{ConfigIssue, Error};
 
-/// What a claim wants of a lock.
+/// How a claim wants to hold a lock.
 ///
-/// Every kind of lock is one rule over weights: a claim has a weight, the lock a capacity, and
-/// the store grants the longest prefix of the queue whose weights together fit. A writer weighs
-/// the whole capacity, a reader one, a semaphore's claim as many as the permits it asks for.
+/// One rule of weights covers every kind of lock: a claim has a weight, the lock has a capacity,
+/// and the store grants the longest prefix of the queue whose total weight fits. A writer weighs
+/// the whole capacity, a reader one, and a semaphore's claim the number of permits that it wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
@@ -16,22 +16,22 @@ pub enum Mode {
     Shared,
     /// `n` of `of` permits of a semaphore.
     Permits {
-        /// How many permits this claim takes, 1 to `of`.
+        /// The number of permits that this claim takes, 1 to `of`.
         n: u32,
-        /// How many permits there are, 1 to [`Mode::MAX_PERMITS`]. All claims of a name that are
-        /// alive at one time must agree on it.
+        /// The number of permits of the semaphore, 1 to [`Mode::MAX_PERMITS`]. All live claims of a
+        /// name must agree on it.
         of: u32,
     },
 }
 
 impl Mode {
-    /// The most permits that a semaphore can have.
+    /// The largest number of permits of a semaphore.
     pub const MAX_PERMITS: u32 = Self::WHOLE - 1;
 
     /// The capacity of a lock that is not a semaphore.
     const WHOLE: u32 = 1 << 30;
 
-    /// `n` of `of` permits.
+    /// Creates the mode of `n` of `of` permits.
     ///
     /// # Errors
     /// `Config(Permits)` unless 1 <= `n` <= `of` <= [`MAX_PERMITS`](Self::MAX_PERMITS).
@@ -39,19 +39,19 @@ impl Mode {
         if of == 0 || of > Self::MAX_PERMITS {
             return Err(Error::config(
                 ConfigIssue::Permits,
-                format!("a semaphore of {of} permits can't be: use 1 to {}", Self::MAX_PERMITS),
+                format!("a semaphore can't have {of} permits: use 1 to {}", Self::MAX_PERMITS),
             ));
         }
         if n == 0 || n > of {
             return Err(Error::config(
                 ConfigIssue::Permits,
-                format!("{n} of {of} permits can never be granted: ask for 1 to {of}"),
+                format!("{n} of {of} permits can never be granted: use 1 to {of}"),
             ));
         }
         Ok(Self::Permits { n, of })
     }
 
-    /// The weight of a claim of this mode.
+    /// Returns the weight of a claim of this mode.
     pub const fn weight(self) -> u32 {
         match self {
             Self::Exclusive => Self::WHOLE,
@@ -60,7 +60,7 @@ impl Mode {
         }
     }
 
-    /// The capacity of the lock that this mode speaks of.
+    /// Returns the capacity of a lock of this mode.
     pub const fn capacity(self) -> u32 {
         match self {
             Self::Exclusive | Self::Shared => Self::WHOLE,
@@ -68,7 +68,7 @@ impl Mode {
         }
     }
 
-    /// The mode of a claim of this weight on a lock of this capacity.
+    /// Returns the mode of a claim of this weight on a lock of this capacity.
     pub const fn from_weight(weight: u32, capacity: u32) -> Self {
         match capacity {
             Self::WHOLE if weight == Self::WHOLE => Self::Exclusive,

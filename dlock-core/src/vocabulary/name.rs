@@ -11,14 +11,14 @@ use crate::{ConfigIssue, Error};
 /// The name of a lock: any UTF-8 of 1 to 512 bytes without control characters, compared byte for
 /// byte. `Job`, `job` and `job ` are three locks, and so are two Unicode forms of one word.
 ///
-/// Every backend maps names one to one to what its store accepts, so no two names meet in one
-/// lock. Cloning is cheap.
+/// Every backend maps names one to one to keys of its store, so two names never share a lock.
+/// Cloning is cheap.
 #[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct LockName(Arc<str>);
 
 impl PartialEq for LockName {
     fn eq(&self, other: &Self) -> bool {
-        // Most comparisons are of a name with its own clone.
+        // Most comparisons are between a name and its own clone.
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }
 }
@@ -33,11 +33,11 @@ impl LockName {
     /// The longest name, in bytes.
     pub const MAX_BYTES: usize = 512;
 
-    /// Checks a name.
+    /// Checks a text and creates the name.
     ///
     /// # Errors
-    /// `Config(Name)` when it is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or holds a
-    /// control character.
+    /// `Config(Name)` if the text is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or contains
+    /// a control character.
     pub fn new(name: &str) -> Result<Self, Error> {
         let refuse = |why: String| Err(Error::config(ConfigIssue::Name, why));
         if name.is_empty() {
@@ -58,12 +58,12 @@ impl LockName {
         Ok(Self(name.into()))
     }
 
-    /// Whether a name can begin with this: nothing, or what is a name itself.
+    /// Returns whether a name can begin with this text: it is empty or a valid name.
     pub fn can_begin_with(prefix: &str) -> bool {
         prefix.is_empty() || Self::new(prefix).is_ok()
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -119,13 +119,12 @@ impl From<std::convert::Infallible> for Error {
     }
 }
 
-/// What names a lock: a [`LockName`], or a text that is checked to be one, as a `&str` or a
-/// `String`.
+/// A value that names a lock: a [`LockName`], or a `&str` or `String` that is checked.
 pub trait IntoName {
-    /// The name.
+    /// Returns the name.
     ///
     /// # Errors
-    /// `Config(Name)` for a text that can't be one.
+    /// `Config(Name)` if the text is not a valid name.
     fn into_name(self) -> Result<LockName, Error>;
 }
 

@@ -1,4 +1,4 @@
-//! Notes: who a claim is, for people.
+//! Notes: texts that identify a claim to people.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -6,15 +6,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 use crate::{ConfigIssue, Error};
 
-/// What stands for itself in a note's ASCII form.
+/// The characters that are percent-encoded in a note's ASCII form.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
-/// A short text by which people know whose claim it is, such as `web-3 pid 4711 migrate`: any UTF-8
-/// of 1 to 128 bytes without control characters.
+/// A short text that tells people which client made a claim, such as `web-3 pid 4711 migrate`: any
+/// UTF-8 of 1 to 128 bytes without control characters.
 ///
-/// A client gives one to all its claims with [`Locks::with_note`](crate::Locks::with_note), and
-/// [`ClaimState::note`](crate::ClaimState) shows it. No secrets: **everybody who may read the store
-/// sees it**, and so do its backups and logs. It decides nothing. Cloning is cheap.
+/// A client sets one on all its claims with the option `dlock.note` of a URL or with
+/// [`Noted`](crate::Noted), and [`ClaimState::note`](crate::ClaimState) shows it. No secrets:
+/// **everybody with read access to the store sees it**, and backups and logs contain it. No lock
+/// depends on it. Cloning is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Note(Arc<str>);
 
@@ -22,11 +23,11 @@ impl Note {
     /// The longest note, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// Checks a note.
+    /// Checks a text and creates the note.
     ///
     /// # Errors
-    /// `Config(Note)` when it is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or holds a
-    /// control character.
+    /// `Config(Note)` if the text is empty, longer than [`MAX_BYTES`](Self::MAX_BYTES), or contains
+    /// a control character.
     pub fn new(note: &str) -> Result<Self, Error> {
         let refuse = |why: String| Err(Error::config(ConfigIssue::Note, why));
         if note.is_empty() {
@@ -50,8 +51,8 @@ impl Note {
         Ok(Self(note.into()))
     }
 
-    /// The begin of a text that is too long, and without its control characters; `None` when
-    /// nothing is left.
+    /// Returns the text without its control characters, cut to [`MAX_BYTES`](Self::MAX_BYTES);
+    /// `None` if nothing remains.
     pub fn fitted(text: &str) -> Option<Self> {
         let mut fits = String::with_capacity(Self::MAX_BYTES);
         for c in text.chars().filter(|c| !c.is_control()) {
@@ -63,18 +64,18 @@ impl Note {
         Self::new(&fits).ok()
     }
 
-    /// The note as text.
+    /// Returns the note as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The note as one word of ASCII, for stores whose records have fields: letters, digits, `-`,
-    /// `.` and `_` stand for themselves, all else is percent-encoded.
+    /// Returns the note as one word of ASCII, for stores whose records have fields: letters,
+    /// digits, `-`, `.` and `_` remain, everything else is percent-encoded.
     pub fn to_ascii(&self) -> String {
         utf8_percent_encode(&self.0, ENCODED).to_string()
     }
 
-    /// Reads [`to_ascii`](Self::to_ascii); `None` for what it does not write.
+    /// Reads the output of [`to_ascii`](Self::to_ascii); returns `None` for other text.
     pub fn from_ascii(word: &str) -> Option<Self> {
         let note = Self::new(&percent_decode_str(word).decode_utf8().ok()?).ok()?;
         (note.to_ascii() == word).then_some(note)
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_between_characters() {
+    fn a_long_note_is_cut_between_characters() {
         let long = format!("a{}", "é".repeat(100));
         assert_eq!(Note::fitted(&long).unwrap().as_str().len(), 127);
         assert_eq!(Note::fitted("a\tb\n").unwrap().as_str(), "ab");

@@ -1,4 +1,4 @@
-//! How a lock is taken and kept.
+//! The options of a lock: how it is acquired and renewed.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::{ConfigIssue, Error};
 
-/// How a lock is taken and kept: lease, lock-delay, renewal and wait.
+/// The options of a lock: lease, lock-delay, renewal and wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::{ConfigIssue, Error};
 #[derive(Clone, Copy)]
 pub struct LockOptions {
     lease: Duration,
-    /// Whether somebody has asked for just this one. Options with the same lease are the same, or
-    /// handles of one lock would not know each other.
+    /// Whether the program set the lease explicitly. It does not count in comparisons: options with
+    /// an equal lease are equal, so that handles of one lock share their holds.
     is_lease_set: bool,
     lock_delay: Duration,
     renew: Renew,
@@ -36,9 +36,9 @@ pub struct LockOptions {
 pub enum Renew {
     /// Until the guard is released or dropped.
     Auto,
-    /// Not beyond this long after the grant, so that a holder that hangs lets go in the end.
+    /// For this long after the grant at most, so that a hanging holder loses the lock in the end.
     For(Duration),
-    /// Never: the lock ends one lease after the grant.
+    /// Never: the lock expires one lease after the grant.
     Never,
 }
 
@@ -48,7 +48,7 @@ impl LockOptions {
     /// The longest lease.
     pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// A lease of 30 s, renewed while the guard lives, and no end to the wait.
+    /// Returns a lease of 30 s, renewed while the guard lives, and a wait without limit.
     pub const fn new() -> Self {
         Self {
             lease: Duration::from_secs(30),
@@ -59,13 +59,13 @@ impl LockOptions {
         }
     }
 
-    /// With leases of this length: how long the store keeps the lock for a holder that is dead or
-    /// cut off. Between [`MIN_LEASE`](Self::MIN_LEASE) and [`MAX_LEASE`](Self::MAX_LEASE).
+    /// Sets the lease: how long the store keeps the lock for a holder that is dead or cut off.
+    /// Between [`MIN_LEASE`](Self::MIN_LEASE) and [`MAX_LEASE`](Self::MAX_LEASE).
     ///
-    /// A store that can't stand for one so long gives its [longest](crate::Backend::longest_lease),
-    /// and that is told with the warning `lease shortened`, and by
-    /// [`Locks::examine`](crate::Locks::examine): locks are renewed all the same, but holders live
-    /// through shorter outages.
+    /// If the store supports only shorter leases, it uses its
+    /// [longest](crate::Backend::longest_lease). The warning `lease shortened` and
+    /// [`Locks::examine`](crate::Locks::examine) report that. Renewal still works, but holders
+    /// survive only shorter outages.
     #[must_use]
     pub const fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -73,15 +73,16 @@ impl LockOptions {
         self
     }
 
-    /// With this lock-delay: for so long the store keeps others out of a lock whose lease has ended
-    /// because its holder died, hung or was cut off, so that what it has sent to the resource can
-    /// arrive before its successor writes there. Zero unless set, and no more than
-    /// [`MAX_LEASE`](Self::MAX_LEASE) together with the lease.
+    /// Sets the lock-delay: if a lease expires because its holder died, hung or was cut off, the
+    /// store grants the lock to nobody for this time. So the holder's writes in flight can reach
+    /// the resource before the next holder writes there. The default is zero; the lock-delay and
+    /// the lease together are at most [`MAX_LEASE`](Self::MAX_LEASE).
     ///
-    /// It is for resources that can't check a [`FencingToken`](crate::FencingToken), and bounds how
-    /// late a write may come; it rules out none that comes later. Who releases or drops a guard says
-    /// that nothing is on its way any more: then the lock is free at once, also when it was lost
-    /// before. The same holds of a session that the store ends early ([`SessionEnd`]).
+    /// Use it for resources that can't check a [`FencingToken`](crate::FencingToken). It protects
+    /// against writes that are late by less than the lock-delay, and not against later ones.
+    /// Releasing or dropping a guard states that no write is in flight: then the lock is free at
+    /// once, even if it was lost before. The same applies to a session that the store ends early
+    /// ([`SessionEnd`]).
     ///
     /// [`SessionEnd`]: crate::OrphanRelease::SessionEnd
     #[must_use]
@@ -90,14 +91,14 @@ impl LockOptions {
         self
     }
 
-    /// With this renewal.
+    /// Sets the renewal.
     #[must_use]
     pub const fn with_renew(mut self, renew: Renew) -> Self {
         self.renew = renew;
         self
     }
 
-    /// With this limit on how long `lock()` waits. Zero: one attempt. `Duration::MAX`: for ever.
+    /// Sets the limit of the wait of `lock()`. Zero: one attempt. `Duration::MAX`: no limit.
     #[must_use]
     pub const fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
@@ -109,7 +110,7 @@ impl LockOptions {
         self.lease
     }
 
-    /// Whether the lease was asked for, and is not the default.
+    /// Whether the program set the lease, so that it is not the default.
     pub(crate) const fn is_lease_set(&self) -> bool {
         self.is_lease_set
     }
@@ -124,7 +125,7 @@ impl LockOptions {
         self.renew
     }
 
-    /// The wait.
+    /// The limit of the wait.
     pub const fn wait(&self) -> Duration {
         self.wait
     }
@@ -132,7 +133,7 @@ impl LockOptions {
     /// Checks the values.
     ///
     /// # Errors
-    /// `Config(Lease)` or `Config(Renewal)`, naming the range.
+    /// `Config(Lease)` or `Config(Renewal)`, which names the range.
     pub fn check(&self) -> Result<(), Error> {
         let (lease, delay, renew) = (self.lease, self.lock_delay, self.renew);
         let (least, most) = (Self::MIN_LEASE, Self::MAX_LEASE);
@@ -141,7 +142,8 @@ impl LockOptions {
             return refuse(
                 ConfigIssue::Lease,
                 format!(
-                    "a lease of {lease:?} is out of range: use {least:?} to {most:?}, long enough                      for a few lost round trips"
+                    "a lease of {lease:?} is out of range: use {least:?} to {most:?}, long enough \
+                     for a few lost round trips"
                 ),
             );
         }
@@ -149,7 +151,8 @@ impl LockOptions {
             return refuse(
                 ConfigIssue::Lease,
                 format!(
-                    "a lease of {lease:?} and a lock-delay of {delay:?} are too long together: use                      no more than {most:?}"
+                    "a lease of {lease:?} and a lock-delay of {delay:?} are too long together: use \
+                     no more than {most:?}"
                 ),
             );
         }
@@ -157,7 +160,8 @@ impl LockOptions {
             Renew::For(limit) if limit < lease => refuse(
                 ConfigIssue::Renewal,
                 format!(
-                    "renewal for {limit:?} is shorter than the lease of {lease:?}: use                      Renew::Never, a longer limit, or a shorter lease"
+                    "renewal for {limit:?} is shorter than the lease of {lease:?}: use \
+                     Renew::Never, a longer limit, or a shorter lease"
                 ),
             ),
             _ => Ok(()),

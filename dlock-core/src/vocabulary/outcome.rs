@@ -1,14 +1,14 @@
-//! What becomes of a lock that is held.
+//! The states and ends of a held lock.
 
 use std::fmt;
 
-/// Whether a guard still protects.
+/// Whether a guard still holds its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum GuardState {
     /// The lock is lost. Work under it must stop.
     Lost,
-    /// The last renewal failed; the lease still runs and renewal is tried again.
+    /// The last renewal failed; the lease still runs, and the renewal is retried.
     Doubtful,
     /// The lock is held.
     Held,
@@ -20,13 +20,14 @@ pub enum GuardState {
 pub enum Ended {
     /// The guard was released or dropped.
     Released,
-    /// The lease ran out before a renewal came through.
+    /// The lease expired before a renewal succeeded.
     Expired,
-    /// The store says that the claim is not held any more.
+    /// The store reported that the claim is not held.
     Revoked,
     /// The store's clock was set forward past the end of the lease.
     ClockStep,
-    /// The store has lost the claim with its data: it may have let somebody else in since it did.
+    /// The store has lost the claim with its data, and may have granted the lock to another client
+    /// since.
     StoreReset,
 }
 

@@ -4,15 +4,15 @@ use std::fmt;
 
 use rand::random;
 
-/// Who holds a reentrant lock: a value that the program passes on, never a thread or a task.
+/// The owner of a reentrant lock: a value that the program passes around, never a thread or a task.
 ///
-/// A task moves between threads, and one task may act for two callers, so neither says who is
-/// entitled to re-enter. Clones are the same owner.
+/// A task moves between threads, and one task may act for two callers, so neither identifies the
+/// owner that may enter again. Clones are the same owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner(u128);
 
 impl Owner {
-    /// A new owner, unlike every other.
+    /// Creates an owner that differs from every other.
     #[expect(clippy::new_without_default, reason = "each call makes another owner")]
     pub fn new() -> Self {
         Self(random())

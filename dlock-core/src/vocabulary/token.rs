@@ -6,10 +6,10 @@ use crate::{ConfigIssue, Error};
 
 /// A number that grows with every grant of a name, for ever.
 ///
-/// Hand it to the resource with each write; the resource remembers the largest it has seen and
-/// refuses smaller ones (see [`Fence`](crate::Fence)). So a holder that was stopped past its
-/// lease can't write over its successor. The idea is from Lamport's logical clocks, in the form
-/// that Burrows, *The Chubby lock service* (OSDI 2006) calls a sequencer.
+/// Send it to the resource with each write; the resource remembers the largest token that it has
+/// seen and refuses smaller ones (see [`Fence`](crate::Fence)). So a holder that was stopped past
+/// its lease can't overwrite the data of its successor. The idea comes from Lamport's logical
+/// clocks, in the form that Burrows, *The Chubby lock service* (OSDI 2006) calls a sequencer.
 ///
 /// Tokens are above zero and below 2^63, so that every database can store them. They are public:
 /// never use one as a secret.
@@ -20,7 +20,7 @@ impl FencingToken {
     /// The largest token.
     pub const MAX: Self = Self(NonZeroU64::MIN.saturating_add((1 << 63) - 2));
 
-    /// A token of this value.
+    /// Creates a token of this value.
     ///
     /// # Errors
     /// `Config(Token)` for zero and for 2^63 and above.
@@ -29,22 +29,22 @@ impl FencingToken {
             Some(value) if value <= Self::MAX.0 => Ok(Self(value)),
             _ => Err(Error::config(
                 ConfigIssue::Token,
-                format!("fencing token {value} is out of range: tokens lie between 1 and 2^63 - 1"),
+                format!("fencing token {value} is out of range: use 1 to 2^63 - 1"),
             )),
         }
     }
 
-    /// The value.
+    /// Returns the value.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 
-    /// The value as the signed number that databases store.
+    /// Returns the value as the signed number that databases store.
     pub const fn as_i64(self) -> i64 {
         self.0.get().cast_signed()
     }
 
-    /// The token `n` before it, at least 1.
+    /// Returns the token `n` before it, at least 1.
     pub(crate) const fn minus(self, n: u64) -> Self {
         match NonZeroU64::new(self.0.get().saturating_sub(n)) {
             Some(value) => Self(value),
@@ -52,7 +52,7 @@ impl FencingToken {
         }
     }
 
-    /// The token `n` further on in a block, at most [`MAX`](Self::MAX).
+    /// Returns the token `n` after it in a block, at most [`MAX`](Self::MAX).
     #[must_use]
     pub const fn plus(self, n: u64) -> Self {
         let sum = self.0.saturating_add(n);

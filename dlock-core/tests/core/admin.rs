@@ -18,7 +18,7 @@ async fn a_backend_without_it_lists_and_raises_nothing() {
         TokenOffset::new(without(), 7).unwrap(),
     ];
     for backend in wrapped {
-        let locks = Locks::over(backend).unwrap();
+        let locks = Locks::new(backend).unwrap();
         let error = locks.list("", 1).await.unwrap_err();
         assert_eq!((error.kind(), error.operation()), (ErrorKind::Unsupported, Some("list")));
         assert!(error.to_string().contains("inspect"), "{error}");

@@ -14,8 +14,8 @@ fn paused() -> Arc<Memory> {
 /// Two clients of one store, the second of which holds "a" and "b".
 async fn held_by_another(store: &Arc<Memory>) -> (Locks, Guard, Guard) {
     let (us, other) = (
-        Locks::new(Arc::clone(store)).expect("a free lock"),
-        Locks::new(Arc::clone(store)).expect("a free lock"),
+        Locks::new(store.clone()).expect("a free lock"),
+        Locks::new(store.clone()).expect("a free lock"),
     );
     let a = other.fair("a").expect("a free lock").lock().await.expect("a free lock");
     let b = other.fair("b").expect("a free lock").lock().await.expect("a free lock");
@@ -23,7 +23,7 @@ async fn held_by_another(store: &Arc<Memory>) -> (Locks, Guard, Guard) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_that_gives_up_gives_back_what_it_had() {
+async fn a_multi_lock_that_gives_up_releases_its_locks() {
     for cancel in [false, true] {
         let store = paused();
         let (us, a, b) = held_by_another(&store).await;
@@ -47,11 +47,11 @@ async fn a_multi_lock_that_gives_up_gives_back_what_it_had() {
 
 /// Nobody has held it yet, so nobody is told that it was lost.
 #[tokio::test(start_paused = true)]
-async fn a_try_whose_answer_takes_longer_than_the_lease_is_an_error_that_passes() {
+async fn a_try_answered_after_its_lease_is_unavailable() {
     let store = Faulty::new();
     store.answer_takes.store(700, Ordering::SeqCst);
     let options = LockOptions::new().with_lease(millis(500));
-    let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
+    let locks = Locks::new(store.clone()).unwrap().with_options(options).unwrap();
     for names in [&["a"][..], &["a", "b"]] {
         let error = locks.multi(names.iter().copied()).unwrap().try_lock().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -63,12 +63,12 @@ async fn a_try_whose_answer_takes_longer_than_the_lease_is_an_error_that_passes(
 #[tokio::test(start_paused = true)]
 async fn a_multi_lock_over_stores_does_not_deadlock_with_one_within() {
     let store = Faulty::new();
-    let slow = Locks::new(Arc::clone(&store)).unwrap();
-    let within = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+    let slow = Locks::new(store.clone()).unwrap();
+    let within = Locks::new(store.inner.clone()).unwrap();
     let elsewhere = Locks::new(paused()).unwrap();
     store.slow.store(true, Ordering::SeqCst);
     let locks = [slow.mutex("a").unwrap(), slow.mutex("b").unwrap(), elsewhere.mutex("x").unwrap()];
-    let across = Multi::across(locks).unwrap();
+    let across = MultiMutex::across(locks).unwrap();
     let within = within.multi(["a", "b"]).unwrap();
     let across = tokio::spawn(async move { across.lock_timeout(secs(3600)).await.map(drop) });
     tokio::time::sleep(millis(8)).await;
@@ -84,15 +84,15 @@ async fn locks_of_one_name_below_two_prefixes_are_two() {
         Locks::new(Prefixed::new(Arc::clone(&store), prefix).unwrap()).unwrap().mutex("x").unwrap()
     };
     let (a, b) = (below("a/"), below("b/"));
-    let _both = Multi::across([a.clone(), b.clone()]).unwrap().lock().await.unwrap();
+    let _both = MultiMutex::across([a.clone(), b.clone()]).unwrap().lock().await.unwrap();
     assert!(a.try_lock().await.unwrap().is_none());
     assert!(b.try_lock().await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answer_was_lost_is_taken_back_whatever_came_later() {
+async fn a_claim_with_a_lost_reply_is_released_after_later_failures() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     store.script.lock().push_back(Fate::AnswerLost);
     store.script.lock().extend([Fate::NotSent; 8]);
     let lock = locks.mutex("n").unwrap();
@@ -103,12 +103,12 @@ async fn a_claim_whose_answer_was_lost_is_taken_back_whatever_came_later() {
 
 /// The store's clock was ahead when it gave the lease, so it ends later there than here.
 #[tokio::test(start_paused = true)]
-async fn what_outlives_its_lease_in_the_store_is_let_go_all_the_same() {
+async fn a_lock_that_outlives_its_lease_in_the_store_is_released() {
     for dropped in [true, false] {
         let store = Faulty::new();
         store.leases_last.store(120, Ordering::SeqCst);
         let options = LockOptions::new().with_lease(millis(500)).with_renew(Renew::Never);
-        let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
+        let locks = Locks::new(store.clone()).unwrap().with_options(options).unwrap();
         let guard = locks.mutex("n").unwrap().lock().await.unwrap();
         store.release_fails.store(true, Ordering::SeqCst);
         if dropped {
@@ -130,8 +130,8 @@ async fn what_outlives_its_lease_in_the_store_is_let_go_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn trouble_of_long_ago_does_not_count() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
-    let other = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
+    let other = Locks::new(store.inner.clone()).unwrap();
     let held = other.mutex("n").unwrap().lock().await.unwrap();
     store.granted_fails.lock().extend([10, 600_000]);
     let lock = locks.mutex("n").unwrap();
@@ -145,7 +145,7 @@ async fn trouble_of_long_ago_does_not_count() {
 async fn shutdown_waits_for_a_release_in_another_task() {
     let store = Faulty::new();
     store.slow.store(true, Ordering::SeqCst);
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     let release = tokio::spawn(guard.release());
     tokio::task::yield_now().await;
@@ -190,8 +190,8 @@ async fn a_renewal_under_way_does_not_reach_the_next_grant() {
     let store = Faulty::new();
     // The last renewal before the limit asks for 300 ms only.
     let options = LockOptions::new().with_lease(secs(3)).with_renew(Renew::For(millis(3300)));
-    let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
-    let other = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+    let locks = Locks::new(store.clone()).unwrap().with_options(options).unwrap();
+    let other = Locks::new(store.inner.clone()).unwrap();
     let (lock, theirs) = (locks.mutex("n").unwrap(), other.mutex("n").unwrap());
     let first = lock.lock().await.unwrap();
     tokio::time::sleep(millis(2600)).await;
@@ -214,7 +214,7 @@ fn a_backend_goes_with_the_runtime_of_its_locks() {
     for _ in 0..3 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let locks = Locks::new(Arc::clone(&store)).unwrap();
+            let locks = Locks::new(store.clone()).unwrap();
             locks.mutex("n").unwrap().lock().await.unwrap().release().await.unwrap();
         });
     }
@@ -247,8 +247,8 @@ async fn a_store_that_takes_long_to_fail_is_given_up_all_the_same() {
     for names in [vec!["n"], vec!["a", "b"]] {
         let store = Faulty::new();
         let options = LockOptions::new().with_lease(millis(200));
-        let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
-        let other = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+        let locks = Locks::new(store.clone()).unwrap().with_options(options).unwrap();
+        let other = Locks::new(store.inner.clone()).unwrap();
         let mut held = Vec::new();
         for name in &names {
             held.push(other.mutex(*name).unwrap().lock().await.unwrap());
@@ -267,16 +267,16 @@ async fn a_store_that_takes_long_to_fail_is_given_up_all_the_same() {
 async fn a_try_on_a_store_slower_than_the_lease_ends() {
     let store = Faulty::new();
     let options = LockOptions::new().with_lease(millis(100));
-    let locks = Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap();
+    let locks = Locks::new(store.clone()).unwrap().with_options(options).unwrap();
     store.answer_takes.store(150, Ordering::SeqCst);
     let error = locks.mutex("n").unwrap().try_lock().await.unwrap_err();
-    assert!(error.to_string().contains("use a longer one"), "{error}");
+    assert!(error.to_string().contains("use a longer lease"), "{error}");
     tokio::time::sleep(secs(1)).await;
     assert!(locks.inspect("n").await.unwrap().is_free());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_multi_lock_gives_back_no_longer_than_it_waits() {
+async fn a_multi_lock_releases_no_longer_than_it_waits() {
     let store = paused();
     let (us, _a, b) = held_by_another(&store).await;
     b.release().await.unwrap();

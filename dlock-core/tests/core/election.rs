@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 /// Candidates of two processes.
 fn two(store: &Arc<Faulty>) -> [Election; 2] {
     [(); 2].map(|()| {
-        let locks = Locks::new(Arc::clone(store)).expect("a runtime");
+        let locks = Locks::new(store.clone()).expect("a runtime");
         locks.election("leader").expect("a name")
     })
 }
@@ -47,7 +47,7 @@ async fn one_leads_and_the_next_when_it_resigns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leadership_does_not_hop_within_a_process_past_who_waits_elsewhere() {
+async fn leadership_is_not_handed_off_past_waiters_elsewhere() {
     let store = Faulty::new();
     let [one, two] = two(&store);
     let first = one.campaign().await.unwrap();
@@ -79,7 +79,7 @@ async fn the_next_leads_when_a_leader_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_is_cancelled_when_the_leadership_is_lost_and_begins_anew_with_a_later_term() {
+async fn lost_leadership_cancels_work_and_a_later_term_restarts_it() {
     struct Running(Arc<AtomicUsize>);
     impl Drop for Running {
         fn drop(&mut self) {
@@ -137,7 +137,7 @@ async fn work_says_when_it_is_done_and_when_somebody_else_may_lead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_is_asked_again_for_longer_than_a_lease() {
+async fn an_election_retries_longer_than_a_lease_in_an_outage() {
     let store = Faulty::new();
     let [one, _] = two(&store);
     // Far more than a plain `lock` asks within a lease.
@@ -151,7 +151,7 @@ async fn a_store_that_is_away_is_asked_again_for_longer_than_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_pass_ends_it() {
+async fn a_permanent_error_ends_the_election() {
     let store = Faulty::new();
     let locks = Locks::new(store).unwrap();
     let election = locks.election("leader").unwrap();

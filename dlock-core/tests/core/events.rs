@@ -1,9 +1,6 @@
 //! What a store tells unasked, or with a renewal: steps of its clock, and that it lost its data.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
@@ -17,7 +14,7 @@ fn step(store: &Faulty, forward: bool, by: Duration) {
 #[tokio::test(start_paused = true)]
 async fn a_step_forward_shortens_what_was_held_and_ends_what_is_over() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let brief = locks.with_options(LockOptions::new().with_lease(secs(10))).unwrap();
     let over = brief.mutex("over").unwrap().lock().await.unwrap();
     let shorter = locks.mutex("shorter").unwrap().lock().await.unwrap();
@@ -45,7 +42,7 @@ async fn a_step_forward_shortens_what_was_held_and_ends_what_is_over() {
 #[tokio::test(start_paused = true)]
 async fn a_shortened_lease_is_renewed_before_it_ends() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let young = locks.mutex("young").unwrap().lock().await.unwrap();
     step(&store, true, Duration::ZERO);
     tokio::time::sleep(millis(500)).await;
@@ -58,7 +55,7 @@ async fn a_shortened_lease_is_renewed_before_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_step_back_and_one_of_another_shard_end_nothing() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     let before = guard.remaining();
     tokio::time::sleep(millis(1)).await;
@@ -74,9 +71,9 @@ async fn a_step_back_and_one_of_another_shard_end_nothing() {
 
 /// The store granted and renewed before the step, and its answers come after it was told.
 #[tokio::test(start_paused = true)]
-async fn answers_that_were_on_their_way_during_a_step_are_believed_for_less() {
+async fn a_clock_step_shortens_the_deadline_of_replies_in_flight() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     store.answer_takes.store(100, Ordering::SeqCst);
     let mutex = locks.mutex("n").unwrap();
     let told = async {
@@ -107,7 +104,7 @@ async fn answers_that_were_on_their_way_during_a_step_are_believed_for_less() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_has_lost_its_data_is_named_as_the_reason() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     let mut writer = locks.rw("rw").unwrap().write().lock().await.unwrap();
     store.forgot.store(true, Ordering::SeqCst);

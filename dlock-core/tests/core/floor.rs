@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::common::{Faulty, secs};
 use dlock_core::*;
@@ -17,8 +17,7 @@ async fn token(locks: &Locks, name: &str) -> FencingToken {
 #[tokio::test(start_paused = true)]
 async fn every_kind_has_tokens_above_them() {
     let store = Faulty::new();
-    let (locks, other) =
-        (Locks::new(Arc::clone(&store)).unwrap(), Locks::new(Arc::clone(&store)).unwrap());
+    let (locks, other) = (Locks::new(store.clone()).unwrap(), Locks::new(store.clone()).unwrap());
     let mut floor = token(&locks, "n").await.plus(1 << 50);
     for kind in 0..6 {
         locks.raise_tokens("n", floor).await.unwrap();
@@ -43,7 +42,7 @@ async fn every_kind_has_tokens_above_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_keeps_its_token_and_the_next_task_has_one_above_them() {
+async fn raised_tokens_apply_to_the_next_holder_only() {
     let locks = Locks::new(Faulty::new()).unwrap();
     let mutex = locks.mutex("n").unwrap();
     let held = mutex.lock().await.unwrap();
@@ -60,7 +59,7 @@ async fn a_holder_keeps_its_token_and_the_next_task_has_one_above_them() {
 #[tokio::test(start_paused = true)]
 async fn readers_beside_a_reader_have_tokens_above_them() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let rw = locks.rw("n").unwrap();
     let first = rw.read().lock().await.unwrap();
     let floor = first.token().plus(1 << 40);
@@ -81,9 +80,9 @@ async fn raising_again_and_raising_to_less_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_is_told_and_can_be_asked_again() {
+async fn an_unreachable_store_is_reported_and_can_be_retried() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let floor = FencingToken::new(1 << 50).unwrap();
     store.raise_fails.store(1, Ordering::SeqCst);
     let error = locks.raise_tokens("n", floor).await.unwrap_err();
@@ -94,9 +93,9 @@ async fn a_store_that_is_away_is_told_and_can_be_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_without_room_above_them_are_refused_and_never_asked_for() {
+async fn raising_tokens_beyond_the_maximum_is_refused() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     for above in [Locks::MAX_RAISED_TOKEN.plus(1), FencingToken::MAX] {
         let error = locks.raise_tokens("n", above).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token));
@@ -114,12 +113,12 @@ mod outside {
     use super::*;
 
     #[tokio::test]
-    async fn tokens_that_are_used_up_are_told_and_none_is_given_out_twice() {
+    async fn used_up_tokens_are_reported_and_none_is_granted_twice() {
         let store = Memory::new();
         let name = LockName::new("n").unwrap();
         let nearly = FencingToken::new(FencingToken::MAX.get() - 2).unwrap();
         store.raise_tokens(&name, nearly).await.unwrap();
-        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        let locks = Locks::new(store.clone()).unwrap();
         for token in [nearly.plus(1), FencingToken::MAX] {
             let last = locks.fair("n").unwrap().lock().await.unwrap();
             assert_eq!(last.token(), token);

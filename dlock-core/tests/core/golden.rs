@@ -29,7 +29,7 @@ fn id(n: u128) -> ClaimId {
     ClaimId::from_bits(n)
 }
 
-/// Every operation, with its name, its deadline and its time.
+/// Each kind of operation: its name, its deadline, and the operation.
 fn operations() -> Vec<(&'static str, Option<Micros>, Op, Micros)> {
     let (mode, note) = (Mode::Exclusive, Note::new("web-3 pid 1").ok());
     let permits = Mode::Permits { n: 2, of: 5 };
@@ -56,14 +56,14 @@ fn operations() -> Vec<(&'static str, Option<Micros>, Op, Micros)> {
     ]
 }
 
-/// A lock with a holder, a waiter and a claim that must not come back.
+/// A lock with a holder, a waiter and a barred claim.
 fn machine(of: &'static str) -> Machine {
     let log = ["acquire", "join", "bar"].map(|name| golden(of, name)).concat();
     replay("", &log).unwrap_or_else(|error| panic!("{error}")).machine
 }
 
 #[test]
-fn each_operation_is_written_as_the_golden_one_and_read() {
+fn golden_operations_are_written_and_read() {
     for (format, of) in FORMATS {
         for (name, deadline, op, now) in operations() {
             let text = ops_text_in(format, deadline, [&op]) + &format!(" {now};");
@@ -75,31 +75,31 @@ fn each_operation_is_written_as_the_golden_one_and_read() {
             let mut claims = state.holders.iter().chain(&state.waiters);
             assert!(claims.all(|claim| claim.format == format), "{state:?}");
         }
-        // The snapshot, and these.
+        // The snapshot, and these operations.
         assert_eq!(of.lines().count(), 1 + operations().len());
     }
 }
 
 #[test]
-fn a_snapshot_is_written_as_the_golden_one_and_read() {
+fn golden_snapshots_are_written_and_read() {
     for (format, of) in FORMATS {
         assert_eq!(snapshot_in(format, &machine(of)), golden(of, "snapshot"));
         assert_eq!(snapshot_of(golden(of, "snapshot")).unwrap(), machine(of));
     }
-    // A program that is set to the first format writes it, whatever it has read.
+    // A program that is set to format 1 writes it, even if it has read another format.
     let [(first, of_first), (_, of_newest)] = FORMATS;
     assert_eq!(snapshot_in(first, &machine(of_newest)), golden(of_first, "snapshot"));
 }
 
 #[test]
-fn golden_records_tell_who_holds_and_who_waits() {
+fn golden_records_contain_holders_and_waiters() {
     for (format, of) in FORMATS {
         let log = [golden(of, "renew"), golden(of, "release")].concat();
         let read = replay(golden(of, "snapshot"), &log).unwrap();
         let state = read.machine.inspect(read.now);
         assert_eq!(state.holders[0].claim, id(2), "the waiter got the lock by the release");
         assert_eq!(state.holders[0].format, format);
-        // The tokens that the first holder did not use are given out again.
+        // The tokens that the first holder did not use are granted again.
         assert_eq!(state.last_token.map(|token| token.get()), Some(NOW + 3));
         let read = replay(golden(of, "snapshot"), golden(of, "raise")).unwrap();
         let note = read.machine.inspect(read.now).holders[0].note.clone();
@@ -109,7 +109,7 @@ fn golden_records_tell_who_holds_and_who_waits() {
 }
 
 #[test]
-fn a_claim_of_a_format_that_is_not_read_is_told() {
+fn a_claim_of_an_unknown_format_is_an_error() {
     let [_, (_, of)] = FORMATS;
     for name in ["acquire", "try", "join"] {
         let error = replay("", &golden(of, name).replace(" f2 ", " f9 ")).unwrap_err();

@@ -15,9 +15,9 @@ use dlock_core::*;
 use parking_lot::Mutex;
 
 #[tokio::test(start_paused = true)]
-async fn a_hot_lock_goes_round_the_process_with_a_larger_token_each_time() {
+async fn each_local_hand_off_has_a_larger_token() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let tokens = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for _ in 0..50 {
@@ -46,8 +46,7 @@ async fn a_hot_lock_goes_round_the_process_with_a_larger_token_each_time() {
 #[tokio::test]
 async fn another_process_gets_its_turn() {
     let store = Memory::new();
-    let (hot, other) =
-        (Locks::new(Arc::clone(&store)).unwrap(), Locks::new(Arc::clone(&store)).unwrap());
+    let (hot, other) = (Locks::new(store.clone()).unwrap(), Locks::new(store.clone()).unwrap());
     let passes = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for _ in 0..16 {
@@ -79,7 +78,7 @@ async fn another_process_gets_its_turn() {
 async fn dropped_waiters_are_skipped_and_dropped_leaders_are_replaced() {
     let store = Faulty::new();
     store.slow.store(true, Ordering::SeqCst);
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
     // The leader is dropped while its claim is on the way.
     let leader = tokio::time::timeout(millis(3), lock.lock()).await;
@@ -104,7 +103,7 @@ async fn dropped_waiters_are_skipped_and_dropped_leaders_are_replaced() {
 #[tokio::test(start_paused = true)]
 async fn the_next_claim_is_on_its_way_before_the_release_is_answered() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
     // With one token, it can't be passed on.
     let guard = lock.lock().await.unwrap();
@@ -130,7 +129,7 @@ async fn where_nobody_queues_other_processes_have_a_turn_first() {
         let store = Faulty::new();
         store.unordered.store(unordered, Ordering::SeqCst);
         store.slow.store(true, Ordering::SeqCst);
-        let lock = Locks::new(Arc::clone(&store)).unwrap().mutex("n").unwrap();
+        let lock = Locks::new(store.clone()).unwrap().mutex("n").unwrap();
         let waiter = || {
             let lock = lock.clone();
             tokio::spawn(async move { lock.lock().await.unwrap() })
@@ -159,7 +158,7 @@ async fn where_nobody_queues_other_processes_have_a_turn_first() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_holder_does_not_keep_its_own_process_waiting() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
     let stale = lock.lock().await.unwrap();
     store.renew_fails.store(true, Ordering::SeqCst);
@@ -174,7 +173,7 @@ async fn a_lost_holder_does_not_keep_its_own_process_waiting() {
 #[tokio::test(start_paused = true)]
 async fn an_error_of_the_leader_reaches_it_alone() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
     store.acquire_fails.store(1, Ordering::SeqCst);
     assert_eq!(lock.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -191,7 +190,7 @@ async fn an_error_of_the_leader_reaches_it_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_quiet_lock_gives_its_unused_tokens_back() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
     let first = lock.lock().await.unwrap().token();
     let second = lock.lock().await.unwrap().token();

@@ -11,7 +11,7 @@ use dlock_core::*;
 #[tokio::test(start_paused = true)]
 async fn it_counts_what_is_held_what_is_in_doubt_and_what_waits() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let health = locks.health(secs(1)).await;
     assert!(health.is_ready());
     assert_eq!((health.held, health.doubtful, health.waiting), (0, 0, 0));
@@ -86,7 +86,7 @@ impl Backend for Silent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_is_told_in_time() {
+async fn a_store_that_does_not_answer_is_reported_in_time() {
     let locks = Locks::new(Arc::new(Silent(Memory::with_clock(Clock::tokio())))).unwrap();
     let guard = locks.mutex("a").unwrap().lock().await.unwrap();
     let asked = tokio::time::timeout(secs(3), locks.health(secs(2))).await;

@@ -14,7 +14,7 @@ const ONE_LEASE: u64 = 30;
 
 /// The job of a machine, and its locks.
 fn machine(store: &Arc<Faulty>, at_least: u64) -> (Locks, Job) {
-    let locks = Locks::new(Arc::clone(store)).expect("a store that takes it");
+    let locks = Locks::new(store.clone()).expect("a store that takes it");
     let job = locks
         .job("nightly")
         .expect("a store that takes it")
@@ -126,7 +126,7 @@ async fn a_job_that_failed_is_released_on_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_minimum_time_is_told_again_when_the_store_was_away() {
+async fn the_minimum_time_is_sent_again_after_an_outage() {
     let store = Faulty::new();
     let (_locks, job) = machine(&store, 300);
     let faulty = Arc::clone(&store);
@@ -142,7 +142,7 @@ async fn the_minimum_time_is_told_again_when_the_store_was_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_on_its_way_does_not_cut_the_minimum_time_short() {
+async fn a_late_renewal_does_not_shorten_the_minimum_time() {
     let store = Faulty::new();
     let (_locks, job) = machine(&store, 300);
     // The renewal at a third of the lease is applied seconds after the job has ended.
@@ -191,7 +191,7 @@ async fn work_is_dropped_when_the_lock_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_minimum_time_that_nobody_keeps_is_refused() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let job = locks.job("nightly").unwrap();
     let error = job.clone().with_at_least(secs(100_000)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Lease));

@@ -2,15 +2,13 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-use std::sync::Arc;
-
 use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_owner_enters_again_and_leaves_as_often() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.reentrant("n").unwrap();
     let (me, you) = (Owner::new(), Owner::new());
     let outer = lock.lock_as(&me).await.unwrap();
@@ -30,7 +28,7 @@ async fn an_owner_enters_again_and_leaves_as_often() {
 #[tokio::test(start_paused = true)]
 async fn re_entry_fails_once_the_hold_is_lost() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.reentrant("n").unwrap();
     let me = Owner::new();
     let outer = lock.lock_as(&me).await.unwrap();
@@ -111,8 +109,8 @@ async fn multi_locks_in_opposite_orders_do_not_deadlock() {
     let (one, two) = (Memory::new(), Memory::new());
     let mut tasks = Vec::new();
     for i in 0..8 {
-        let one = Locks::new(Arc::clone(&one)).unwrap();
-        let two = Locks::new(Arc::clone(&two)).unwrap();
+        let one = Locks::new(one.clone()).unwrap();
+        let two = Locks::new(two.clone()).unwrap();
         tasks.push(tokio::spawn(async move {
             let names = if i % 2 == 0 { ["a", "b", "c"] } else { ["c", "b", "a"] };
             for _ in 0..100 {
@@ -123,7 +121,7 @@ async fn multi_locks_in_opposite_orders_do_not_deadlock() {
                     one.mutex(names[0]).unwrap(),
                     one.mutex("x").unwrap(),
                 ];
-                let across = Multi::across(locks).unwrap();
+                let across = MultiMutex::across(locks).unwrap();
                 let guard = across.lock_timeout(secs(20)).await.unwrap();
                 assert_eq!(guard.tokens().len(), 3);
             }
@@ -137,7 +135,7 @@ async fn multi_locks_in_opposite_orders_do_not_deadlock() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_part_is_the_loss_of_the_multi_lock() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.multi(["a", "b"]).unwrap().lock().await.unwrap();
     let held = locks.inspect("b").await.unwrap().holders[0].claim;
     let claim = Claim::new(LockName::new("b").unwrap(), held);

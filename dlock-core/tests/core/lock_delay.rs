@@ -13,7 +13,7 @@ fn delayed() -> LockOptions {
 }
 
 fn locks(store: &Arc<Faulty>, options: LockOptions) -> Locks {
-    Locks::new(Arc::clone(store)).unwrap().with_options(options).unwrap()
+    Locks::new(store.clone()).unwrap().with_options(options).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -26,7 +26,7 @@ async fn after_an_expiry_others_stay_out_for_the_delay() {
         let begin = tokio::time::Instant::now();
         let guard = mine.mutex("n").unwrap().lock().await.unwrap();
         // Another client, and a task of the same one.
-        let waiting = [Locks::over(store.inner.clone()).unwrap(), mine.clone()].map(|locks| {
+        let waiting = [Locks::new(store.inner.clone()).unwrap(), mine.clone()].map(|locks| {
             tokio::spawn(async move {
                 let next = locks.mutex("n").unwrap().lock().await.unwrap();
                 let at = begin.elapsed();
@@ -71,7 +71,7 @@ async fn a_limited_renewal_and_a_downgrade_keep_the_delay() {
     assert!(held >= guard.remaining() + secs(5), "{held:?}, {:?}", guard.remaining());
     assert_eq!(guard.lost().await, Ended::Expired);
     assert!(begin.elapsed() < secs(25), "{:?}", begin.elapsed());
-    let other = Locks::over(store.inner.clone()).unwrap();
+    let other = Locks::new(store.inner.clone()).unwrap();
     let _next = other.mutex("n").unwrap().lock().await.unwrap();
     assert!(begin.elapsed() >= secs(29), "let in after {:?}", begin.elapsed());
 }
@@ -110,7 +110,7 @@ async fn work_that_is_dropped_with_its_lock_leaves_the_delay_behind() {
         two.with(|_| std::future::pending::<()>())
     );
     assert!(one.is_err() && two.is_err());
-    let other = Locks::over(store.inner.clone()).unwrap();
+    let other = Locks::new(store.inner.clone()).unwrap();
     for name in ["a", "b", "c"] {
         assert!(other.mutex(name).unwrap().try_lock().await.unwrap().is_none(), "{name}");
     }
@@ -122,7 +122,7 @@ async fn work_that_is_dropped_with_its_lock_leaves_the_delay_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_store_has_a_longest_lease_the_belief_is_what_the_delay_leaves() {
+async fn the_longest_lease_of_a_store_includes_the_lock_delay() {
     let store = Faulty::new();
     *store.longest_lease.lock() = Some(secs(8));
     let mine = locks(&store, delayed());

@@ -1,6 +1,6 @@
 //! What is measured, by the names and labels that are documented.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
@@ -41,7 +41,7 @@ async fn the_life_of_a_lock_is_measured() {
     let _guard = ::metrics::set_default_local_recorder(&recorder);
     let snapshotter = recorder.snapshotter();
     let store = Faulty::new();
-    let [here, there] = [(); 2].map(|()| Locks::new(Arc::clone(&store)).unwrap());
+    let [here, there] = [(); 2].map(|()| Locks::new(store.clone()).unwrap());
 
     let guard = here.mutex("secret-name").unwrap().lock().await.unwrap();
     assert!(there.fair("secret-name").unwrap().try_lock().await.unwrap().is_none());
@@ -89,7 +89,7 @@ async fn losses_are_counted_by_reason() {
     let recorder = DebuggingRecorder::new();
     let _guard = ::metrics::set_default_local_recorder(&recorder);
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let read = locks.rw("rw").unwrap().read().lock().await.unwrap();
     let permits = locks.semaphore("sem", 3).unwrap().acquire_many(2).await.unwrap();
     store.renew_fails.store(true, Ordering::SeqCst);

@@ -10,7 +10,7 @@ use dlock_core::*;
 #[tokio::test(start_paused = true)]
 async fn a_held_lock_outlives_its_lease() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     for _ in 0..20 {
         tokio::time::sleep(secs(17)).await;
@@ -38,7 +38,7 @@ async fn a_shard_that_is_away_takes_no_other_locks_with_it() {
 #[tokio::test(start_paused = true)]
 async fn renewals_travel_in_batches() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let mut guards = Vec::new();
     for i in 0..1200 {
         guards.push(locks.fair(format!("n{i}")).unwrap().lock().await.unwrap());
@@ -66,7 +66,7 @@ async fn locks_of_different_leases_are_each_renewed_in_time() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_renewal_leaves_doubt_and_a_later_one_removes_it() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     store.renew_fails.store(true, Ordering::SeqCst);
     tokio::time::sleep(secs(15)).await;
@@ -79,11 +79,11 @@ async fn a_failed_renewal_leaves_doubt_and_a_later_one_removes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loss_is_told_before_the_store_lets_another_in() {
+async fn a_loss_is_reported_before_the_next_grant() {
     for hang in [false, true] {
         let store = Faulty::new();
-        let locks = Locks::new(Arc::clone(&store)).unwrap();
-        let other = Locks::over(Arc::clone(&store.inner) as DynBackend).unwrap();
+        let locks = Locks::new(store.clone()).unwrap();
+        let other = Locks::new(store.inner.clone()).unwrap();
         let guard = locks.mutex("n").unwrap().lock().await.unwrap();
         let (first, lost) = (guard.token(), guard.lost());
         store.renew_fails.store(!hang, Ordering::SeqCst);
@@ -108,7 +108,7 @@ async fn loss_is_told_before_the_store_lets_another_in() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_taken_away_is_lost_with_the_next_renewal() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     let claim = holder(&locks, "n").await.unwrap();
     store.release(&claim).await.unwrap();
@@ -123,9 +123,9 @@ async fn holder(locks: &Locks, name: &str) -> Result<Claim, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_the_store_tells_of_is_told_at_once() {
+async fn a_loss_reported_by_the_store_is_reported_at_once() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let [gone, stays] = ["gone", "stays"].map(|name| locks.mutex(name).unwrap());
     let (gone, stays) = (gone.lock().await.unwrap(), stays.lock().await.unwrap());
     let claim = holder(&locks, "gone").await.unwrap();
@@ -137,9 +137,9 @@ async fn a_loss_that_the_store_tells_of_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn losses_that_were_told_too_fast_are_found_by_renewal() {
+async fn missed_loss_events_are_found_by_renewal() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("gone").unwrap().lock().await.unwrap();
     let claim = holder(&locks, "gone").await.unwrap();
     store.release(&claim).await.unwrap();
@@ -154,7 +154,7 @@ async fn losses_that_were_told_too_fast_are_found_by_renewal() {
 async fn nobody_believes_for_longer_than_the_store_stands_for() {
     let store = Faulty::new();
     *store.longest_lease.lock() = Some(secs(6));
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let long = LockOptions::new().with_lease(secs(60)).with_renew(Renew::Never);
     let never = locks.with_options(long).unwrap();
     let alone = never.mutex("a").unwrap().lock().await.unwrap();
@@ -173,7 +173,7 @@ async fn nobody_believes_for_longer_than_the_store_stands_for() {
 #[tokio::test(start_paused = true)]
 async fn renewal_ends_where_the_options_say() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let start = tokio::time::Instant::now();
     for (renew, at_least, at_most) in
         [(Renew::Never, secs(29), secs(30)), (Renew::For(secs(100)), secs(95), secs(100))]
@@ -196,7 +196,7 @@ async fn run_drops_the_work_when_the_lock_is_lost() {
         }
     }
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
     let dropped = Arc::new(std::sync::atomic::AtomicBool::new(false));
     store.renew_fails.store(true, Ordering::SeqCst);
@@ -216,7 +216,7 @@ async fn run_drops_the_work_when_the_lock_is_lost() {
 async fn shutdown_waits_for_guards_and_refuses_new_ones() {
     let store = Faulty::new();
     store.slow.store(true, Ordering::SeqCst);
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     let error = locks.shutdown(millis(100)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
@@ -237,7 +237,7 @@ fn guards_and_locks_survive_their_runtime_without_a_panic() {
     let store = Memory::new();
     let first = runtime();
     let (locks, guard) = first.block_on(async {
-        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        let locks = Locks::new(store.clone()).unwrap();
         let guard = locks.mutex("n").unwrap().lock().await.unwrap();
         (locks, guard)
     });
@@ -253,7 +253,7 @@ fn guards_and_locks_survive_their_runtime_without_a_panic() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn locks_that_are_due_together_are_let_go_in_any_order() {
+async fn locks_that_are_due_together_are_released_in_any_order() {
     let locks = Locks::new(Faulty::new()).unwrap();
     let mut guards = Vec::new();
     for i in 0..300 {

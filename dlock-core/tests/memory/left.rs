@@ -2,7 +2,6 @@
 
 use std::{
     future::Future,
-    sync::Arc,
     task::{Context, Waker},
 };
 
@@ -14,7 +13,7 @@ use crate::{alone, count};
 fn tries_and_waits_that_left_take_no_memory() {
     alone(async {
         let store = Memory::new();
-        let locks = Locks::new(Arc::clone(&store)).unwrap();
+        let locks = Locks::new(store.clone()).unwrap();
         let lock = locks.mutex("n").unwrap();
         let region = count();
         for _ in 0..200_000 {

@@ -176,7 +176,7 @@ async fn health_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_itself_is_told_once() {
+async fn waiting_for_its_own_lock_is_reported_once() {
     let (log, _guard) = Log::new();
     let locks = Store::new().client(LEASE);
     let mutex = locks.mutex("mutex").unwrap();
@@ -186,7 +186,7 @@ async fn who_waits_for_itself_is_told_once() {
     let (again, twice) = tokio::join!(mutex.lock_timeout(LEASE * 5), fair.lock_timeout(LEASE * 5));
     for error in [again.unwrap_err(), twice.unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Timeout);
-        assert!(error.to_string().contains("this process itself has held it"), "{error}");
+        assert!(error.to_string().contains("this process has held it"), "{error}");
     }
     assert_eq!(log.count(HELD_HERE), 2, "one for each");
     // Many that wait for one holder are one message.
@@ -198,12 +198,12 @@ async fn who_waits_for_itself_is_told_once() {
     // A wait that ends before says so, too, and so does an attempt.
     for wait in [millis(1), Duration::ZERO] {
         let error = mutex.lock_timeout(wait).await.unwrap_err();
-        assert!(error.to_string().contains("this process itself has held it"), "{error}");
+        assert!(error.to_string().contains("this process has held it"), "{error}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_another_process_is_not_told_of_itself() {
+async fn waiting_for_another_process_is_not_reported_as_its_own() {
     let (log, _guard) = Log::new();
     let store = Store::new();
     let _held = store.client(LEASE).mutex("a").unwrap().lock().await.unwrap();

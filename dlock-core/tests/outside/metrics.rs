@@ -83,7 +83,7 @@ async fn a_loss_is_counted_when_it_happens_whoever_looks() {
 
 /// As the runtime that renews is blocked meanwhile.
 #[tokio::test]
-async fn a_guard_that_is_let_go_too_late_is_counted_as_lost() {
+async fn a_guard_that_is_released_too_late_is_counted_as_lost() {
     let recorder = DebuggingRecorder::new();
     let _guard = ::metrics::set_default_local_recorder(&recorder);
     let (snapshotter, (log, _log)) = (recorder.snapshotter(), Log::new());

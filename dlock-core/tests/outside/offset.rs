@@ -5,7 +5,7 @@ use dlock_core::*;
 use super::log::Log;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_told_of_a_lock_has_the_token_of_its_guard() {
+async fn events_of_a_lock_have_the_token_of_its_guard() {
     let (log, _listening) = Log::new();
     let store = TokenOffset::new(Memory::with_clock(Clock::tokio()), 1 << 60).unwrap();
     let locks = Locks::new(Traced::new(store)).unwrap();

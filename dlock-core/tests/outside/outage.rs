@@ -39,7 +39,7 @@ async fn ended_by(latest: Duration, waits: Vec<Waits>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_wait_are_told_a_lease_after_the_store_went_away() {
+async fn all_waiters_get_an_error_one_lease_into_an_outage() {
     let (store, owner) = (Store::new(), Owner::new());
     let locks = store.client(LEASE);
     let mutex = locks.mutex("mutex").unwrap();
@@ -74,7 +74,7 @@ async fn all_that_wait_are_told_a_lease_after_the_store_went_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_again_while_the_others_are_told_has_a_lease_of_its_own() {
+async fn a_retry_during_an_outage_waits_for_its_own_lease() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("n").unwrap();
     store.goes_away(FAILS_AFTER);
@@ -91,7 +91,7 @@ async fn who_asks_again_while_the_others_are_told_has_a_lease_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_outage_goes_on_when_who_asked_for_all_goes_away() {
+async fn an_outage_goes_on_after_its_local_leader_timed_out() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("n").unwrap();
     store.goes_away(FAILS_AFTER);

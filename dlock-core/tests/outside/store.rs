@@ -48,7 +48,7 @@ impl Store {
     /// A client of it.
     pub(crate) fn client(self: &Arc<Self>, lease: Duration) -> Locks {
         let options = LockOptions::new().with_lease(lease);
-        Locks::new(Arc::clone(self)).unwrap().with_options(options).unwrap()
+        Locks::new(self.clone()).unwrap().with_options(options).unwrap()
     }
 
     /// Nothing reaches it from now on, and each request fails after this time.

@@ -18,7 +18,7 @@ const BRIEF: Duration = Duration::from_millis(400);
 fn brief() -> [Locks; 2] {
     let store = Memory::new();
     let options = LockOptions::new().with_lease(BRIEF);
-    [(); 2].map(|()| Locks::new(Arc::clone(&store)).unwrap().with_options(options).unwrap())
+    [(); 2].map(|()| Locks::new(store.clone()).unwrap().with_options(options).unwrap())
 }
 
 /// Work that blocks the thread on which its lease would be renewed.
@@ -95,9 +95,9 @@ async fn a_leader_that_outlived_its_term_is_not_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_the_release_learns_is_told() {
+async fn a_loss_found_by_the_release_is_reported() {
     let store = Faulty::new();
-    let [one, two] = [(); 2].map(|()| Locks::new(Arc::clone(&store)).unwrap());
+    let [one, two] = [(); 2].map(|()| Locks::new(store.clone()).unwrap());
     // No renewal comes in between.
     let taken = |name: &'static str| {
         let two = two.clone();
@@ -123,7 +123,7 @@ async fn what_only_the_release_learns_is_told() {
 #[tokio::test(start_paused = true)]
 async fn a_release_that_fails_takes_nothing_from_the_work() {
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
     let faulty = Arc::clone(&store);
     let ran = lock.with(|_| async move { faulty.release_fails.store(true, Ordering::SeqCst) });

@@ -71,7 +71,7 @@ async fn verbs_have_spans_with_outcomes_and_no_whole_claim() {
     let collected = Collected::default();
     let _guard = tracing::subscriber::set_default(collected.clone());
     let store = Faulty::new();
-    let locks = Locks::over(Traced::new(Arc::clone(&store) as DynBackend)).unwrap();
+    let locks = Locks::new(Traced::new(Arc::clone(&store) as DynBackend)).unwrap();
     let guard = locks.mutex("a/b").unwrap().lock().await.unwrap();
     let token = guard.token();
     let claim = locks.inspect("a/b").await.unwrap().holders[0].claim.to_string();
@@ -103,7 +103,7 @@ async fn a_lost_lock_is_an_event() {
     let collected = Collected::default();
     let _guard = tracing::subscriber::set_default(collected.clone());
     let store = Faulty::new();
-    let locks = Locks::new(Arc::clone(&store)).unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
     store.renew_fails.store(true, Ordering::SeqCst);
     guard.lost().await;
@@ -117,7 +117,7 @@ async fn a_lock_that_was_waited_for_is_an_event_with_the_wait() {
     let collected = Collected::default();
     let _guard = tracing::subscriber::set_default(collected.clone());
     let store = Faulty::new();
-    let locks = [(); 2].map(|()| Locks::new(Arc::clone(&store)).unwrap());
+    let locks = [(); 2].map(|()| Locks::new(store.clone()).unwrap());
     let guard = locks[0].mutex("n").unwrap().lock().await.unwrap();
     assert!(!collected.text().contains("acquired after a wait"), "{}", collected.text());
     let late = async {

@@ -1,48 +1,48 @@
-//! The hand-off from task to task within a process.
+//! The local hand-off between the tasks of a process.
 //!
-//! Stands for `dlock-core/src/hold/local_queue/`, `dlock-core/src/acquire/handoff.rs` and
+//! Models `dlock-core/src/hold/local_queue/`, `dlock-core/src/acquire/handoff.rs` and
 //! `dlock-core/src/engine/release.rs`.
 //!
 //! Three tasks of a process want one lock, and another process wants it too. A hold with a block of
-//! tokens goes from task to task, in the steps of `release::hand_off`: its next token is taken, the next
-//! task is taken out of the line, and the turn is sent. Between any two of them tasks go away, with
-//! or without a turn on its way to them, and the hold is lost.
+//! tokens is handed from task to task, in the steps of `release::hand_off`: take its next token,
+//! remove the next task from the local queue, and send the turn. Between any two of these steps
+//! tasks may cancel, with or without a pending turn, and the hold may be lost.
 //!
-//! Left out: the flags without the queue's mutex, of which `enter` and `pass_lead` are single steps
-//! here; how long a hold is passed on, which ends a row of hand-offs as the last
-//! token does; and the store's faults.
+//! Left out: the flags outside of the queue's mutex, for which `enter` and `pass_lead` are single
+//! steps here; the longest time of local hand-offs, which ends a series of them as the last token
+//! does; and the store's faults.
 
 mod space;
 
 use crate::check::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds};
 
 const TASKS: usize = 3;
-/// How often each task wants the lock.
+/// The number of times that each task wants the lock.
 const TURNS: [u8; TASKS] = [2, 2, 1];
-/// The tokens of a block: one more than the hand-offs in a row.
+/// The tokens of a block: one more than the hand-offs in a series.
 const BLOCK: u8 = 3;
 
 const ONE_LEAD: &str = "one leads at a time";
 const FAIR: &str = "the store's queue gets its turn";
 const OWNED: &str = "a hold has somebody who lets it go";
 
-/// The rules of the protocol, each of which can be taken out.
+/// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A turn that its task does not take is passed on.
+    /// A turn that its task does not take is handed off to the next task.
     PassOn,
     /// Each hand-off takes the next token.
     NextToken,
-    /// Who is handed a hold looks whether it was lost on the way.
+    /// The receiver of a hold checks whether the hold was lost in between.
     CheckHold,
-    /// Only who ends a hold passes on the lead.
+    /// Only the task that ends a hold passes the local lead to the next task.
     LeadOnce,
-    /// A hold is passed on until its tokens are used up, and no more.
+    /// A hold is handed off until its tokens are used up, and no longer.
     Bound,
 }
 
-/// The rules, and what is violated without them.
+/// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 6] = [
     (Rule::PassOn, WAKES),
     (Rule::PassOn, OWNED),
@@ -62,15 +62,15 @@ struct State {
     tasks: [Task; TASKS],
     line: Vec<usize>,
     busy: bool,
-    /// The hold of the process that the store knows, whether or not it is believed.
+    /// The hold of this process in the store, even if it is already lost locally.
     hold: Hold,
-    /// Who has the lock by the store, and who waits there.
+    /// The holder and the waiters in the store.
     store: Option<Who>,
     waits: Vec<Who>,
     other: Other,
     last: u8,
     tokens: Tokens<u8>,
-    /// The hand-offs since the other process began to wait.
+    /// The number of hand-offs since the other process began to wait.
     passed: u8,
     losses: u8,
 }
@@ -109,25 +109,25 @@ enum Phase {
     #[default]
     Idle,
     Queued,
-    /// A turn is in its channel.
+    /// A turn is in the task's channel.
     Handed {
         hold: u8,
         token: u8,
     },
     Offered,
-    /// It asks the store in the name of the process.
+    /// The task sends a request to the store for the process.
     Leading,
-    /// `believes` until it is told that the hold is lost.
+    /// `believes` until the task is notified that the hold is lost.
     Held {
         hold: u8,
         believes: bool,
     },
-    /// It has taken the next token.
+    /// The task has taken the next token.
     Passing {
         hold: u8,
         token: u8,
     },
-    /// It has taken the next task out of the line.
+    /// The task has removed the next task from the local queue.
     Sending {
         hold: u8,
         token: u8,
@@ -142,12 +142,12 @@ enum Action {
     Cancel(usize),
     Take(usize),
     LetGo(usize),
-    /// The hold has been passed on for long enough.
+    /// The hold has been handed off for the longest allowed time.
     GiveBack(usize),
     PopNext(usize),
     Send(usize),
     LoseHold,
-    /// The store ends the lease of a hold that was lost.
+    /// The lease of a lost hold expires in the store.
     LeaseEnds,
     OtherAsks,
     OtherLeaves,
@@ -158,7 +158,7 @@ impl HandOff {
         self.without != Some(rule)
     }
 
-    /// Takes the next token, if the hold may be passed on once more.
+    /// Takes the next token, if the hold may be handed off again.
     fn let_go(&self, state: &mut State, at: usize, hold: u8) {
         let runs = state.runs(hold);
         let left = state.hold.used < state.hold.end || !self.has(Rule::Bound);
@@ -184,7 +184,7 @@ impl HandOff {
     fn send(&self, state: &mut State, at: usize, turn: (u8, u8), to: usize) {
         let (hold, token) = turn;
         if state.tasks[to].phase != Phase::Queued {
-            // It has left: the next one, unless the hold was lost.
+            // The task has cancelled: try the next one, unless the hold was lost.
             state.tasks[at].phase = Phase::Passing { hold, token };
             return;
         }
@@ -193,7 +193,7 @@ impl HandOff {
         state.finish(at);
     }
 
-    /// Ends the hold, releases it at the store, and passes on the lead.
+    /// Ends the hold, releases it at the store, and passes the local lead to the next task.
     fn give_back(&self, state: &mut State, at: usize, hold: u8) {
         let ended = state.end(hold);
         if state.store == Some(Who::Process) && state.hold.number == hold {
@@ -230,7 +230,7 @@ impl HandOff {
                     state.tokens.add(token);
                     state.tasks[at].phase = Phase::Held { hold, believes: true };
                 } else {
-                    // The wait goes on, at the end of the line.
+                    // The task continues to wait, at the end of the local queue.
                     state.tasks[at].phase = Phase::Idle;
                     state.enter(at);
                 }
@@ -246,7 +246,7 @@ impl State {
         self.hold.number == hold && self.hold.running
     }
 
-    /// Ends a hold that runs; whether it did.
+    /// Ends a hold. Returns whether it was running.
     fn end(&mut self, hold: u8) -> bool {
         let runs = self.runs(hold);
         if runs {
@@ -270,14 +270,15 @@ impl State {
         }
     }
 
-    /// Asks the store.
+    /// Sends a request to the store.
     fn lead(&mut self, at: usize) {
         self.tasks[at].phase = Phase::Leading;
         self.waits.push(Who::Process);
         self.promote();
     }
 
-    /// Lets the next task ask the store, or ends being busy.
+    /// Makes the next task the local leader. Without a next task, the local queue is no longer
+    /// busy.
     fn pass_lead(&mut self) {
         while !self.line.is_empty() {
             let next = self.line.remove(0);
@@ -289,7 +290,7 @@ impl State {
         self.busy = false;
     }
 
-    /// The store grants to the first in its queue.
+    /// The store grants the lock to the first in its queue.
     fn promote(&mut self) {
         if self.store.is_some() || self.waits.is_empty() {
             return;
@@ -317,7 +318,7 @@ impl State {
     }
 }
 
-/// How the property is violated without the rule.
+/// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
     breaks("hand_off", rule, HandOff { without: Some(rule) }, property)
 }
@@ -325,7 +326,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// Visits every state of the protocol with all its rules. No property is violated.
 ///
 /// # Panics
-/// Where one is, with the steps that lead there.
+/// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     holds("hand_off", HandOff::default(), 150_000);
 }

@@ -1,4 +1,4 @@
-//! The space of states: what may happen in each, and what has to be so.
+//! The state space: the possible actions in each state, and the properties.
 
 use stateright::{Model, Property};
 
@@ -31,7 +31,8 @@ impl Model for HandOff {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for (at, task) in state.tasks.iter().enumerate() {
             match task.phase {
-                // Who has left stays in the line until it is met there, and comes back after that.
+                // A task that has cancelled stays in the queue until it is removed there, and can
+                // queue again only after that.
                 Phase::Idle if task.turns < TURNS[at] && !state.line.contains(&at) => {
                     actions.push(Action::Want(at));
                 }
@@ -115,7 +116,7 @@ impl Model for HandOff {
                 tasks + usize::from(state.other == Other::Held) < 2
             }),
             Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
-            // Timers bring nothing about here, so somebody has to have the next step.
+            // The model has no timers, so while a task is queued another one must have a next step.
             Property::always(WAKES, |_, state: &State| {
                 let acts = |task: &Task| !matches!(task.phase, Phase::Idle | Phase::Queued);
                 let queued = |task: &Task| task.phase == Phase::Queued;

@@ -1,15 +1,15 @@
 //! A lease with fencing tokens, and the resource that checks them.
 //!
-//! Stands for `dlock-core/src/hold/` (what a holder believes, and renewal),
+//! Models `dlock-core/src/hold/` (the local deadline of a holder, and renewal),
 //! `dlock-core/src/vocabulary/fence.rs`, and the rule of tokens in `dlock-core/src/machine/mod.rs`.
 //!
-//! Two clients take, renew and give back one lock. A request and its answer are two steps, with as
-//! much time between them as there is; answers get lost. A client's clock may miss a tick in each
-//! lease. A holder that has just checked its guard may stop for any time before its write reaches
-//! the resource. The store may lose its data once, or its clock may step back once.
+//! Two clients acquire, renew and release one lock. A request and its answer are two steps, with
+//! any time between them; answers can be lost. A client's clock may miss a tick in each lease. A
+//! holder that has just checked its guard may stop for any time before its write reaches the
+//! resource. The store may lose its data once, or its clock may step back once.
 //!
-//! Left out: queues, and both troubles of the store together, against which dlock promises
-//! nothing. In a store that has lost its data the lock is free, so exclusion is checked without.
+//! Left out: queues, and both faults of the store together, against which dlock guarantees nothing.
+//! In a store that has lost its data the lock is free, so the model does not check exclusion there.
 
 mod space;
 
@@ -17,14 +17,14 @@ use crate::check::{EXCLUSION, ORDER, Tokens, breaks, holds};
 
 const CLIENTS: usize = 2;
 const LEASE: u8 = 3;
-/// A client's clock misses a tick in a lease at the most.
+/// The number of ticks that a client's clock misses in a lease at most.
 const MARGIN: u8 = 1;
-/// No more time than this is looked at.
+/// The time at which the model ends.
 const END: u8 = 4;
 
 const NO_STALE_WRITE: &str = "no write of an older grant after one of a newer";
 
-/// The rules of the protocol, each of which can be taken out.
+/// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
@@ -34,17 +34,18 @@ pub enum Rule {
     ClockToken,
     /// A token is larger than the last one.
     AboveLast,
-    /// The store's clock moves on between two grants.
+    /// The store's clock advances between two grants.
     FineClock,
-    /// Belief ends before the lease, by as much as clocks may differ.
+    /// The local deadline is earlier than the end of the lease, by the largest difference of
+    /// clocks.
     Margin,
-    /// Belief begins when the request is sent, not when it is answered.
+    /// The local deadline counts from the sending of the request, not from the answer.
     SinceSent,
-    /// A release ends the grant that it names, and no other.
+    /// A release ends only the grant that it names.
     ReleaseByOwner,
 }
 
-/// The rules, and what is violated without them.
+/// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 7] = [
     (Rule::Fence, NO_STALE_WRITE),
     (Rule::ClockToken, ORDER),
@@ -63,19 +64,19 @@ struct Lease {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     now: u8,
-    /// No grant was made at this time.
+    /// Whether no grant was made at the current time.
     fresh: bool,
-    /// The grant in the store, and when it ends.
+    /// The grant in the store, and the end of its lease.
     held: Option<(u8, u8)>,
     last: u8,
     trouble: Trouble,
     grants: u8,
-    /// All tokens, also those that the store has forgotten.
+    /// All tokens, including those that the store has lost.
     tokens: Tokens<u8>,
     clients: [Client; CLIENTS],
     /// The largest token that the resource has seen.
     mark: u8,
-    /// The newest grant that has written.
+    /// The newest grant whose holder has written.
     newest: u8,
     stale: bool,
 }
@@ -92,9 +93,9 @@ struct Client {
     phase: Phase,
     belief: Belief,
     renewal: Renewal,
-    /// A write on its way to the resource.
+    /// A write that has not reached the resource yet.
     write: Option<Grant>,
-    /// The grant that a release on its way names.
+    /// The grant that a pending release names.
     release: Option<u8>,
 }
 
@@ -103,7 +104,7 @@ enum Phase {
     #[default]
     Idle,
     Asking,
-    /// The store has granted it, and the answer is on its way.
+    /// The store has granted the lock, and the answer is pending.
     Granted(Grant),
     Held(Grant),
 }
@@ -116,14 +117,14 @@ enum Renewal {
     Kept(Belief),
 }
 
-/// A grant: its place in the order of grants, and its token.
+/// A grant: its number in the order of grants, and its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Grant {
     number: u8,
     token: u8,
 }
 
-/// How many ticks of its own clock a client may still rely on an answer.
+/// The number of ticks of its own clock for which a client may still rely on an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Belief {
     left: u8,
@@ -132,7 +133,7 @@ struct Belief {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// Time goes by, which the clocks of these clients miss.
+    /// A tick of time. The clocks of the clients in `missed` miss it.
     Tick {
         missed: [bool; CLIENTS],
     },
@@ -151,7 +152,7 @@ enum Step {
     ServeRenewal,
     HearRenewal,
     LoseRenewal,
-    /// Its guard is valid, so it writes.
+    /// The client writes, because its guard is valid.
     Write,
     WriteArrives,
     Leave,
@@ -275,7 +276,7 @@ impl Client {
                     Renewal::None if self.believes() => steps.push(Step::Renew),
                     Renewal::None => {}
                     Renewal::Sent(_) => steps.extend([Step::ServeRenewal, Step::LoseRenewal]),
-                    // An answer to a guard that has been lost is no use.
+                    // The answer to the renewal of a lost guard has no effect.
                     Renewal::Kept(_) if self.believes() => {
                         steps.extend([Step::HearRenewal, Step::LoseRenewal]);
                     }
@@ -292,7 +293,7 @@ impl Client {
         steps
     }
 
-    /// Whether its clock may miss one more tick.
+    /// Whether the client's clock may miss one more tick.
     fn may_miss(&self) -> bool {
         let renewal = match self.renewal {
             Renewal::None => Belief::default(),
@@ -318,7 +319,7 @@ impl Belief {
     }
 }
 
-/// How the property is violated without the rule.
+/// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
     breaks("lease", rule, Lease { without: Some(rule) }, property)
 }
@@ -326,7 +327,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// Visits every state of the protocol with all its rules. No property is violated.
 ///
 /// # Panics
-/// Where one is, with the steps that lead there.
+/// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     holds("lease", Lease::default(), 2_000_000);
 }

@@ -1,4 +1,4 @@
-//! The space of states: what may happen in each, and what has to be so.
+//! The state space: the possible actions in each state, and the properties.
 
 use stateright::{Model, Property};
 

@@ -1,20 +1,22 @@
-//! A majority of independent masters.
+//! A quorum of independent masters.
 //!
-//! Stands for `dlock-redis/src/quorum/vote.rs` and `member.rs`, with the scripts `quick.lua`
-//! (an acquire with a proposal), `raise.lua` and `release.lua`; and for `unanswered.rs` and `later.rs`.
+//! Models `dlock-redis/src/quorum/vote.rs` and `member.rs`, with the scripts `quick.lua` (an
+//! acquire with a proposal), `raise.lua` and `release.lua`; and `unanswered.rs` and `later.rs`.
 //!
-//! Two clients ask three masters, each master in its own time. A client decides as soon as a
-//! majority has answered, or gives the attempt up at any time; what it has sent is served anyway,
-//! and releases are sent until they are answered. One connection of a client to a master may be lost
-//! while an acquire is on its way: the client sends it again over another one, and the first may
-//! arrive at any time before its deadline, behind the release as well. The clients' clocks differ. One master may lose
-//! its data once; from then on it grants nothing for the time of the longest lease. The clocks that
-//! proposals come from differ by less than the margin by which belief ends before a lease, so that
-//! an attempt which is still believed then has a proposal above the tokens of before the loss.
+//! Two clients send requests to three masters, which answer independently. A client decides as soon
+//! as a majority has answered, or cancels the attempt at any time. Requests that it has sent are
+//! served anyway, and it repeats releases until they are answered. A client may lose one connection
+//! to a master while an acquire is pending. It then resends the acquire over another connection,
+//! and the first one may arrive at any time before its deadline, even after the release. The
+//! clients' clocks differ. One master may lose its data once; after that it grants nothing for the
+//! time of the longest lease. The clocks that proposals use differ by less than the margin between
+//! the local deadline and the end of the lease. So an attempt that is still valid after that time
+//! has a proposal above all tokens from before the loss.
 //!
-//! Left out: where a deadline comes from, which is the model `redis_late`; leases, which to a master are releases that come late; readers; the quiet waiting
-//! between attempts, since a quorum has no queue: instead of wake-ups, it is checked that nothing
-//! stays behind that nobody takes back.
+//! Left out: how a deadline is computed, which is the model `redis_late`; leases, whose expiry is
+//! the same to a master as a late release; readers; and the wait between attempts, because a quorum
+//! has no queue. Instead of wake-ups, the model checks that no claim stays behind without a client
+//! that releases it.
 
 mod space;
 
@@ -27,30 +29,30 @@ const AHEAD: [u8; CLIENTS] = [2, 0];
 
 const NOTHING_LEFT: &str = "who leaves, leaves nothing";
 
-/// The rules of the protocol, each of which can be taken out.
+/// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A token that no majority took is written back until a majority has it.
+    /// A token without a majority is written back until a majority has it.
     WriteBack,
-    /// More than half of the masters.
+    /// A decision needs more than half of the masters.
     Majority,
-    /// A master that has lost its data grants nothing before all leases of before have ended.
+    /// A master that has lost its data grants nothing until all earlier leases have expired.
     RestartGuard,
-    /// A release goes behind the acquire of its claim, on each master.
+    /// On each master, a release arrives after the acquire of its claim.
     ReleaseBehind,
-    /// The next attempt has another id, which no release of the last one can meet.
+    /// The next attempt has another id, so no release of the last attempt can end it.
     FreshId,
-    /// A master takes no proposal that is not above its last token.
+    /// A master accepts only proposals above its last token.
     AboveLast,
-    /// A master refuses an acquire past its deadline.
+    /// A master refuses an acquire after its deadline.
     Deadline,
-    /// A claim is given up once more on a master that an acquire of it may still reach, past its
-    /// deadline.
+    /// If an acquire of a cancelled claim may still reach a master, the claim is cancelled again on
+    /// that master after the deadline.
     SecondCancel,
 }
 
-/// The rules, and what is violated without them.
+/// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 8] = [
     (Rule::WriteBack, ORDER),
     (Rule::Majority, EXCLUSION),
@@ -62,7 +64,7 @@ pub const RULES: [(Rule, &str); 8] = [
     (Rule::SecondCancel, NOTHING_LEFT),
 ];
 
-/// What goes wrong, once.
+/// The kind of fault in a run. It occurs at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
@@ -73,7 +75,7 @@ enum Fault {
 }
 
 struct Quorum {
-    /// How many attempts each client makes.
+    /// The number of attempts of each client.
     tries: [u8; CLIENTS],
     fault: Fault,
     without: Option<Rule>,
@@ -83,9 +85,9 @@ struct Quorum {
 struct State {
     nodes: [Node; NODES],
     clients: [Client; CLIENTS],
-    /// What is on its way, sorted.
+    /// The pending messages, sorted.
     wire: Vec<Letter>,
-    /// Where proposals start.
+    /// The value from which proposals are counted.
     clock: u8,
     tokens: Tokens<u8>,
     failed: bool,
@@ -98,15 +100,16 @@ struct Node {
     guard: Guard,
 }
 
-/// Whether a master grants.
+/// Whether a master grants, and why not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Guard {
     #[default]
     Votes,
-    /// It has lost its data, and attempts of these clients that began before go on.
+    /// The master has lost its data. Attempts of these clients that began before the loss are still
+    /// running.
     Lost([bool; CLIENTS]),
-    /// The clocks of all clients are past the tokens of before, and attempts of these clients that
-    /// began earlier go on.
+    /// The clocks of all clients have passed the tokens from before the loss. Attempts of these
+    /// clients that began earlier are still running.
     Passed([bool; CLIENTS]),
 }
 
@@ -152,7 +155,7 @@ enum Letter {
         claim: Claim,
         node: usize,
     },
-    /// An acquire on a connection that was lost.
+    /// An acquire on a lost connection.
     Late {
         claim: Claim,
         node: usize,
@@ -171,17 +174,17 @@ enum Action {
     Arrives(Letter),
     Decide(usize),
     Raise(usize, usize),
-    /// The attempt has failed, or took too long, or its caller has gone.
+    /// The attempt has failed, or took too long, or its caller has cancelled it.
     GiveUp(usize),
     Unlock(usize),
     LoseData(usize),
-    /// A client loses the connection on which this acquire is.
+    /// A client loses the connection that carries this acquire.
     Reconnect(Letter),
-    /// The deadline of an acquire goes by.
+    /// The deadline of an acquire passes.
     Expire(Letter),
-    /// All that was granted before the loss has ended, and clocks have moved on.
+    /// All grants from before the loss have ended, and the clocks have advanced.
     Pass(usize),
-    /// The time of the longest lease has gone by.
+    /// The time of the longest lease has passed.
     VoteAgain(usize),
 }
 
@@ -242,7 +245,8 @@ impl Quorum {
         }
     }
 
-    /// What a majority of one mind says, or else what has to be written back.
+    /// Decides by the token that a majority agrees on. Without one, starts to write the largest
+    /// back.
     fn decide(&self, state: &mut State, at: usize) {
         let client = &mut state.clients[at];
         let agreed = client.tokens().find(|token| client.took(*token) >= self.majority());
@@ -275,14 +279,14 @@ impl Quorum {
         }
     }
 
-    /// If an acquire of a claim that is over here may still arrive, it is given up once more.
+    /// Cancels a claim again if it has ended here and an acquire of it may still arrive.
     fn give_up_again(&self, state: &mut State, claim: Claim, node: usize) {
         if self.has(Rule::SecondCancel) && state.is_late(claim, node) {
             send(&mut state.wire, Letter::Again { claim, node });
         }
     }
 
-    /// Releases all that the attempt may have got.
+    /// Releases every grant that the attempt may have.
     fn end(&self, state: &mut State, at: usize) {
         let claim = self.claim(state, at);
         for node in 0..NODES {
@@ -311,14 +315,14 @@ impl State {
         client.phase = Phase::Held;
     }
 
-    /// Whether one is on its way over a connection that was lost.
+    /// Whether an acquire of this claim is pending on a lost connection.
     fn is_late(&self, claim: Claim, node: usize) -> bool {
         self.wire.iter().any(|letter| {
             matches!(letter, Letter::Late { claim: c, node: n, .. } if (*c, *n) == (claim, node))
         })
     }
 
-    /// Whether an acquire of this claim is still on its way to this master.
+    /// Whether an acquire of this claim to this master is still pending.
     fn is_under_way(&self, claim: Claim, node: usize) -> bool {
         self.wire.iter().any(|letter| {
             matches!(letter, Letter::Acquire { claim: c, node: n, .. } if (*c, *n) == (claim, node))
@@ -340,7 +344,7 @@ impl Client {
     }
 }
 
-/// How the property is violated without the rule.
+/// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
     let fault = match rule {
         Rule::RestartGuard => Fault::DataLoss,
@@ -355,7 +359,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// Visits every state of the protocol with all its rules. No property is violated.
 ///
 /// # Panics
-/// Where one is, with the steps that lead there.
+/// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     for (tries, fault, least) in [
         ([1, 1], Fault::DataLoss, 100_000),

@@ -1,4 +1,4 @@
-//! The space of states: what may happen in each, and what has to be so.
+//! The state space: the possible actions in each state, and the properties.
 
 use stateright::{Model, Property};
 
@@ -49,7 +49,7 @@ impl Model for Quorum {
                 Letter::Release { claim, node } => {
                     self.has(Rule::ReleaseBehind) && state.is_under_way(claim, node)
                 }
-                // By then the deadline is past for certain.
+                // The second release is sent only after the deadline.
                 Letter::Again { claim, node } => {
                     self.has(Rule::Deadline) && state.is_late(claim, node)
                 }

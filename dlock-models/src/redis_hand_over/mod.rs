@@ -1,44 +1,44 @@
-//! The queue in Redis, and the hand-over by one message.
+//! The queue in Redis, and the hand-off by one message.
 //!
-//! Stands for `dlock-redis/src/scripts/lock.lua` (the functions `acquire` and `promote`),
+//! Models `dlock-redis/src/scripts/lock.lua` (the functions `acquire` and `promote`),
 //! `release.lua`, `keep.lua`, and on the client's side `inbox.rs` and `minder.rs`.
 //!
-//! Clients send acquires and releases, which are repeated, overtake each other and lose their
-//! answers. The script that frees the lock grants it to the next in line and publishes that; the
-//! message may come late, twice, or never. A client may lose its connection, stop for longer than
-//! its lease, give up, or die. A waiting one asks now and then.
+//! Clients send acquires and releases, which may be repeated, overtake each other, or lose their
+//! answers. The script that frees the lock grants it to the next waiter in the queue and publishes
+//! a message. The message may arrive late, twice, or never. A client may lose its connection, pause
+//! for longer than its lease, cancel, or die. A waiter polls.
 //!
 //! Left out: shared modes and permits; acquires that arrive late, which are the model `redis_late`;
-//! how times are compared. That a lease has ended is known to who holds it before the
-//! store, which is the model `lease`; so a lease ends here whenever nobody believes in it.
+//! and how times are compared. A holder knows before the store that its lease has expired, which is
+//! the model `lease`; so a lease expires here whenever no client relies on it.
 
 mod space;
 
 use crate::check::{EXCLUSION, Tokens, WAKES, breaks, holds, send};
 
 const CLIENTS: usize = 3;
-/// How many messages, answers, connections and clients fail.
+/// The number of faults of messages, answers, connections and clients.
 const FAULTS: u8 = 2;
 
 const ONCE: &str = "a claim stands in the queue once";
 
-/// The rules of the protocol, each of which can be taken out.
+/// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Who waits asks now and then.
+    /// A waiter polls.
     Poll,
-    /// A release ends the hold of its own claim only.
+    /// A release ends only the hold of its own claim.
     ReleaseByOwner,
-    /// An acquire that comes again finds its claim.
+    /// A repeated acquire finds its claim.
     AcquireById,
-    /// A message is for the claim that it names.
+    /// A message applies only to the claim that it names.
     MessageById,
-    /// A message is believed for as long as the lease that it tells of.
+    /// A message is valid only as long as the lease that it reports.
     MessageAge,
 }
 
-/// The rules, and what is violated without them.
+/// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 5] = [
     (Rule::Poll, WAKES),
     (Rule::ReleaseByOwner, EXCLUSION),
@@ -48,7 +48,7 @@ pub const RULES: [(Rule, &str); 5] = [
 ];
 
 struct HandOver {
-    /// How many claims each client makes.
+    /// The number of claims that each client makes.
     claims: [u8; CLIENTS],
     without: Option<Rule>,
 }
@@ -58,7 +58,7 @@ struct State {
     held: Option<(Claim, u8)>,
     last: u8,
     queue: Vec<Claim>,
-    /// What is on its way, sorted.
+    /// The pending messages, sorted.
     wire: Vec<Letter>,
     clients: [Client; CLIENTS],
     faults: u8,
@@ -100,15 +100,15 @@ enum Letter {
 enum Action {
     Ask(usize),
     Arrives(Letter),
-    /// It is served, and its answer or its end gets lost.
+    /// The message is served, and its answer is lost.
     ArrivesUnanswered(Letter),
-    /// A copy of it is served.
+    /// A copy of the message is served.
     Repeats(Letter),
     Lost(Letter),
     Poll(usize),
     GiveUp(usize),
     Leave(usize),
-    /// It stands still, and its lease ends.
+    /// The client pauses until its lease has expired.
     Stop(usize),
     Die(usize),
     Cut(usize),
@@ -179,15 +179,15 @@ impl HandOver {
             state.promote(Some(claim));
             let granted = state.held.is_some_and(|(holder, _)| holder == claim);
             if !queued && !granted {
-                // Its place has ended: it comes anew, as another claim.
+                // The claim's place has ended: the client continues with another claim.
                 return state.give_up(at);
             }
         }
         state.learn(at);
     }
 
-    /// Plays to its end what is under way, without faults: whether somebody holds the lock, or
-    /// nobody waits.
+    /// Runs all pending steps without faults. Returns whether a client then holds the lock, or no
+    /// client waits.
     fn comes_to_rest(&self, state: &State) -> bool {
         let mut state = state.clone();
         loop {
@@ -206,7 +206,7 @@ impl HandOver {
                 waiting.into_iter().for_each(|at| self.poll(&mut state, at));
             }
             if state == before {
-                // Only time goes by.
+                // Only leases can still expire.
                 state.held = None;
                 state.queue.retain(|claim| before.is_wanted(*claim));
             }
@@ -230,7 +230,7 @@ impl State {
         self.claim(claim.client) == claim
     }
 
-    /// Whether a live client asks for it or waits for it.
+    /// Whether a live client requests this claim or waits for it.
     fn is_wanted(&self, claim: Claim) -> bool {
         self.is_current(claim) && matches!(self.phase(claim), Phase::Asking | Phase::Waiting)
     }
@@ -240,7 +240,8 @@ impl State {
         self.held = Some((claim, self.last));
     }
 
-    /// Grants a free lock to the first in line that can be told, or that asks just now.
+    /// Grants a free lock to the first claim in the queue that can be notified, or that sent this
+    /// request.
     fn promote(&mut self, me: Option<Claim>) {
         if self.held.is_some() {
             return;
@@ -255,7 +256,7 @@ impl State {
         }
     }
 
-    /// The server says that this client's claim holds the lock, if it does.
+    /// The answer tells the client whether its claim holds the lock.
     fn learn(&mut self, at: usize) {
         if let Some((holder, token)) = self.held
             && holder == self.claim(at)
@@ -277,7 +278,7 @@ impl State {
     }
 }
 
-/// How the property is violated without the rule.
+/// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
     let model = HandOver { claims: [2, 1, 1], without: Some(rule) };
     breaks("redis_hand_over", rule, model, property)
@@ -286,7 +287,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// Visits every state of the protocol with all its rules. No property is violated.
 ///
 /// # Panics
-/// Where one is, with the steps that lead there.
+/// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     for (claims, least) in [([1, 1, 1], 160_000), ([2, 1, 0], 50_000)] {
         holds("redis_hand_over", HandOver { claims, without: None }, least);

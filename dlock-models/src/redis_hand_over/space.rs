@@ -1,4 +1,4 @@
-//! The space of states: what may happen in each, and what has to be so.
+//! The state space: the possible actions in each state, and the properties.
 
 use stateright::{Model, Property};
 
@@ -62,7 +62,7 @@ impl Model for HandOver {
             actions.push(Action::LeaseEnds);
         }
         for (at, claim) in state.queue.iter().enumerate() {
-            // Also that of a client that stands still for a lease.
+            // Also the place of a client that pauses for longer than a lease.
             if faults || !state.is_wanted(*claim) {
                 actions.push(Action::PlaceEnds(at));
             }

@@ -1,42 +1,42 @@
-//! How long the keys of a queue live in Redis.
+//! The lifetimes of a queue's keys in Redis.
 //!
-//! Stands for `dlock-redis/src/scripts/lock.lua` (the functions `open` and `close`), `renew.lua` and
+//! Models `dlock-redis/src/scripts/lock.lua` (the functions `open` and `close`), `renew.lua` and
 //! `quick.lua`.
 //!
-//! A holder renews a long lease; two waiters with shorter leases of different length join, ask and
-//! leave. Time goes by in ticks, never past the moment by which a waiter has to ask, so every waiter
-//! shows life. The last token (F) tells by its flag that somebody waits; the queue (Q and W) has a
-//! lifetime of its own.
+//! A holder renews a long lease; two waiters with shorter leases of different lengths join, poll
+//! and leave. Time passes in ticks, and never beyond the moment by which a waiter has to poll, so
+//! every waiter sends its heartbeats. The flag of the last token (F) shows that there are waiters;
+//! the queue (Q and W) has a separate lifetime.
 //!
-//! Left out: messages, tokens and faults, which are the model `redis_hand_over`; shared holders, whose
-//! key has the lifetime of the queue's.
+//! Left out: messages, tokens and faults, which are the model `redis_hand_over`; and shared
+//! holders, whose key has the lifetime of the queue's.
 
 mod space;
 
 use crate::check::{breaks, holds};
 
 const WAITERS: usize = 2;
-/// How long the leases of the waiters are, and how long that of the holder is.
+/// The lengths of the waiters' leases, and of the holder's.
 const LEASES: [u8; WAITERS] = [2, 6];
 const HOLDS: u8 = 8;
-/// How long F stays when it is used no more.
+/// The time for which F remains after its last use.
 const RETENTION: u8 = 1;
 
 const KEEPS: &str = "a waiter that shows life keeps its place";
 
-/// The rules of the protocol, each of which can be taken out.
+/// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A waiter that asks looks at how long the queue lives, and not only at how long F does.
+    /// A waiter that polls checks the lifetime of the queue, and not only that of F.
     QueueLifetime,
-    /// A waiter with a short lease does not shorten the lifetime that another needs.
+    /// A waiter with a short lease does not shorten a lifetime that another waiter needs.
     Longest,
     /// F lives as long as the queue does.
     WithF,
 }
 
-/// The rules, and what is violated without them.
+/// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 3] =
     [(Rule::QueueLifetime, KEEPS), (Rule::Longest, KEEPS), (Rule::WithF, KEEPS)];
 
@@ -46,15 +46,15 @@ struct Keys {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
-    /// What is left of the holder's lease.
+    /// The remaining time of the holder's lease.
     held: u8,
     last: LastToken,
-    /// For how long Q and W live; nothing when nobody waits.
+    /// The remaining lifetime of Q and W; 0 if there are no waiters.
     queue: u8,
     waiters: [Waiter; WAITERS],
 }
 
-/// F.
+/// The key F.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct LastToken {
     lives: u8,
@@ -65,7 +65,7 @@ struct LastToken {
 enum Waiter {
     #[default]
     Idle,
-    /// It waits, and its place has so much time left; nothing when the place has gone.
+    /// The client waits, and its place has this remaining time; 0 if the place has expired.
     Waits(u8),
 }
 
@@ -84,12 +84,12 @@ impl Keys {
         self.without != Some(rule)
     }
 
-    /// The end of each script, where somebody with this lease has come or has shown life.
+    /// The end of each script in which a claim with this lease has arrived or sent a heartbeat.
     fn close(&self, state: &mut State, lease: u8, was_empty: bool) {
         let need = lease + RETENTION;
         let looked_at = match self.has(Rule::QueueLifetime) {
             true => state.queue.min(state.last.lives),
-            // A queue that is made has no lifetime yet, and is always given one.
+            // A new queue has no lifetime yet, and always gets one.
             false => state.last.lives,
         };
         let short = match self.has(Rule::Longest) {
@@ -113,7 +113,7 @@ impl State {
     }
 }
 
-/// How the property is violated without the rule.
+/// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
     breaks("redis_keys", rule, Keys { without: Some(rule) }, property)
 }
@@ -121,7 +121,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// Visits every state of the protocol with all its rules. No property is violated.
 ///
 /// # Panics
-/// Where one is, with the steps that lead there.
+/// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     holds("redis_keys", Keys { without: None }, 500);
 }

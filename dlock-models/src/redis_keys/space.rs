@@ -1,4 +1,4 @@
-//! The space of states: what may happen in each, and what has to be so.
+//! The state space: the possible actions in each state, and the properties.
 
 use stateright::{Model, Property};
 
@@ -25,7 +25,7 @@ impl Model for Keys {
                 Waiter::Waits(_) => actions.extend([Action::Ask(at), Action::Leave(at)]),
             }
         }
-        // Waiters ask in time, and the holder renews in time as long as anybody waits.
+        // Waiters poll in time, and the holder renews in time while there are waiters.
         let late = |waiter: &Waiter| matches!(waiter, Waiter::Waits(left) if *left <= 1);
         let held = state.held > 1 || state.is_empty();
         if held && !state.waiters.iter().any(late) {

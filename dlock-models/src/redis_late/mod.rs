@@ -1,18 +1,18 @@
 //! Acquires that reach Redis after their client has stopped waiting for them.
 //!
-//! Stands for `dlock-redis/src/link/node.rs` (what is sent), `unanswered.rs` and `later.rs`, with the
-//! first lines of `quick.lua`; and for `dlock-core/src/contract/store_clock.rs`, where the deadline
-//! comes from.
+//! Models `dlock-redis/src/link/node.rs` (the requests), `unanswered.rs` and `later.rs`, with the
+//! first lines of `quick.lua`; and `dlock-core/src/contract/store_clock.rs`, which computes the
+//! deadline.
 //!
-//! A client takes a lock and gives it up, again and again. It may lose its connection at any time and
-//! goes on over the next one, with the same claim or by giving it up. What it had sent stays on its way:
-//! each connection keeps the order, but the last may be the first to arrive. A message may take as
-//! long as it likes. The client learns the server's clock by answers, so it knows the least that this
-//! shows, and that may be too little.
+//! A client acquires and releases a lock again and again. It may lose its connection at any time.
+//! It continues over the next connection, with the same claim or by cancelling it. The requests
+//! that it had sent are still pending: each connection keeps their order, but the requests of the
+//! last connection may arrive first. A message may be delayed without limit. The client learns the
+//! server's clock from answers. It knows a lower bound of that clock, which may be too low.
 //!
-//! Left out: leases, since nobody is to wait for the end of one here; other clients, which would find
-//! the lock held or free as the server says; queues, whose places are taken by the same script; and
-//! steps of the server's clock.
+//! Left out: leases, because no client may have to wait for one to expire here; other clients,
+//! which would find the lock held or free as the server reports it; queues, whose places are
+//! assigned by the same script; and steps of the server's clock.
 
 mod space;
 
@@ -20,35 +20,35 @@ use crate::check::{breaks, holds};
 
 const CONNECTIONS: usize = 2;
 const CLAIMS: u8 = 2;
-/// How long the client waits for an answer.
+/// The time for which the client waits for an answer.
 const PATIENCE: u8 = 2;
-/// How much less than the server's clock shows the client may take it for, at the most.
+/// The largest difference by which the client may underestimate the server's clock.
 const BEHIND: u8 = 1;
-/// The time goes on until then.
+/// The time at which the model ends.
 const END: u8 = 5;
 
 const NOTHING_LEFT: &str = "who leaves, leaves nothing";
 const KEEPS: &str = "nobody takes the lock from its holder";
 
-/// The rules of the protocol, each of which can be taken out.
+/// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The server refuses an acquire past its deadline.
+    /// The server refuses an acquire after its deadline.
     Deadline,
-    /// The deadline is by the least that the server's clock can show, not by the most.
+    /// The deadline uses the lower bound of the server's clock, not the upper bound.
     LowerBound,
-    /// A claim is given up once more if an acquire of it may still arrive.
+    /// A claim is cancelled again if an acquire of it may still arrive.
     SecondCancel,
-    /// That is sent when the deadline is past.
+    /// The second cancel is sent after the deadline.
     AfterDeadline,
-    /// A release that is answered settles what was sent on its own connection, and nothing else.
+    /// An answered release settles only the requests on its own connection.
     OwnConnection,
-    /// Only a claim that is over is given up once more.
+    /// Only a claim that has ended is cancelled again.
     Over,
 }
 
-/// The rules, and what is violated without them.
+/// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 6] = [
     (Rule::Deadline, NOTHING_LEFT),
     (Rule::LowerBound, NOTHING_LEFT),
@@ -65,19 +65,19 @@ struct Late {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     time: u8,
-    /// The claim that the server takes for the holder.
+    /// The claim that the server considers the holder.
     held: Option<u8>,
-    /// What is on its way, by connection.
+    /// The pending messages of each connection.
     wires: [Vec<Letter>; CONNECTIONS],
-    /// Which connection is used.
+    /// The index of the current connection.
     connection: usize,
     claim: u8,
     phase: Phase,
     /// The acquires without an answer.
     lost: Vec<Lost>,
-    /// The claims that are given up once more, and when.
+    /// The claims to cancel again, and the time for that.
     owed: Vec<(u8, u8)>,
-    /// An acquire was refused for its deadline.
+    /// Whether an acquire was refused because of its deadline.
     refused: bool,
 }
 
@@ -105,16 +105,17 @@ struct Lost {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
-    /// The client sends its claim, and takes the server's clock for so much less than it shows.
+    /// The client sends its claim, and underestimates the server's clock by this amount.
     Ask(u8),
-    /// The next on this connection arrives, and is answered if the client is still there.
+    /// The next message on this connection arrives. It is answered if the client still uses the
+    /// connection.
     Arrives(usize),
     LoseConnection,
-    /// The client wants no lock any more.
+    /// The client no longer wants the lock.
     Leave,
-    /// It gives its claim up, perhaps not for the first time.
+    /// The client releases or cancels its claim, perhaps again.
     Release,
-    /// It gives this claim up once more.
+    /// The client cancels this claim again.
     Again(u8),
     Tick,
 }
@@ -124,7 +125,7 @@ impl Late {
         self.without != Some(rule)
     }
 
-    /// Until when the server is to take an acquire that is sent now.
+    /// Returns the time until which the server accepts an acquire that is sent now.
     fn deadline(&self, now: u8, behind: u8) -> u8 {
         match self.has(Rule::LowerBound) {
             true => (now + PATIENCE).saturating_sub(behind),
@@ -170,7 +171,7 @@ impl Late {
         }
     }
 
-    /// The answer to a release that was sent then over the connection which is used.
+    /// Handles the answer to a release that was sent at this time over the current connection.
     fn is_released(&self, state: &mut State, claim: u8, sent: u8) {
         state.owed.retain(|(owed, until)| *owed != claim || *until >= sent);
         if state.claim != claim || state.phase != Phase::Leaving {
@@ -210,7 +211,7 @@ impl State {
     }
 }
 
-/// How the property is violated without the rule.
+/// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
     breaks("redis_late", rule, Late { without: Some(rule) }, property)
 }
@@ -218,7 +219,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// Visits every state of the protocol with all its rules. No property is violated.
 ///
 /// # Panics
-/// Where one is, with the steps that lead there.
+/// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     holds("redis_late", Late { without: None }, 5_000);
 }

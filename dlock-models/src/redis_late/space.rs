@@ -1,4 +1,4 @@
-//! The space of states: what may happen in each, and what has to be so.
+//! The state space: the possible actions in each state, and the properties.
 
 use stateright::{Model, Property};
 
@@ -36,7 +36,7 @@ impl Model for Late {
             }
         }
         for (claim, until) in &state.owed {
-            // When it is past for certain.
+            // Only after the deadline.
             if state.time > *until && !state.is_releasing(*claim, state.connection) {
                 actions.push(Action::Again(*claim));
             }

@@ -1,18 +1,19 @@
-//! The queue in a row of SQL: a snapshot and a log that every client replays.
+//! The queue in an SQL row: a snapshot and a log that every client replays.
 //!
-//! Stands for `apply_one.sql` of `dlock-sql` and `dlock-sql/src/engine/` (`worker.rs`, `cache.rs`,
-//! `row.rs`, `told.rs`, `waiters.rs`). The rules of the lock are not modelled but run: the row is
-//! real text, replayed by `dlock_core::machine`.
+//! Models `apply_one.sql` of `dlock-sql` and `dlock-sql/src/engine/` (`worker.rs`, `cache.rs`,
+//! `row.rs`, `told.rs`, `waiters.rs`). The model runs the real rules of the lock: the row is real
+//! text, replayed by `dlock_core::machine`.
 //!
-//! A statement appends an operation, perhaps stamped with a time that has passed since, and folds
-//! the log if the row still has the base that the client has seen. Its answer may be lost; then the
-//! same operation is sent again, and the first may come behind the second, and behind the release. So
-//! it has a deadline by the database's clock, and a claim that was sent more than once is barred by its
-//! release until none of its statements can begin, or go on. Who writes the operation
-//! that lets a waiter in sends it a note, which may be lost. Leases end by the database's clock;
-//! holders rely on them from the sending of the statement that told them. A statement in a hurry is
-//! answered before it is on the disk, and lost with the server, unless one that was not in a hurry
-//! came behind it.
+//! A statement appends an operation, whose timestamp may be in the past by then. It also folds the
+//! log if the row still has the base that the client has seen. The answer may be lost. Then the
+//! client sends the same operation again, and the first one may take effect after the second, or
+//! even after the release. So an operation has a deadline by the database's clock. If a claim was
+//! sent more than once, its release also bars it until none of its statements can begin or still
+//! run. The writer of an operation that grants the lock to a waiter notifies the waiter; the
+//! notification may be lost. Leases expire by the database's clock. A holder counts its lease from
+//! the sending of the statement whose answer showed the grant. A hurried statement is answered
+//! before it is on the disk. If the server dies, the statement is lost, unless a statement that was
+//! not hurried followed it.
 //!
 //! Left out: several locks in one statement; rows that are deleted after a long time; a holder's
 //! renewals (see the model `lease`).
@@ -36,28 +37,29 @@ pub use self::rules::{RULES, Rule};
 use crate::check::{Tokens, breaks, holds};
 
 const CLIENTS: usize = 2;
-/// How many claims each client makes.
+/// The number of claims that each client makes.
 const CLAIMS: [u8; CLIENTS] = [1, 1];
 const LEASE: u64 = 2;
-/// No more time than this is looked at.
+/// The time at which the model ends.
 const END: u64 = 3;
-/// How many answers, statements and notes are lost or late, clients die, and servers.
+/// The number of faults: lost or late answers, statements and notifications, and deaths of clients
+/// and servers.
 const FAULTS: u8 = 1;
-/// A log is folded when it has more than so many characters.
+/// The length of a log, in characters, above which it is folded.
 const FOLD_ABOVE: usize = 60;
 
-/// For so long the sender of an acquire waits for its answer.
+/// The time for which the sender of an acquire waits for its answer.
 const PATIENCE: u64 = 1;
-/// How long the answer took that showed the database's clock, which was read at its end: by so much an
-/// upper bound of that clock is too high.
+/// The time of the request that showed the database's clock, which was read at its end. An upper
+/// bound of that clock is too high by this time.
 const SLOW: u64 = 1;
-/// A statement goes on for so long after it began.
+/// The time for which a statement runs after it began.
 const STATEMENT: u64 = 1;
 
-/// What nobody waits for any more takes no effect.
+/// A statement whose sender no longer waits has no effect.
 const TIMELY: &str = "nothing begins too late";
 
-/// A claim that was given up, and is gone, does not come back.
+/// A claim that was cancelled and has ended does not return.
 const GONE: &str = "nobody holds for those who have gone";
 
 const ONCE: &str = "a claim stands in the queue once";
@@ -73,27 +75,27 @@ struct SqlQueue {
 struct State {
     now: u64,
     row: Row,
-    /// What is on the disk, if not all of it is.
+    /// The row on the disk, if it differs from the current row.
     disk: Option<Row>,
     clients: [Client; CLIENTS],
-    /// Statements on their way, sorted; the first of a client may be an old one.
+    /// The pending statements, sorted. The first one of a client may be an old one.
     wire: Vec<Letter>,
     notes: Vec<Note>,
     faults: u8,
     tokens: Tokens<u64>,
-    /// Something began after its sender had stopped to wait.
+    /// Whether a statement began after its sender had stopped waiting.
     is_untimely: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Client {
     claims: u8,
-    /// How often its claim was sent, and when last.
+    /// The number of times that the claim was sent. `asked` is the last time.
     copies: u8,
     asked: u64,
-    /// A claim of it is gone, as the answer to its release said.
+    /// Whether a claim of this client has ended, according to the answer to its release.
     gone: bool,
-    /// Whether its claim was sent in a hurry.
+    /// Whether the claim was sent in a hurried statement.
     hurries: bool,
     phase: Phase,
     fold: Option<Fold>,
@@ -104,7 +106,7 @@ enum Phase {
     #[default]
     Idle,
     Asking,
-    /// With the moment at which its place was renewed.
+    /// `at` is the time at which the place in the queue was renewed.
     Waiting {
         sent: u64,
         at: u64,
@@ -129,7 +131,7 @@ struct Letter {
     claim: u8,
     copy: u8,
     release: bool,
-    /// Of a release, or 0.
+    /// The end of the bar of a release, or 0.
     bar: u64,
     hurries: bool,
     sent: u64,
@@ -148,26 +150,26 @@ struct Note {
 enum Action {
     Tick,
     Ask(usize),
-    /// In a hurry.
+    /// Sends the claim in a hurried statement.
     Join(usize),
     /// The statement takes effect and is answered; `late` if it began before the last tick.
     Applies {
         letter: Letter,
         late: bool,
     },
-    /// Its answer is lost.
+    /// The statement takes effect, and its answer is lost.
     AppliesUnanswered(Letter),
-    /// It is taken for lost, and comes later.
+    /// The client considers the statement lost and sends it again; the first one arrives later.
     SendAgain(usize),
     NoteArrives(usize),
     NoteLost(usize),
     Poll(usize),
     Leave(usize),
     GiveUp(usize),
-    /// The holder has noticed in time that its lease ends.
+    /// The holder has detected in time that its lease ends.
     Lose(usize),
     Die(usize),
-    /// The server dies, and starts again with what is on the disk.
+    /// The server dies, and restarts with the row on the disk.
     Crash,
 }
 
@@ -190,7 +192,7 @@ impl SqlQueue {
         Op::Acquire { claim, mode, lease: LEASE, block: 1, queue, home, note: None }
     }
 
-    /// By when an acquire has to begin that was sent then.
+    /// Returns the deadline before which an acquire that was sent at this time must begin.
     fn deadline(&self, sent: u64) -> u64 {
         let shows = if self.has(Rule::LowerBound) { sent } else { sent + SLOW };
         shows + PATIENCE
@@ -213,7 +215,7 @@ impl SqlQueue {
         state.wire.sort_unstable();
     }
 
-    /// Appends an operation, with a letter's fold; what the row then says.
+    /// Appends an operation, with a letter's fold. Returns the result of replaying the row.
     fn append(&self, state: &mut State, op: &Op, at: u64, letter: Option<&Letter>) -> Rc<Replayed> {
         let fold = letter.and_then(|letter| letter.fold.as_ref());
         let hurries = letter.is_some_and(|letter| letter.hurries);
@@ -263,10 +265,10 @@ impl SqlQueue {
                 client.gone = true;
                 (client.phase, client.claims, client.copies) = (Phase::Idle, client.claims + 1, 0);
             }
-            // It is sent again.
+            // The claim is sent again.
             (Phase::Asking, Some(Outcome::Late)) => {}
             (Phase::Asking, Some(Outcome::Granted(granted))) => {
-                // A moment of the holder's clock is mapped by this statement.
+                // The lease is counted on the holder's clock from this statement.
                 let sent = if self.has(Rule::SinceSent) { letter.sent } else { state.now };
                 let until = (sent + LEASE + granted.since).saturating_sub(stamp);
                 state.hold(letter.client, granted.token, until);
@@ -288,7 +290,7 @@ impl SqlQueue {
         }
     }
 
-    /// Asks the store, which renews the place in the queue.
+    /// Sends a request that renews the place in the queue.
     fn poll(&self, state: &mut State, at: usize) {
         let (claim, now) = (state.claim(at), state.now);
         let op = Op::Renew { claim, mode: Mode::Exclusive, lease: LEASE };
@@ -302,8 +304,8 @@ impl SqlQueue {
         }
     }
 
-    /// Plays to its end what is under way, without faults: whether somebody holds the lock, or
-    /// nobody waits.
+    /// Runs all pending steps without faults. Returns whether a client then holds the lock, or no
+    /// client waits.
     fn comes_to_rest(&self, state: &State) -> bool {
         if !state.clients.iter().any(|client| matches!(client.phase, Phase::Waiting { .. })) {
             return true;
@@ -345,20 +347,20 @@ impl State {
 
     fn hold(&mut self, at: usize, token: u64, until: u64) {
         if until <= self.now {
-            // Its lease went by on the way here.
+            // The lease expired before the answer arrived.
             return self.start_over(at);
         }
         self.tokens.add(token);
         self.clients[at].phase = Phase::Held { until };
     }
 
-    /// Leaves the claim behind, which ends with its lease.
+    /// Abandons the claim, which ends when its lease expires.
     fn start_over(&mut self, at: usize) {
         let client = &mut self.clients[at];
         (client.phase, client.claims, client.copies) = (Phase::Idle, client.claims + 1, 0);
     }
 
-    /// Whether the last thing that this client has sent is on its way.
+    /// Whether the last statement of this client is still pending.
     fn is_sent(&self, at: usize) -> bool {
         let client = &self.clients[at];
         let last = (at, client.claims, client.copies);
@@ -370,7 +372,7 @@ impl State {
     }
 }
 
-/// How the property is violated without the rule.
+/// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
     breaks("sql_queue", rule, SqlQueue { without: Some(rule) }, property)
 }
@@ -378,7 +380,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// Visits every state of the protocol with all its rules. No property is violated.
 ///
 /// # Panics
-/// Where one is, with the steps that lead there.
+/// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     holds("sql_queue", SqlQueue::default(), 1_000_000);
 }

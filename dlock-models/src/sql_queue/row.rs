@@ -1,4 +1,4 @@
-//! The row, which is text that is replayed.
+//! The row: text that is replayed.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
@@ -11,17 +11,16 @@ pub(super) struct Row {
     pub(super) log: String,
 }
 
-/// Rows, by snapshot and log, with what replaying them told.
+/// The results of replaying rows, by snapshot and log.
 type Read = HashMap<(String, String), Option<Rc<Replayed>>>;
 
 thread_local! {
-    /// What was read before: many states have the same row, and replaying it takes longer than all
-    /// else.
+    /// A cache: many states have the same row, and replaying it takes most of the time.
     static READ: RefCell<Read> = RefCell::default();
 }
 
 impl Row {
-    /// Nothing for a row that can't be read.
+    /// Returns `None` for an unreadable row.
     pub(super) fn read(&self) -> Option<Rc<Replayed>> {
         let row = (self.snap.clone(), self.log.clone());
         READ.with_borrow_mut(|read| {

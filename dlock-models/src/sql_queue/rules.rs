@@ -1,33 +1,33 @@
-//! The rules of the protocol, and what each of them is for.
+//! The rules of the protocol, and the purpose of each.
 
 use super::{GONE, ONCE, READABLE, TIMELY};
 use crate::check::{EXCLUSION, WAKES};
 
-/// The rules of the protocol, each of which can be taken out.
+/// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// What is sent again carries the same claim.
+    /// A repeated statement carries the same claim.
     SameClaim,
-    /// Who waits looks at the row now and then.
+    /// A waiter polls the row.
     Poll,
-    /// A fold is taken only while the row has the base that it was made from.
+    /// A fold is applied only if the row still has the base that it was made from.
     FoldByBase,
-    /// A hold is relied on from the sending of the statement, not from its answer.
+    /// A hold counts from the sending of the statement, not from its answer.
     SinceSent,
-    /// What is written in a hurry joins the queue and lets nobody in.
+    /// A hurried statement joins the queue and grants nothing to any claim.
     JoinsLetNobodyIn,
     /// An acquire carries a deadline.
     Deadline,
-    /// A deadline is reckoned from the least that the database's clock can show.
+    /// A deadline uses the lower bound of the database's clock.
     LowerBound,
-    /// A release bars the claim that was sent more than once.
+    /// A release bars a claim that was sent more than once.
     Bar,
     /// The bar outlasts a statement that begins at the deadline.
     BarOutlastsStatements,
 }
 
-/// The rules, and what is violated without them.
+/// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 10] = [
     (Rule::SameClaim, ONCE),
     (Rule::Poll, WAKES),

@@ -1,4 +1,4 @@
-//! The space of states: what may happen in each, and what has to be so.
+//! The state space: the possible actions in each state, and the properties.
 
 use dlock_core::{ClaimId, machine::Outcome};
 use stateright::{Model, Property};
@@ -37,8 +37,8 @@ impl Model for SqlQueue {
             match client.phase {
                 Phase::Idle if client.claims < CLAIMS[at] => {
                     actions.push(Action::Ask(at));
-                    // Whatever was seen of it, the lock may be free by now. One of them is enough,
-                    // and makes a third of the states.
+                    // The client may join although the lock is free by now. It is enough if one
+                    // client does so, which gives a third of the states.
                     if at > 0 {
                         actions.push(Action::Join(at));
                     }
@@ -49,7 +49,7 @@ impl Model for SqlQueue {
                 Phase::Asking | Phase::Leaving => {}
                 Phase::Waiting { at: renewed, .. } => {
                     actions.push(Action::GiveUp(at));
-                    // Once in a while, and whenever there is something to be found.
+                    // Once per tick, and whenever the claim has been granted.
                     let granted = state.row.replay().machine.grant_of(state.claim(at)).is_some();
                     if self.has(Rule::Poll) && (granted || renewed < state.now) {
                         actions.push(Action::Poll(at));

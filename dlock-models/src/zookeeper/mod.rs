@@ -1,48 +1,49 @@
-//! Ephemeral sequential nodes of sessions, behind servers that hand requests in late.
+//! Ephemeral sequential nodes of sessions, behind servers that may submit requests late.
 //!
-//! Stands for `dlock-zk/src/create.rs`, `epoch.rs`, `wake.rs`, `queue.rs` (the mutex), `own.rs`
-//! and `leave.rs`.
+//! Models `dlock-zk/src/create.rs`, `epoch.rs`, `wake.rs`, `queue.rs` (the mutex), `own.rs` and
+//! `leave.rs`.
 //!
-//! A creation is answered, or is not: then it has been done, or not, or stays with a follower that
-//! hands it in at any time of the session's life. The client ends the epoch, looks for its claim,
-//! and goes on with what it finds. The list that a claim goes by is as old as its node; the watch
-//! on the node before it is set later. A session ends for its client first, which asks anew with
-//! the same claim in the next one, and for the servers later. Somebody may delete the node of a
-//! claim that waits.
+//! The answer to a creation may be missing. Then the node was created, or was not created, or a
+//! follower keeps the request and submits it at any time before the session ends. The client ends
+//! the epoch, searches for its claim, and continues with the result. A client reads the list of
+//! nodes when its node is created; it sets the watch on the node before its own later. A session
+//! ends for its client first, and for the servers later. The client retries with the same claim in
+//! the next session. Another client may delete the node of a waiting claim.
 //!
-//! Left out: how a client knows in time that its session may be over (see the model `lease`);
-//! readers and permits; directories; numbers that run over; and the look once in a session timeout,
-//! so that here the watch alone has to wake.
+//! Left out: how a client detects in time that its session may have ended (see the model `lease`);
+//! readers and permits; directories; sequence numbers that overflow; and the poll once per session
+//! timeout, so in this model only the watch can wake a waiter.
 
 mod space;
 
 use crate::check::{EXCLUSION, Tokens, WAKES, breaks, holds};
 
 const CLIENTS: usize = 3;
-/// How many creations are not answered, and nodes deleted by somebody.
+/// The number of unanswered creations and of nodes deleted by another client.
 const FAULTS: u8 = 1;
-/// How many sessions end.
+/// The number of sessions that end.
 const ENDS: u8 = 1;
 
 const NOBODYS: &str = "no node of nobody";
 
-/// The rules of the protocol, each of which can be taken out.
+/// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
     /// A creation writes to the epoch, which is deleted after an unknown outcome.
     Epoch,
-    /// A claim that has been left is looked for all the same, and deleted.
+    /// The client searches for a cancelled claim too, and deletes its node.
     SeeThrough,
-    /// A node that is found is of this session.
+    /// The node that a search finds must belong to the current session.
     OwnerCheck,
-    /// Where the watched node is gone already, the queue is looked at again.
+    /// If the node to watch is already deleted, the client reads the queue again.
     Recheck,
-    /// Who is granted the lock by another's end looks whether its own node is there.
+    /// A client that is granted the lock because another node ended checks that its own node
+    /// exists.
     OwnNode,
 }
 
-/// The rules, and what is violated without them.
+/// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 6] = [
     (Rule::Epoch, NOBODYS),
     (Rule::Epoch, WAKES),
@@ -53,7 +54,7 @@ pub const RULES: [(Rule, &str); 6] = [
 ];
 
 struct ZooKeeper {
-    /// How many claims each client makes.
+    /// The number of claims that each client makes.
     claims: [u8; CLIENTS],
     without: Option<Rule>,
 }
@@ -64,9 +65,9 @@ struct State {
     nodes: Vec<Node>,
     zxid: u8,
     clients: [Client; CLIENTS],
-    /// What followers may still hand in, sorted.
+    /// The creations that followers may still submit, sorted.
     late: Vec<Creation>,
-    /// The last session of each client that the servers have ended.
+    /// The last session of each client that has ended for the servers.
     dead: [u8; CLIENTS],
     faults: u8,
     ends: u8,
@@ -94,7 +95,7 @@ struct Client {
     claims: u8,
     session: u8,
     epoch: u8,
-    /// The caller has not gone.
+    /// Whether the caller still wants the lock.
     wanted: bool,
     phase: Phase,
 }
@@ -104,14 +105,14 @@ enum Phase {
     Idle,
     Asking,
     Unsure,
-    /// The epoch has been ended.
+    /// The client has ended the epoch.
     Searching,
-    /// By its list, this node is before its own.
+    /// In the client's list, the node `before` is the one before its own.
     Listed {
         own: u8,
         before: Before,
     },
-    /// `armed` if the node was there when the watch was set.
+    /// `armed` if the node existed when the watch was set.
     Watching {
         own: u8,
         before: Before,
@@ -128,7 +129,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Before {
     zxid: u8,
-    /// It is the only one before.
+    /// Whether it is the only node before the client's own.
     only: bool,
 }
 
@@ -144,16 +145,16 @@ enum Action {
     Search(usize),
     Watch(usize),
     Event(usize),
-    /// It is told that its own node has gone.
+    /// The client is notified that its own node was deleted.
     OwnGone(usize),
     Cancel(usize),
     Leave(usize),
     Delete(usize),
-    /// Somebody deletes the node of a claim that waits.
+    /// Another client deletes the node of a waiting claim.
     Break(usize),
-    /// For its client the session is over.
+    /// The session ends for its client.
     EndSession(usize),
-    /// For the servers, too.
+    /// The session ends for the servers too.
     SessionEnds(usize),
 }
 
@@ -187,7 +188,7 @@ impl ZooKeeper {
         }
     }
 
-    /// The node before has gone.
+    /// Handles the deletion of the node before the client's own.
     fn gone(&self, state: &mut State, at: usize, own: u8, before: Before) {
         if !before.only {
             state.stand(at, own);
@@ -209,15 +210,15 @@ impl ZooKeeper {
         }
     }
 
-    /// Whether the servers do what comes late.
+    /// Whether the servers accept a late creation.
     fn takes(&self, state: &State, creation: Creation) -> bool {
         let client = state.clients[creation.client];
-        // The epoch of a session that its client has left behind is as it was.
+        // The epoch of a session that its client has abandoned was not ended.
         let open = creation.session != client.session || creation.epoch == client.epoch;
         creation.session > state.dead[creation.client] && (open || !self.has(Rule::Epoch))
     }
 
-    /// The next step of this client that needs nobody else and no fault.
+    /// Returns the next step of this client that needs no other client and no fault.
     fn own_step(&self, state: &State, at: usize) -> Option<Action> {
         match state.clients[at].phase {
             Phase::Idle | Phase::Held { .. } => None,
@@ -233,8 +234,8 @@ impl ZooKeeper {
         }
     }
 
-    /// Plays to its end what is under way, without faults: whether somebody holds the lock, or
-    /// nobody waits.
+    /// Runs all pending steps without faults. Returns whether a client then holds the lock, or no
+    /// client waits.
     fn comes_to_rest(&self, state: &State) -> bool {
         let mut state = state.clone();
         loop {
@@ -357,7 +358,7 @@ impl State {
         self.nodes.iter().any(|node| node.zxid == zxid)
     }
 
-    /// How a claim stands by a list of just now.
+    /// Continues according to the position of the claim in the current list of nodes.
     fn stand(&mut self, at: usize, own: u8) {
         match self.nodes.iter().position(|node| node.zxid == own) {
             None => self.ask_anew(at),
@@ -380,14 +381,14 @@ impl State {
         self.clients[at].claims += 1;
     }
 
-    /// The place is lost; another claim is made.
+    /// The place in the queue is lost; the client makes another claim.
     fn ask_anew(&mut self, at: usize) {
         self.clients[at].phase = Phase::Asking;
         self.clients[at].claims += 1;
     }
 }
 
-/// How the property is violated without the rule.
+/// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
     breaks("zookeeper", rule, ZooKeeper { claims: [1, 1, 1], without: Some(rule) }, property)
 }
@@ -395,7 +396,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// Visits every state of the protocol with all its rules. No property is violated.
 ///
 /// # Panics
-/// Where one is, with the steps that lead there.
+/// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     for (claims, least) in [([1, 1, 1], 190_000), ([2, 1, 0], 25_000)] {
         holds("zookeeper", ZooKeeper { claims, without: None }, least);

@@ -1,4 +1,4 @@
-//! The space of states: what may happen in each, and what has to be so.
+//! The state space: the possible actions in each state, and the properties.
 
 use stateright::{Model, Property};
 
@@ -35,7 +35,7 @@ impl Model for ZooKeeper {
                     Action::CreateLate(at),
                 ]),
                 Phase::Watching { before, armed, .. } if armed && !state.is_there(before.zxid) => {
-                    // Also when its own node has gone, of which it has not been told.
+                    // Also if its own node was deleted and the client was not notified of that.
                     actions.push(Action::Event(at));
                 }
                 Phase::Held { .. } => actions.push(Action::Leave(at)),

@@ -1,4 +1,4 @@
-//! The configuration that an application's own client stands for.
+//! The configuration from a client of the application.
 
 use dlock_core::{ConfigIssue, Error};
 use redis::{Client, ConnectionAddr};
@@ -6,12 +6,12 @@ use redis::{Client, ConnectionAddr};
 use super::{Login, RedisConfig, Tls, Topology, with_port};
 
 impl RedisConfig {
-    /// The server that an application's client leads to, with the client's user, password, database
-    /// and TLS. For Sentinel, a cluster or a quorum, see [`from_url`](Self::from_url).
+    /// Uses the server of an application's client, with the client's user, password, database and
+    /// TLS. For Sentinel, a cluster or a quorum, see [`from_url`](Self::from_url).
     ///
-    /// Its connections are not used: dlock opens one of its own, since it is sent messages on it and
-    /// needs RESP3, and what an application sends must not stand before a renewal. Commands of the
-    /// two do not get in each other's way.
+    /// dlock does not use the client's connections. It opens a connection of its own, because it
+    /// receives messages on it and needs RESP3, and because the application's commands must not
+    /// delay a renewal. The commands of the two do not interfere.
     ///
     /// ```
     /// use dlock_redis::RedisConfig;
@@ -22,7 +22,7 @@ impl RedisConfig {
     /// ```
     ///
     /// # Errors
-    /// `Config(Url)` for an address that is neither of TCP nor of a Unix socket.
+    /// `Config(Url)` for an address that is neither TCP nor a Unix socket.
     pub fn from_client(client: &Client) -> Result<Self, Error> {
         let info = client.get_connection_info();
         let (topology, address, tls) = match info.addr() {

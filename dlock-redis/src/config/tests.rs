@@ -4,14 +4,14 @@ use dlock_core::ErrorKind;
 
 use super::*;
 
-/// Stands for every secret.
+/// A text that stands for every secret.
 const CANARY: &str = "hunter2";
 
 fn read(url: &str) -> RedisConfig {
     RedisConfig::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// What is shown of a URL that is refused.
+/// Returns the message for a refused URL.
 fn refused(url: &str, issue: ConfigIssue) -> String {
     let error = match RedisConfig::from_url(url) {
         Ok(config) => panic!("{url} is {config:?}"),
@@ -132,7 +132,7 @@ fn malformed_urls_are_refused_without_their_secrets() {
         "redis://:hunter2@h:+1",
         "redis://:%ffhunter2@h",
         "redis://%ff:hunter2@h",
-        // The driver would leave a user without a password away.
+        // The driver would leave out a user without a password.
         "redis://hunter2@h",
         "redis://joe:@h",
         "redis://:hunter2@h:0",
@@ -183,7 +183,7 @@ fn options_are_known_stand_once_and_can_be_read() {
         ("redis+tls://:hunter2@h", UnknownScheme, "rediss"),
         ("redis+unix+x://:hunter2@h", UnknownScheme, "redis+unix"),
         ("redis://:hunter2@h?dlock.durabilty=1", UnknownOption, "dlock.durability"),
-        ("redis://:hunter2@h?db=1", UnknownOption, "behind it"),
+        ("redis://:hunter2@h?db=1", UnknownOption, "after it"),
         ("redis+unix:///s?pass=hunter2", UnknownOption, "before the host"),
         ("redis://:hunt?hunter2@h", UnknownOption, "before the host"),
         ("redis://:hunter2@h?dlock.plain=true&dlock.plain=true", RepeatedOption, "dlock.plain"),

@@ -16,13 +16,15 @@ impl RedisConfig {
         if !Self::SCHEMES.contains(&scheme.as_str()) {
             return Err(Error::config(
                 ConfigIssue::UnknownScheme,
-                format!("{scheme:.40}: is not of Redis: use {}", Self::SCHEMES.join(", ")),
+                format!("{scheme:.40}: is not a scheme of Redis: use {}", Self::SCHEMES.join(", ")),
             ));
         }
         if tls && cfg!(not(feature = "tls")) {
             return Err(Error::config(
                 ConfigIssue::MissingFeature,
-                format!("{scheme}: needs the Cargo feature \"tls\""),
+                format!(
+                    "{scheme}: needs the Cargo feature \"tls\": enable it for dlock in Cargo.toml"
+                ),
             ));
         }
         let mut config = Self {
@@ -63,12 +65,12 @@ impl RedisConfig {
         let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
-            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together")),
+            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together: set both")),
         };
         match &mut self.tls {
             Some(tls) => *tls = Tls { authorities, certificate },
             None if authorities.is_some() || certificate.is_some() => {
-                return Err(value("dlock.tls_* needs a rediss URL"));
+                return Err(value("dlock.tls_* has no effect without TLS: use a rediss URL"));
             }
             None => {}
         }
@@ -81,11 +83,11 @@ impl RedisConfig {
         if !query.is_empty() {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
-                "Redis URLs have no options but dlock's own, which begin with dlock.: write the \
-                 user and password before the host, and the database behind it",
+                "Redis URLs have only dlock's own options, which begin with dlock.: write the user \
+                 and password before the host, and the database after it",
             ));
         }
-        let rest = address.strip_prefix("//").ok_or_else(|| malformed("// is missing"))?;
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
         if kind == "unix" {
             self.topology = Topology::Socket;
             let at = rest.find('/').ok_or_else(|| malformed("the socket's path is missing"))?;
@@ -120,7 +122,7 @@ impl RedisConfig {
                 })?;
         }
         if path.next().is_some() {
-            return Err(malformed("too many parts behind the host"));
+            return Err(malformed("there are too many parts after the host"));
         }
         let port = if sentinel { 26379 } else { 6379 };
         for host in hosts.split(',') {
@@ -137,16 +139,16 @@ fn read_login(text: &str) -> Result<Login, Error> {
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let login = Login { user: filled(user)?, password: filled(password)? };
     if login.user.is_some() && login.password.is_none() {
-        // The driver would not log in at all.
+        // The driver would not log in.
         return Err(malformed("the user has no password (redis://:password@host has no user)"));
     }
     Ok(login)
 }
 
-/// An @ behind a slash ends a password that is not encoded, and the path is shown.
+/// Refuses an @ behind a slash: it ends a password that is not encoded, and messages show the path.
 fn no_password_in(path: &str) -> Result<(), Error> {
     if path.contains('@') {
-        return Err(malformed("an @ stands behind a slash, where it has to be written %40"));
+        return Err(malformed("an @ after a slash must be written as %40"));
     }
     Ok(())
 }

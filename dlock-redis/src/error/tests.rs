@@ -1,8 +1,8 @@
-//! What servers and the driver say, and what becomes of it.
+//! The texts of servers and the driver, and the errors that dlock makes of them.
 
 use super::*;
 
-/// The error that the driver makes of a server's answer.
+/// Returns the error that the driver makes of a server's answer.
 fn answer(text: &str) -> RedisError {
     match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()).unwrap() {
         redis::Value::ServerError(error) => error.into(),
@@ -17,7 +17,7 @@ fn io(kind: std::io::ErrorKind, text: &'static str) -> RedisError {
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 
-/// What a server says, what kind of error it is, and what the message has to name.
+/// The text of a server, the kind of error, and a text that the message must contain.
 const ANSWERS: [(&str, ErrorKind, &str); 44] = [
     (
         "ERR DLOCK format 9 in the key dlock:{0}:a script: 1, on @user_script:1.",
@@ -38,7 +38,7 @@ const ANSWERS: [(&str, ErrorKind, &str); 44] = [
     ("ERR invalid password", ACCESS, "password in the URL"),
     ("NOPERM this user has no permissions to run the 'evalsha' command", ACCESS, "ACL SETUSER"),
     ("NOPERM No permissions to access a key", ACCESS, "~dlock:*"),
-    // Within scripts, by 6.2, 7.0 and 7.2.
+    // Within scripts, by servers before 7.0, by 7.0 and by 7.2.
     (
         "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -NOPERM The user executing the script can't run this command or subcommand",
         ACCESS,
@@ -74,7 +74,7 @@ const ANSWERS: [(&str, ErrorKind, &str); 44] = [
         ErrorKind::Protocol,
         "dlock.prefix",
     ),
-    // Names are words like any other.
+    // A lock's name may contain any word.
     (
         "ERR DLOCK the key dlock:{0}:WRONGPASS NOPERM OOM is not of dlock",
         ErrorKind::Protocol,
@@ -138,7 +138,7 @@ const ANSWERS: [(&str, ErrorKind, &str); 44] = [
         ErrorKind::Unsupported,
         "EVALSHA",
     ),
-    // Within scripts, by Redis 6.2, Redis 7.0 and Valkey; and by services.
+    // Within scripts, by Redis before 7.0, Redis 7.0 and Valkey; and by services.
     (
         "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: Unknown Redis command called from Lua script",
         ErrorKind::Unsupported,
@@ -162,9 +162,13 @@ const ANSWERS: [(&str, ErrorKind, &str); 44] = [
     (
         "ERR unknown command 'SENTINEL', with args beginning with: 'GET-MASTER-ADDR-BY-NAME' 'm' ",
         URL,
-        "sentinels' addresses",
+        "addresses of the sentinels",
     ),
-    ("ERR unknown command `SENTINEL`, with args beginning with: ", URL, "sentinels' addresses"),
+    (
+        "ERR unknown command `SENTINEL`, with args beginning with: ",
+        URL,
+        "addresses of the sentinels",
+    ),
     ("ERR unknown command 'HELLO', with args beginning with: '3' ", ACCESS, "RESP3"),
     ("NOPROTO unsupported protocol version", ACCESS, "RESP3"),
     ("ERR Client sent AUTH, but no password is set", ErrorKind::Protocol, "refuses the command"),
@@ -173,12 +177,12 @@ const ANSWERS: [(&str, ErrorKind, &str); 44] = [
 ];
 
 #[test]
-fn what_a_server_refuses_has_a_kind_and_names_the_remedy() {
+fn a_server_error_has_a_kind_and_names_the_remedy() {
     for (text, kind, remedy) in ANSWERS {
         let error = explain(answer(text));
         assert_eq!(error.kind(), kind, "{text}: {error}");
         assert!(error.to_string().contains(remedy), "{text}: no {remedy:?} in {error}");
-        // What a script wrote before stays.
+        // Writes before the error stay.
         let inside = ["executing the script", "in script", "called from"];
         let expected = match inside.iter().any(|words| text.contains(words)) {
             true => Certainty::Unknown,
@@ -192,7 +196,7 @@ mod outside {
     use super::*;
 
     #[test]
-    fn what_a_probe_finds_is_named_with_its_cause() {
+    fn a_failed_probe_names_the_commands_and_the_cause() {
         assert!(refused(&[], ACL).is_none());
         let denied = "ERR The user executing the script can't run this command or subcommand";
         let missing = "ERR Unknown Redis command called from script";
@@ -206,7 +210,7 @@ mod outside {
     }
 
     #[test]
-    fn keys_that_are_denied_are_told_apart_from_commands() {
+    fn denied_keys_are_distinguished_from_denied_commands() {
         for text in [
             "NOPERM this user has no permissions to access one of the keys used as arguments",
             "NOPERM No permissions to access a key",
@@ -225,12 +229,12 @@ mod outside {
 }
 
 #[test]
-fn what_goes_wrong_on_the_way_has_a_kind_and_names_the_remedy() {
+fn an_io_error_has_a_kind_and_names_the_remedy() {
     use std::io::ErrorKind as Io;
     for (kind, text, expected, remedy) in [
         (Io::TimedOut, "timed out", ErrorKind::Unavailable, "dlock.response_timeout"),
-        (Io::ConnectionRefused, "refused", ErrorKind::Unavailable, "see that it runs"),
-        (Io::ConnectionReset, "reset", ErrorKind::Unavailable, "see that it runs"),
+        (Io::ConnectionRefused, "refused", ErrorKind::Unavailable, "check that it runs"),
+        (Io::ConnectionReset, "reset", ErrorKind::Unavailable, "check that it runs"),
         (Io::InvalidData, "invalid peer certificate: UnknownIssuer", ACCESS, "dlock.tls_ca"),
         (Io::InvalidData, "received fatal alert: CertificateRequired", ACCESS, "dlock.tls_cert"),
         (
@@ -248,7 +252,7 @@ fn what_goes_wrong_on_the_way_has_a_kind_and_names_the_remedy() {
 }
 
 #[test]
-fn without_a_connection_nothing_was_sent_and_the_reason_is_told_once() {
+fn a_failed_connection_sent_nothing_and_states_its_reason_once() {
     let why = || Error::config(ConfigIssue::Access, "wrong password").during("connect");
     let told = explain(not_connected(&why()));
     assert_eq!((told.kind(), told.certainty()), (ACCESS, Certainty::NotApplied));
@@ -256,7 +260,7 @@ fn without_a_connection_nothing_was_sent_and_the_reason_is_told_once() {
 }
 
 #[test]
-fn the_restart_guard_is_told_and_not_asked_again_at_once() {
+fn the_restart_guard_is_reported_and_not_retried_at_once() {
     let guard = || guarded(std::time::Duration::from_secs(3));
     assert_eq!(cure(&guard()), Cure::None);
     let told = explain(guard());
@@ -268,7 +272,7 @@ fn the_restart_guard_is_told_and_not_asked_again_at_once() {
 }
 
 #[test]
-fn what_passes_is_asked_again() {
+fn temporary_errors_are_retried() {
     for (text, expected) in [
         ("NOSCRIPT No matching script.", Cure::SendText),
         ("READONLY You can't write against a read only replica.", Cure::Reconnect),

@@ -1,4 +1,4 @@
-//! What the nodes say of their cluster.
+//! The findings about a cluster, from the answers of its nodes.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use crate::{
     reply,
 };
 
-/// How many slots there are.
+/// The number of slots of every cluster.
 const SLOTS: &str = "16384";
 
-/// Asks the first node that tells.
+/// Sends the request to one node after another until one answers.
 pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
     let mut info = redis::pipe();
     info.cmd("CLUSTER").arg("INFO");
@@ -26,8 +26,9 @@ pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
     }
     vec![Finding::warning(
         "cluster",
-        "no node tells whether all slots are there",
-        "allow this user to ask: ACL SETUSER name +cluster|info, or look there: CLUSTER INFO",
+        "no node reports whether all slots are served",
+        "give this user the right (ACL SETUSER name +cluster|info), or run CLUSTER INFO as another \
+         user",
     )]
 }
 
@@ -38,17 +39,17 @@ fn judge(info: &HashMap<String, String>, masters: usize) -> Finding {
         return Finding::wrong(
             "cluster",
             format!("its state is {state:.20}, and {slots:.20} of {SLOTS} slots are served"),
-            "see CLUSTER NODES for who is missing, and run redis-cli --cluster fix",
+            "find the missing nodes with CLUSTER NODES, and run redis-cli --cluster fix",
         );
     }
     if masters < 3 {
         return Finding::warning(
             "cluster",
-            format!("{masters} masters have all the locks"),
-            "have three masters or more: fewer can't agree on a failover",
+            format!("the cluster has {masters} masters"),
+            "run three masters or more: fewer can't agree on a failover",
         );
     }
-    Finding::fine("cluster", format!("all slots are served; {masters} masters have the locks"))
+    Finding::fine("cluster", format!("all slots are served, by {masters} masters"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the sentinels say of themselves.
+//! The findings about the sentinels, from their own answers.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use dlock_core::Finding;
 
 use crate::{config::RedisConfig, link::sentinel, reply};
 
-/// Asks all sentinels that the URL names.
+/// Queries all sentinels that the URL names.
 pub(super) async fn examine(config: &RedisConfig, name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut seen, mut away) = (None, Vec::new());
@@ -20,7 +20,7 @@ pub(super) async fn examine(config: &RedisConfig, name: &str) -> Vec<Finding> {
         findings.push(Finding::warning(
             "sentinels",
             format!("{address} does not answer ({:.120})", error.to_string()),
-            "see that it runs and knows the master (SENTINEL MASTERS), or take it out of the URL",
+            "check that it runs and knows the master (SENTINEL MASTERS), or remove it from the URL",
         ));
     }
     findings.extend(seen.map(|master| judge(&master)));
@@ -32,8 +32,8 @@ fn judge(master: &HashMap<String, String>) -> Finding {
     let (Some(others), Some(quorum)) = (number("num-other-sentinels"), number("quorum")) else {
         return Finding::warning(
             "sentinels",
-            "they do not say how many they are",
-            "see there: SENTINEL MASTER name",
+            "they do not report how many they are",
+            "run SENTINEL MASTER name on one of them",
         );
     };
     let (all, down) = (others + 1, number("down-after-milliseconds").unwrap_or(0));
@@ -44,14 +44,17 @@ fn judge(master: &HashMap<String, String>) -> Finding {
         return Finding::warning(
             "sentinels",
             found,
-            "run three or more, on machines of their own: with fewer, none can be away",
+            "run three or more, on separate machines: with fewer, none of them may fail",
         );
     }
     if quorum > all {
         return Finding::wrong(
             "sentinels",
             found,
-            format!("run SENTINEL SET name quorum {}: so they never fail over", all / 2 + 1),
+            format!(
+                "run SENTINEL SET name quorum {}: with the quorum that is set they never fail over",
+                all / 2 + 1
+            ),
         );
     }
     if 2 * quorum <= all {
@@ -59,7 +62,8 @@ fn judge(master: &HashMap<String, String>) -> Finding {
             "sentinels",
             found,
             format!(
-                "run SENTINEL SET name quorum {}, so that a few that are cut off start no failover",
+                "run SENTINEL SET name quorum {}, so that a partitioned minority starts no \
+                 failover",
                 all / 2 + 1
             ),
         );
@@ -75,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_sentinels_and_odd_quorums_are_told_of() {
+    fn few_sentinels_and_odd_quorums_are_reported() {
         let of = |others: u64, quorum: u64| {
             let text = |text: String| Value::BulkString(text.into_bytes());
             let pair = |name: &str, value: u64| [text(name.to_owned()), text(value.to_string())];

@@ -1,42 +1,42 @@
-//! What a server's own words mean for locks.
+//! The findings about a server, from its own answers.
 
 use std::{collections::HashMap, time::Duration};
 
 use dlock_core::Finding;
 
-use crate::link::facts::{OLDEST, SHARDED_PUSH, version};
+use crate::link::facts::{LACKING, OLDEST, version};
 
-/// After so long without a word from its master, a replica is told of.
+/// A replica that has not answered its master for this many seconds gets a finding.
 const LAG: u64 = 10;
 
-/// What one server has said.
+/// The answers of one server.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Server {
-    /// The fields of `INFO`, if it tells.
+pub(super) struct ServerReport {
+    /// The fields of `INFO`, if it answers.
     pub(super) info: Option<HashMap<String, String>>,
-    /// Those that it tells.
+    /// The settings that it returns.
     pub(super) settings: HashMap<String, String>,
-    /// What its clock shows, since 1970.
+    /// Its clock, since 1970.
     pub(super) time: Option<Duration>,
     pub(super) may_scan: bool,
 }
 
-/// What is expected of a server.
+/// The requirements on a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wants {
-    /// How many replicas have to know of a grant.
+    /// The number of replicas that must have a grant.
     pub(super) replicas: u32,
-    /// For how long nothing is granted after it has started.
+    /// The restart guard.
     pub(super) guard: Duration,
     pub(super) is_cluster: bool,
     pub(super) has_sentinels: bool,
 }
 
-impl Server {
+impl ServerReport {
     pub(super) fn findings(&self, wants: &Wants) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.info.is_some() {
-            findings.push(self.version(wants));
+            findings.push(self.version());
             findings.push(self.role());
             findings.push(self.eviction());
             findings.push(self.persistence(wants));
@@ -44,8 +44,8 @@ impl Server {
         } else {
             findings.push(Finding::warning(
                 "server",
-                "it does not tell its version, its role, whether it evicts keys and what it keeps",
-                "allow this user to ask: ACL SETUSER name +info, or look there: INFO",
+                "it does not report its version, its role, its eviction policy and its persistence",
+                "give this user the right (ACL SETUSER name +info), or run INFO as another user",
             ));
         }
         findings.extend(self.time.map(Finding::clock));
@@ -62,23 +62,20 @@ impl Server {
         self.field(name).parse().unwrap_or(0)
     }
 
-    fn version(&self, wants: &Wants) -> Finding {
-        let text = match self.field("valkey_version") {
-            "" => self.field("redis_version"),
-            valkey => valkey,
+    fn version(&self) -> Finding {
+        // Valkey also reports the version of Redis with which it is compatible.
+        let (product, text) = match self.field("valkey_version") {
+            "" => ("Redis", self.field("redis_version")),
+            valkey => ("Valkey", valkey),
         };
-        let found = format!("version {text:.40}");
-        let number = version(text).unwrap_or_default();
-        match number {
-            _ if number < OLDEST => {
-                Finding::wrong("version", found, "upgrade it to Redis 6.2 or later, or to Valkey")
-            }
-            _ if wants.is_cluster && number < SHARDED_PUSH => Finding::warning(
+        let found = format!("{product} {text:.40}");
+        match version(text).unwrap_or_default() >= OLDEST {
+            true => Finding::fine("version", found),
+            false => Finding::wrong(
                 "version",
-                format!("{found}: no sharded pub/sub, so waiters in a cluster poll"),
+                format!("{found}, which lacks {LACKING}"),
                 "upgrade it to Redis 7.0 or later, or to Valkey",
             ),
-            _ => Finding::fine("version", found),
         }
     }
 
@@ -86,7 +83,7 @@ impl Server {
         match self.field("role") {
             "slave" => Finding::wrong(
                 "role",
-                "it is a replica, which takes no writes",
+                "it is a replica, which accepts no writes",
                 "give the address of the master, or use redis+sentinel:// or redis+cluster://, \
                  which find it",
             ),
@@ -97,10 +94,10 @@ impl Server {
     fn eviction(&self) -> Finding {
         let (policy, most) = (self.field("maxmemory_policy"), self.number("maxmemory"));
         let remedy = "run CONFIG SET maxmemory-policy noeviction, and write it into redis.conf; or \
-                      give the locks a server of their own";
+                      use a separate server for the locks";
         match policy {
             "noeviction" => Finding::fine("eviction", "maxmemory-policy is noeviction"),
-            "" => Finding::warning("eviction", "it does not tell its maxmemory-policy", remedy),
+            "" => Finding::warning("eviction", "it does not report its maxmemory-policy", remedy),
             _ if most > 0 => Finding::wrong(
                 "eviction",
                 format!("maxmemory-policy {policy:.40} evicts held locks when memory is short"),
@@ -130,7 +127,8 @@ impl Server {
                 return Finding::fine(
                     "persistence",
                     format!(
-                        "a restart may lose locks, and is outlasted: {:?} (restart_guard)",
+                        "a restart may lose locks, so nothing is granted for {:?} after one \
+                         (restart_guard)",
                         wants.guard
                     ),
                 );
@@ -142,8 +140,8 @@ impl Server {
                                                     server rewrites or saves its data \
                                                     (no-appendfsync-on-rewrite yes)"
                 .to_owned(),
-            (true, Some("always") | None, _) => "it does not tell whether a crash may lose grants \
-                                                 (appendfsync, no-appendfsync-on-rewrite)"
+            (true, Some("always") | None, _) => "it does not report whether a crash may lose \
+                                                 grants (appendfsync, no-appendfsync-on-rewrite)"
                 .to_owned(),
             (true, Some(fsync), _) => {
                 format!("a crash may lose the last grants (appendfsync {fsync:.20})")
@@ -167,8 +165,11 @@ impl Server {
         if online < usize::try_from(wants.replicas).unwrap_or(usize::MAX) {
             findings.push(Finding::wrong(
                 "replication",
-                format!("{online} replicas follow, and dlock.durability wants {}", wants.replicas),
-                "start replicas (INFO replication shows those that follow), or lower \
+                format!(
+                    "{online} replicas are connected, and dlock.durability requires {}",
+                    wants.replicas
+                ),
+                "start replicas (INFO replication lists the connected ones), or lower \
                  dlock.durability: until then every acquire fails",
             ));
         } else if let Some(lag) = replicas.iter().map(|replica| replica.lag).max()
@@ -176,9 +177,9 @@ impl Server {
         {
             findings.push(Finding::warning(
                 "replication",
-                format!("a replica has not been heard of for {lag} s"),
-                "see that it runs and keeps up (INFO replication): it lacks grants if it takes \
-                 over",
+                format!("a replica has not been heard from for {lag} s"),
+                "check that it runs and keeps up (INFO replication): if it becomes the master, it \
+                 lacks the latest grants",
             ));
         } else if online == 0 && wants.is_cluster {
             findings.push(Finding::warning(
@@ -187,7 +188,7 @@ impl Server {
                 "add one: redis-cli --cluster add-node --cluster-slave",
             ));
         } else {
-            findings.push(Finding::fine("replication", format!("{online} replicas follow")));
+            findings.push(Finding::fine("replication", format!("{online} replicas are connected")));
         }
         if !wants.has_sentinels && !wants.is_cluster {
             return findings;
@@ -195,25 +196,30 @@ impl Server {
         let remedy = "run CONFIG SET min-replicas-to-write 1 on all servers, and write it into \
                       redis.conf";
         findings.push(match self.settings.get("min-replicas-to-write").map(String::as_str) {
-            None => Finding::warning("failover", "it does not tell min-replicas-to-write", remedy),
+            None => {
+                Finding::warning("failover", "it does not report min-replicas-to-write", remedy)
+            }
             Some("0") => Finding::warning(
                 "failover",
-                "a master that is cut off from its replicas goes on granting locks for a while \
-                 (min-replicas-to-write 0)",
+                "a master that is partitioned from its replicas continues to grant locks for a \
+                 while (min-replicas-to-write 0)",
                 remedy,
             ),
-            Some(_) => Finding::fine("failover", "a master that is cut off stops to grant locks"),
+            Some(_) => Finding::fine(
+                "failover",
+                "a master that is partitioned from its replicas stops granting locks",
+            ),
         });
         findings
     }
 
     fn listing(&self) -> Finding {
         match self.may_scan {
-            true => Finding::fine("rights", "this user may use locks, and list them"),
+            true => Finding::fine("rights", "this user may use and list locks"),
             false => Finding::warning(
                 "rights",
                 "this user may use locks, but not list them",
-                "allow it: ACL SETUSER name +scan",
+                "run ACL SETUSER name +scan to allow it",
             ),
         }
     }
@@ -224,26 +230,26 @@ impl Server {
         if idle.is_none() && alive.is_none() {
             return vec![Finding::warning(
                 "connections",
-                "it does not tell its settings",
-                "allow this user to ask: ACL SETUSER name +config|get; or see there that \
-                 tcp-keepalive is not 0",
+                "it does not report its settings",
+                "give this user the right (ACL SETUSER name +config|get), or check as another user \
+                 that tcp-keepalive is not 0",
             )];
         }
         let mut findings = Vec::new();
         findings.push(match idle {
-            None | Some("0") => Finding::fine("connections", "idle ones stay open"),
+            None | Some("0") => Finding::fine("connections", "idle connections stay open"),
             Some(seconds) => Finding::warning(
                 "connections",
-                format!("those that are idle for {seconds:.20} s are closed (timeout)"),
-                "run CONFIG SET timeout 0, and write it into redis.conf: each costs the next lock a \
-                 new connection",
+                format!("connections that are idle for {seconds:.20} s are closed (timeout)"),
+                "run CONFIG SET timeout 0, and write it into redis.conf: after each closed \
+                 connection the next lock has to open a new one",
             ),
         });
         if alive == Some("0") {
             findings.push(Finding::warning(
                 "connections",
-                "clients whose machine is gone look alive for hours (tcp-keepalive 0), and locks \
-                 are handed to them",
+                "clients whose machine has failed look alive for hours (tcp-keepalive 0), and \
+                 locks are granted to them",
                 "run CONFIG SET tcp-keepalive 60, and write it into redis.conf",
             ));
         }
@@ -254,7 +260,7 @@ impl Server {
 /// A replica, as its master sees it.
 struct Replica {
     online: bool,
-    /// Since when it has not been heard of, in seconds.
+    /// The time since its last message, in seconds.
     lag: u64,
 }
 

@@ -1,19 +1,19 @@
 //! The nodes of a cluster.
 //!
-//! Commands go to the master of their bucket, each by a [`NodeLink`] that keeps itself up, and
-//! follow `MOVED` and `ASK`. Messages come by [`ears`], on sharded channels, one for each bucket
-//! that somebody waits on, since only there a script learns whether they reached anybody.
+//! Commands go to the master of their bucket, by a [`NodeLink`] for each master, and follow `MOVED`
+//! and `ASK`. Messages come by [`ears`], on sharded channels, one for each bucket with a waiter.
+//! Only a publish on these channels returns to the script whether the message had a receiver.
 //!
-//! The driver has a connection for clusters, which does not do here. One redirection with many
-//! commands under way can stop it for ever: a command keeps its share of the lock on the map while
-//! it yields, and is not polled again until the map, for which that lock is needed, is renewed. It
-//! sends on to a master that hangs after a replica has taken over; and while it looks for one
-//! master, the commands of all others wait.
+//! The driver's own cluster connection is not used, for three reasons. First, one redirection with
+//! many commands under way can stop it for ever: a command keeps its share of the lock on the map
+//! while it yields, and is not polled again until the map has been renewed, which needs that lock.
+//! Second, it continues to send to a master that hangs, even after a replica has taken over. Third,
+//! while it looks for one master, the commands to all others wait.
 
 mod book;
 mod ears;
 pub(crate) mod map;
-pub(crate) mod place;
+pub(crate) mod route;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -33,7 +33,7 @@ use tokio::{
 
 use self::{
     ears::Ears,
-    place::{Place, asking, bucket_of, lost},
+    route::{Route, asking, bucket_of, lost},
 };
 use super::{
     facts::{Facts, Silent},
@@ -45,19 +45,19 @@ use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket, reply};
 
 /// How many redirections a command follows.
 const HOPS: usize = 5;
-/// How often a node is asked where the slots are.
+/// The interval between two reads of the map.
 const WATCH: Duration = Duration::from_secs(1);
-/// The shortest pause between two looks, whatever is lost.
+/// The shortest pause between two reads of the map, whatever is lost.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The connections to all masters.
 pub(crate) struct ClusterLink {
-    shared: Arc<Shared>,
+    shared: Arc<ClusterShared>,
     /// The watch ends with the link, and its connections with it.
     watch: AbortHandle,
 }
 
-struct Shared {
+struct ClusterShared {
     config: RedisConfig,
     store: String,
     facts: Arc<Facts>,
@@ -66,7 +66,7 @@ struct Shared {
     nodes: Mutex<HashMap<Arc<str>, Arc<Node>>>,
 }
 
-/// A link to one node, once it is made.
+/// A link to one node, once it is open.
 type Node = OnceCell<Arc<NodeLink>>;
 
 impl ClusterLink {
@@ -80,16 +80,16 @@ impl ClusterLink {
         let named = |error: Error| error.during("connect").with_store(&store);
         let mut facts = first_that_answers(config, &store).await?;
         facts.check(true, &store).map_err(named)?;
-        let ears = Ears::new(config, inbox.filter(|_| facts.has_sharded_push()));
+        let ears = Ears::new(config, inbox);
         if !ears.look().await {
-            let lost = "no node says where the slots are: see CLUSTER INFO";
+            let lost = "no node reports where the slots are: check CLUSTER INFO";
             let lost = named(Error::new(ErrorKind::Unavailable, lost));
             return Err(no_slots(config).await.map_or(lost, |why| open::refused(why, &store)));
         }
-        // The node that answered may be a replica itself, and know of none.
+        // The node that answered may itself be a replica, and know none.
         facts.replicas = u32::try_from(ears.replicas()).unwrap_or(0).max(facts.replicas);
         let (config, facts, nodes) = (config.clone(), Arc::new(facts), Mutex::default());
-        let shared = Arc::new(Shared { config, store, facts, ears, nodes });
+        let shared = Arc::new(ClusterShared { config, store, facts, ears, nodes });
         let masters = shared.ears.masters();
         join_all(masters.iter().map(|at| async { drop(shared.node(at).await) })).await;
         shared.ears.try_listening(&shared.store).await;
@@ -136,12 +136,12 @@ impl ClusterLink {
         &self.shared.config
     }
 
-    /// The masters, by the buckets that they have.
+    /// Returns the masters of all buckets.
     pub(super) fn places(&self) -> Vec<Arc<str>> {
         Bucket::all().filter_map(|at| self.shared.ears.master(at.number().into())).collect()
     }
 
-    /// A bucket of each master.
+    /// Returns one bucket of each master.
     pub(super) fn buckets(&self) -> Vec<Bucket> {
         let mut seen = BTreeSet::new();
         let master = |at: &Bucket| self.shared.ears.master(at.number().into());
@@ -153,7 +153,7 @@ impl ClusterLink {
         one_each
     }
 
-    /// Tries what is sent to a master that this bucket is on its way to.
+    /// Tries the commands that go to a master to which this bucket is moving.
     pub(super) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
         let Some(at) = self.shared.ears.master(bucket.number().into()) else { return Ok(()) };
         let mut time = redis::pipe();
@@ -163,12 +163,12 @@ impl ClusterLink {
         reply::first(answers).map(drop)
     }
 
-    /// Whether messages can be had.
+    /// Returns whether messages can be received.
     pub(super) fn has_push(&self) -> bool {
-        self.shared.facts.has_sharded_push() && self.shared.ears.may_listen()
+        self.shared.ears.may_listen()
     }
 
-    /// Sends a command to this node, wherever its keys are.
+    /// Sends a command to this node, regardless of its keys.
     pub(super) async fn send_to(
         &self,
         at: &Arc<str>,
@@ -177,7 +177,7 @@ impl ClusterLink {
         self.shared.node(at).await.send_known(command).await
     }
 
-    /// The channel of this bucket, if messages can be had there just now.
+    /// Returns the channel of this bucket, if its messages can be received now.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
         self.shared.ears.channel(bucket).await
     }
@@ -187,15 +187,15 @@ impl ClusterLink {
     }
 }
 
-impl Shared {
-    /// The master of the first command's keys, as far as it is known.
-    fn place(&self, commands: &Pipeline) -> RedisResult<Place> {
+impl ClusterShared {
+    /// Returns the master of the first command's keys, if it is known.
+    fn place(&self, commands: &Pipeline) -> RedisResult<Route> {
         let bucket = commands.cmd_iter().next().and_then(bucket_of);
         let at = bucket.and_then(|bucket| self.ears.master(bucket));
-        Ok(Place { at: at.ok_or_else(lost)?, asking: false })
+        Ok(Route { at: at.ok_or_else(lost)?, asking: false })
     }
 
-    /// The link to a node, which keeps itself up from then on.
+    /// Returns the link to a node. The link reconnects on its own.
     async fn node(&self, at: &Arc<str>) -> Arc<NodeLink> {
         let known = self.nodes.lock().get(at).and_then(|node| node.get().cloned());
         if let Some(node) = known {
@@ -204,18 +204,18 @@ impl Shared {
         let node = Arc::clone(self.nodes.lock().entry(Arc::clone(at)).or_default());
         let open = || async {
             let config = RedisConfig { addresses: vec![at.to_string()], ..self.config.clone() };
-            // It goes on trying, and says itself what is wrong.
+            // The link continues to connect, and its commands report the reason until then.
             Arc::new(NodeLink::open(&config, None).await.0)
         };
         Arc::clone(node.get_or_init(open).await)
     }
 }
 
-/// Looks where the slots are, about once a second and when something has changed.
-async fn watch(shared: &Shared) {
+/// Reads the map about once a second, and whenever something has changed.
+async fn watch(shared: &ClusterShared) {
     loop {
         let pause = sleep(PAUSE.mul_f64(rand::random_range(0.8..1.2)));
-        // It makes no difference whether something has.
+        // Either outcome is a reason to read the map.
         let _ = timeout(WATCH, shared.ears.until_lost()).await;
         pause.await;
         if shared.ears.look().await {
@@ -225,19 +225,19 @@ async fn watch(shared: &Shared) {
     }
 }
 
-/// Whether the server says that the keys are not all there, or elsewhere.
+/// Returns whether the server reports that the keys are elsewhere, or partly elsewhere.
 fn is_unsettled(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, TryAgain};
     matches!(error.kind(), redis::ErrorKind::Server(Moved | Ask | TryAgain))
 }
 
-/// The error for a slot that has no settled place.
+/// Returns the error for a slot that is moving.
 fn unsettled(error: &RedisError) -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "the slot is being moved", error.to_string()))
 }
 
-/// Why the first node does not say where the slots are.
+/// Returns the reason why the first node does not report the slots.
 async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     let address = config.addresses.first()?;
     let asked = async {
@@ -247,7 +247,7 @@ async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     asked.await.err()
 }
 
-/// What the first node says that answers.
+/// Returns the facts of the first node that answers.
 async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, Error> {
     let mut failed = None;
     for address in &config.addresses {

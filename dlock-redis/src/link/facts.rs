@@ -1,4 +1,9 @@
-//! What a server says of itself when connecting, and whether it will do.
+//! The facts that a server states about itself at a connect, and the checks of them.
+//!
+//! The guarantees are derived from these facts. A fact that is not known counts as the worse one: a
+//! server that hides its settings may evict keys and lose writes. Each connection has its own
+//! facts, since another connection may lead to another server, or to another run of the same
+//! server.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,35 +11,37 @@ use dlock_core::{ConfigIssue, Error, ErrorKind, Instant, StoreClock};
 
 use crate::reply;
 
-/// The oldest server that can be used: `SET` with `GET` came with it.
-pub(crate) const OLDEST: (u32, u32) = (6, 2);
-/// From this one on there are messages within a shard.
-pub(crate) const SHARDED_PUSH: (u32, u32) = (7, 0);
+/// The oldest server that can be used. [`LACKING`] lists the features that came with it.
+pub(crate) const OLDEST: (u32, u32) = (7, 0);
+/// The features that an older server lacks. It also hides the code of an error within a script, so
+/// a replica or a full server would look like a user without rights.
+pub(crate) const LACKING: &str = "sharded pub/sub, and error codes within scripts";
 
-/// What a server is not asked for: it refused before, or nothing depends on it.
+/// The questions that dlock does not ask a server, because the server refused them before or
+/// because nothing depends on the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Silent {
     pub(crate) info: bool,
     pub(crate) settings: bool,
 }
 
-/// What is known of a server. Users without the right to ask know little.
+/// The facts about a server. A user without the right to read them learns few.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     version: Option<(u32, u32)>,
-    /// Whether it has told anything.
+    /// Whether it has answered `INFO`.
     told: bool,
-    /// Another one after each start, and after the server was a replica, which throws away what it
-    /// had: then it has another replication id.
+    /// The run id and the replication id. It changes with each start, and after the server was a
+    /// replica, which discards its data.
     pub(super) run_id: Option<String>,
-    /// For how long it has run at least, as far as other clients have seen.
+    /// The least time that it has run, according to the mark of another client.
     pub(super) vouched: Duration,
-    /// When it said all this, or later.
+    /// A time after its answer.
     pub(super) received: Option<Instant>,
-    /// Whether it has every write on disk before it answers, whatever else it does meanwhile.
+    /// Whether it has every write on disk before it answers, even during a rewrite of the AOF.
     durable: bool,
-    /// Whether it rewrites its AOF, or is about to. If that was switched on a moment ago, nothing is
-    /// on disk until it is done.
+    /// Whether it rewrites its AOF, or is about to. If the AOF was switched on just now, nothing is
+    /// on disk until the rewrite is done.
     rewrites: bool,
     refuses: Silent,
     /// Whether it evicts keys when memory is short.
@@ -46,18 +53,20 @@ pub(crate) struct Facts {
     cluster: Option<bool>,
     sentinel: bool,
     eviction: Option<String>,
-    /// What its clock showed, in microseconds, and when that was, or earlier.
+    /// A time of its clock, in microseconds, and an earlier time of this client's clock.
     time: Option<(u64, Instant)>,
 }
 
 impl Facts {
-    /// Reads the answer to `INFO`, received at this time, and what it tells of its settings.
+    /// Reads the answer to `INFO`, received at this time, and the settings.
     pub(crate) fn read(info: &str, settings: &HashMap<String, String>, received: Instant) -> Self {
         let fields = reply::fields(info);
         let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
         let says = |name: &str, value: &str| fields.get(name).is_some_and(|says| says == value);
         let is = |setting: &str, value: &str| settings.get(setting).is_some_and(|is| is == value);
         let policy = fields.get("maxmemory_policy");
+        // The replication id is part of the id, since a server that was a replica has discarded its
+        // data without a new run id.
         let replid = fields.get("master_replid").filter(|id| !id.is_empty());
         Self {
             version: fields.get("redis_version").and_then(|text| version(text)),
@@ -68,11 +77,12 @@ impl Facts {
             }),
             vouched: Duration::ZERO,
             received: Some(received),
-            // What it does not tell may be the worse.
+            // A missing field counts as the worse value.
             durable: number("aof_enabled") == Some(1)
                 && says("aof_last_write_status", "ok")
                 && is("appendfsync", "always")
                 && is("no-appendfsync-on-rewrite", "no"),
+            // A missing field counts as a rewrite in progress.
             rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
                 .into_iter()
                 .any(|field| number(field) != Some(0)),
@@ -85,26 +95,27 @@ impl Facts {
             replica: says("role", "slave"),
             loading: number("loading") == Some(1),
             cluster: number("cluster_enabled").map(|enabled| enabled == 1),
-            sentinel: says("redis_mode", "sentinel"),
+            // The first is Redis, the second Valkey.
+            sentinel: ["redis_mode", "server_mode"].into_iter().any(|mode| says(mode, "sentinel")),
             time: None,
             eviction: policy.cloned(),
         }
     }
 
-    /// With what its clock showed, in microseconds, at this time or later.
+    /// Adds the time that its clock showed, in microseconds, at this time or later.
     pub(crate) fn with_time(mut self, micros: Option<u64>, at: Instant) -> Self {
         self.time = micros.map(|micros| (micros, at));
         self
     }
 
-    /// What its clock shows now, about, in microseconds; zero when it is not known.
+    /// Returns the approximate time of its clock, in microseconds, or zero if it is not known.
     pub(crate) fn time_at(&self, now: Instant) -> u64 {
         self.time.map_or(0, |(micros, at)| {
             micros.saturating_add(u64::try_from(now.since(at).as_micros()).unwrap_or(0))
         })
     }
 
-    /// Its clock, as it has shown it.
+    /// Returns the last known state of its clock.
     pub(super) fn clock(&self) -> StoreClock {
         let mut clock = StoreClock::new();
         if let (Some((micros, sent)), Some(received)) = (self.time, self.received) {
@@ -113,8 +124,9 @@ impl Facts {
         clock
     }
 
-    /// With the mark that a client has left about it: see [`sight`](super::sight).
+    /// Adds the mark that a client has written. See [`sight`](super::sight).
     pub(crate) fn with_mark(mut self, mark: Option<&str>) -> Self {
+        // The mark of another run, which a restored file may contain, says nothing about this one.
         if let Some((run_id, millis)) = mark.and_then(|mark| mark.split_once(' '))
             && self.run_id.as_deref() == Some(run_id)
         {
@@ -123,13 +135,14 @@ impl Facts {
         self
     }
 
-    /// With what it refuses to tell.
+    /// Adds the questions that it refuses.
     pub(crate) const fn refusing(mut self, refuses: Silent) -> Self {
         self.refuses = refuses;
         self
     }
 
-    /// With what was known of the same run before: a rewrite is no news of an AOF that is complete.
+    /// Adds the facts that were known before. If the AOF of the same run was complete, a rewrite
+    /// does not change that.
     pub(crate) fn after(mut self, before: &Self) -> Self {
         self.rewrites &= !(before.is_on_disk() && before.run_id == self.run_id);
         self
@@ -139,21 +152,18 @@ impl Facts {
         self.durable && !self.rewrites
     }
 
-    /// Whether what it has granted outlasts a restart, where nothing is granted for so long after
-    /// one.
+    /// Returns whether its grants survive a restart, with this restart guard.
     pub(crate) fn keeps_grants(&self, guard: Duration) -> bool {
         !self.evicts && (self.is_on_disk() || !guard.is_zero())
     }
 
-    /// What to leave out when it is asked again; `None` if no answer could change what it keeps.
+    /// Returns the questions to leave out of the next read, or `None` if no answer could change a
+    /// guarantee.
     pub(super) fn worth_asking(&self, guard: Duration) -> Option<Silent> {
+        // `INFO` is needed in any case. The settings matter only without a guard: with one, grants
+        // survive a restart whatever is on disk.
         let is_told = !(self.refuses.info || guard.is_zero() && self.refuses.settings);
         is_told.then_some(self.refuses)
-    }
-
-    /// Whether a script can send a message to subscribers of its own shard.
-    pub(crate) fn has_sharded_push(&self) -> bool {
-        self.version.is_none_or(|version| version >= SHARDED_PUSH)
     }
 
     /// Refuses a server that can't be used, and warns of one that may lose locks.
@@ -164,8 +174,8 @@ impl Facts {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
-                    "the server is version {}.{}, and {}.{} is needed: upgrade Redis, or use \
-                     Valkey",
+                    "the server is version {}.{}, and {}.{} is needed, because older ones lack \
+                     {LACKING}: upgrade Redis, or use Valkey",
                     found.0, found.1, OLDEST.0, OLDEST.1
                 ),
             ));
@@ -192,27 +202,28 @@ impl Facts {
         }
     }
 
-    /// How many replicas it has.
+    /// Returns the number of its replicas.
     pub(crate) fn replicas(&self) -> Result<u32, Error> {
         if !self.told {
             return Err(Error::config(
                 ConfigIssue::Access,
-                "dlock.durability=majority needs to know how many replicas there are, and this \
-                 user may not ask: allow +info, or give a number",
+                "dlock.durability=majority needs the number of replicas, which the server does not \
+                 report to this user: allow +info, or set a number",
             ));
         }
         Ok(self.replicas)
     }
 
-    /// A restart guard needs to tell one start of the server from the next.
+    /// Checks that one start of the server can be distinguished from the next, if there is a guard.
     pub(crate) fn check_guard(&self, guard: Duration) -> Result<(), Error> {
+        // Without a run id, a restart between two connections would not be noticed.
         if guard.is_zero() || self.run_id.is_some() {
             return Ok(());
         }
         Err(Error::config(
             ConfigIssue::Access,
-            "dlock.restart_guard needs the server's run_id, which it does not tell this user: allow \
-             +info, or set dlock.restart_guard=0s",
+            "dlock.restart_guard needs the server's run_id, which the server does not report to \
+             this user: allow +info, or set dlock.restart_guard=0s",
         ))
     }
 
@@ -231,7 +242,7 @@ impl Facts {
     }
 }
 
-/// The first two numbers of a version.
+/// Returns the first two numbers of a version.
 pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next().flatten().unwrap_or(0)))
@@ -247,10 +258,17 @@ mod tests {
 
     #[test]
     fn an_old_server_is_refused_with_both_versions() {
-        let error = facts("redis_version:5.0.14\r\n").check(false, "x").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("5.0") && error.to_string().contains("6.2"), "{error}");
-        assert!(facts("redis_version:6.2.0\r\n").check(false, "x").is_ok());
+        for (version, short) in [("5.0.14", "5.0"), ("6.2.19", "6.2")] {
+            for wants_cluster in [false, true] {
+                let told = facts(&format!("redis_version:{version}\r\n"));
+                let error = told.check(wants_cluster, "x").unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                for part in [short, "7.0 is needed", LACKING] {
+                    assert!(error.to_string().contains(part), "{error}");
+                }
+            }
+        }
+        assert!(facts("redis_version:7.0.0\r\n").check(false, "x").is_ok());
         assert!(facts("").check(false, "x").is_ok(), "a user who may not ask is let in");
     }
 
@@ -259,8 +277,10 @@ mod tests {
         let error = facts("cluster_enabled:1\r\n").check(false, "x").unwrap_err();
         assert!(error.to_string().contains("redis+cluster://"), "{error}");
         assert!(facts("cluster_enabled:0\r\n").check(true, "x").is_err());
-        let error = facts("redis_mode:sentinel\r\n").check(false, "x").unwrap_err();
-        assert!(error.to_string().contains("redis+sentinel://"), "{error}");
+        for mode in ["redis_mode", "server_mode"] {
+            let error = facts(&format!("{mode}:sentinel\r\n")).check(false, "x").unwrap_err();
+            assert!(error.to_string().contains("redis+sentinel://"), "{error}");
+        }
     }
 
     mod outside {
@@ -293,7 +313,7 @@ mod tests {
             for (field, other, expected) in [
                 ("aof_enabled:1", "aof_enabled:0", (false, true)),
                 ("aof_enabled:1", "", (false, true)),
-                // What was there before it was switched on is not on disk yet.
+                // Data from before the AOF was switched on is not on disk yet.
                 ("in_progress:0", "in_progress:1", (false, true)),
                 ("scheduled:0", "scheduled:1", (false, true)),
                 ("aof_rewrite_in_progress:0", "", (false, true)),
@@ -344,7 +364,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_refused_is_not_asked_for_again() {
+        fn a_refused_fact_is_not_requested_again() {
             let info = Silent { info: true, settings: false };
             let settings = Silent { info: false, settings: true };
             let ask = |refuses, guard| facts("").refusing(refuses).worth_asking(guard);
@@ -362,7 +382,7 @@ mod tests {
             for mark in [None, Some("abd 5000"), Some("abc"), Some("abc -1"), Some("")] {
                 assert_eq!(vouched(mark), Duration::ZERO, "{mark:?}");
             }
-            // It was a replica meanwhile, and has got the mark back from its master.
+            // It was a replica meanwhile, and received the mark again from its master.
             let again = set("run_id:abc\r\nmaster_replid:2\r\n", &[]);
             assert_eq!(again.clone().with_mark(Some("abc-1 5000")).vouched, Duration::ZERO);
             assert_eq!(again.with_mark(Some("abc-2 5000")).vouched, GUARD);

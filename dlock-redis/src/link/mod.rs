@@ -1,11 +1,12 @@
-//! The way to the servers: one connection for all commands and one push path, kept up.
+//! The connections to the servers: one for all commands and a path for messages. Both reconnect.
 //!
-//! | link | leads to |
+//! | link | connects to |
 //! |---|---|
-//! | [`node`] | one server, or the master that [`sentinel`]s name; connects anew by itself |
-//! | [`cluster`] | the nodes of a cluster, by the driver's own connection |
+//! | [`node`] | one server, or the master that [`sentinel`]s report; it reconnects on its own |
+//! | [`cluster`] | the nodes of a cluster |
 //!
-//! A link sends one command once. What to do about an error is said in [`store`](crate::store).
+//! A link sends a command once. The exception is an acquire that was refused because of its
+//! deadline, which is sent again with a new one. The retries are in [`session`](crate::session).
 
 pub(crate) mod cluster;
 pub(crate) mod facts;
@@ -30,7 +31,7 @@ use crate::{
     reply,
 };
 
-/// A way to the servers of one store.
+/// The connection to the servers of one store.
 pub(crate) enum Link {
     Node(NodeLink),
     Cluster(Box<ClusterLink>),
@@ -47,7 +48,7 @@ impl fmt::Display for Server {
 }
 
 impl Link {
-    /// Connects. With an inbox, it also brings the messages for it.
+    /// Connects. With an inbox, the link also delivers the messages to it.
     pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
@@ -73,9 +74,9 @@ impl Link {
         reply::first(self.send_all(command, sending).await?)
     }
 
-    /// Sends commands back to back to the server that has the keys of the first, which has this role;
-    /// errors stand among the answers. If it may grant a lock, it is refused while the server may have
-    /// lost who holds it, and if it takes one, it gets its deadline.
+    /// Sends commands back to back to the server that has the keys of the first, which has this
+    /// role. The answers contain the errors. A command that may grant a lock is refused during the
+    /// restart guard. An acquire gets its deadline.
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,
@@ -88,7 +89,7 @@ impl Link {
         }
     }
 
-    /// The servers that have the keys, as far as is known just now.
+    /// Returns the servers that have the keys, as far as they are known.
     pub(crate) fn servers(&self) -> Vec<Server> {
         match self {
             Self::Node(_) => vec![Server(None)],
@@ -96,7 +97,7 @@ impl Link {
         }
     }
 
-    /// A bucket of each server.
+    /// Returns a bucket of each server.
     pub(crate) fn buckets(&self) -> Vec<Bucket> {
         match self {
             Self::Node(_) => vec![Bucket::ANY],
@@ -104,7 +105,7 @@ impl Link {
         }
     }
 
-    /// Tries what is sent to a master that a slot is on its way to.
+    /// Checks that a command can be sent to the master to which a slot is moving.
     pub(crate) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
         match self {
             Self::Node(_) => Ok(()),
@@ -112,7 +113,7 @@ impl Link {
         }
     }
 
-    /// How it was opened.
+    /// Returns the configuration with which it was opened.
     pub(crate) fn config(&self) -> &RedisConfig {
         match self {
             Self::Node(link) => link.config(),
@@ -120,8 +121,8 @@ impl Link {
         }
     }
 
-    /// Sends a command that has no key to one of the servers. Beside the answer, which of the
-    /// connections to that server brought it; `None` when it was lost meanwhile.
+    /// Sends a command without a key to one of the servers. Returns the answer and the number of
+    /// the connection that brought it, or `None` if that connection was lost meanwhile.
     pub(crate) async fn send_to(
         &self,
         server: &Server,
@@ -130,12 +131,12 @@ impl Link {
         match (self, &server.0) {
             (Self::Node(link), _) => link.send_known(command).await,
             (Self::Cluster(link), Some(at)) => Box::pin(link.send_to(at, command)).await,
-            (Self::Cluster(_), None) => Err(cluster::place::lost()),
+            (Self::Cluster(_), None) => Err(cluster::route::lost()),
         }
     }
 
-    /// Which connection this is: another number after each loss. `None` where commands may reach
-    /// another server without being told.
+    /// Returns the number of the current connection. It changes with each loss. `None` for a
+    /// cluster, where a command may reach another server without notice.
     pub(crate) fn epoch(&self) -> Option<u64> {
         match self {
             Self::Node(link) => link.epoch(),
@@ -143,8 +144,8 @@ impl Link {
         }
     }
 
-    /// Whether both lead to the same server, as far as is known: after a failover, each finds the
-    /// new master by itself, and one may still be with the old one, if that is back.
+    /// Returns whether both lead to the same server, as far as is known. After a failover each
+    /// finds the new master on its own, so one may still be connected to the old master.
     pub(crate) fn agrees_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Node(one), Self::Node(other)) => {
@@ -155,8 +156,8 @@ impl Link {
         }
     }
 
-    /// The channel on which messages about locks of this bucket arrive; `None` while there is no
-    /// way for them.
+    /// Returns the channel on which messages about locks of this bucket arrive. `None` while there
+    /// is no subscription.
     pub(crate) async fn channel(&self, bucket: Bucket) -> Option<Arc<str>> {
         match self {
             Self::Node(link) => link.channel(),
@@ -164,7 +165,7 @@ impl Link {
         }
     }
 
-    /// Whether messages can be had.
+    /// Returns whether messages can be received.
     pub(crate) fn has_push(&self) -> bool {
         match self {
             Self::Node(link) => link.channel().is_some(),
@@ -172,16 +173,16 @@ impl Link {
         }
     }
 
-    /// Whether what is granted outlasts a restart of the one server, as far as it was known last.
+    /// Returns whether grants survive a restart of the one server, by the latest knowledge.
     pub(crate) fn keeps_grants(&self) -> bool {
         match self {
             Self::Node(link) => link.keeps_grants(),
-            // Its nodes restart unseen.
+            // The nodes of a cluster may restart unnoticed.
             Self::Cluster(_) => false,
         }
     }
 
-    /// What is known of the server.
+    /// Returns the known facts about the server.
     pub(crate) fn facts(&self) -> Arc<Facts> {
         match self {
             Self::Node(link) => link.facts(),

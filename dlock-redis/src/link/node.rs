@@ -1,17 +1,21 @@
-//! One server, or the master that sentinels name.
+//! One server, or the master that sentinels report.
 //!
-//! A task of its own ([`upkeep`]) connects anew whenever the connection is lost, and, with
-//! sentinels, moves to the new master after a failover. The driver's own manager does neither after
-//! a time-out, nor with sentinels.
+//! A task ([`upkeep`]) reconnects whenever the connection is lost. With sentinels, it also moves to
+//! the new master after a failover. The driver's own manager does not reconnect after a timeout,
+//! and does not know sentinels.
 //!
 //! # Concurrency
 //!
-//! - The task in [`upkeep`] opens `door`; a sender whose connection is broken shuts it. It shuts the
-//!   door of one epoch only, so a late error of an old connection can't shut a new one.
-//! - `epochs` only counts: each connection has a number of its own.
-//! - `late` counts time-outs in a row. Commands that end at the same time may miss one of them; then the
-//!   connection is given up one time-out later.
-//! - `keeps_grants` follows what the last answer of `INFO` or `CONFIG GET` said. It is a hint for
+//! - The task in [`upkeep`] opens `door`, and a sender whose connection is broken shuts it. It
+//!   shuts the door of its own epoch only, so a late error of an old connection can't shut a new
+//!   one.
+//! - **`enter` opens the door, then loads `via`. The callback of the connection closes `via`, then
+//!   shuts the door.** The lock of `door` orders the two, so a connection that is closed before it
+//!   is entered does not stay behind an open door.
+//! - `epochs` only counts, so that each connection has its own number.
+//! - `late` counts timeouts in a row. Commands that end at the same time may miss one of them. Then
+//!   the connection is closed one timeout later.
+//! - `keeps_grants` follows the last answer of `INFO` or `CONFIG GET`. It is a hint for
 //!   `guarantees()`: nothing else is ordered by it, so its accesses are relaxed.
 
 mod upkeep;
@@ -42,21 +46,22 @@ use crate::{
     unanswered::{self, Via, patience},
 };
 
-/// After so many answers in a row that did not come in time, connection closed by the client: the
-/// system may take minutes to notice that a peer is cut off.
+/// After this many timeouts in a row the client closes the connection. The operating system may
+/// take minutes to notice that a peer is cut off.
 const TIMEOUTS: u32 = 2;
 
-/// How often an acquire is sent: once more when it came too late, which shows the server's clock.
+/// The number of times that an acquire is sent. The answer to an acquire that came too late shows
+/// the server's clock, so the second one has the right deadline.
 const SENDINGS: u32 = 2;
 
-/// A connection that is kept up.
+/// A connection that reconnects.
 pub(crate) struct NodeLink {
-    shared: Arc<Shared>,
-    /// Ends with the link, and its connections with it.
+    shared: Arc<NodeShared>,
+    /// The task ends with the link, and its connections with it.
     upkeep: Option<AbortHandle>,
 }
 
-struct Shared {
+struct NodeShared {
     config: RedisConfig,
     store: String,
     inbox: Option<Arc<Inbox>>,
@@ -64,7 +69,7 @@ struct Shared {
     epochs: AtomicU64,
     /// The run of the server that was seen last.
     sight: Mutex<Option<Sight>>,
-    /// Whether the server that was asked last keeps what it grants.
+    /// Whether grants survive a restart of the server that answered last.
     keeps_grants: AtomicBool,
 }
 
@@ -79,11 +84,11 @@ struct Connection {
     epoch: u64,
     address: String,
     facts: Mutex<Arc<Facts>>,
-    /// For how long the server is known to have run.
+    /// How long the server is known to have run.
     sight: Option<Sight>,
     /// Whether messages for the inbox arrive here.
     push: bool,
-    /// How many answers in a row did not come in time.
+    /// The number of timeouts in a row.
     late: AtomicU32,
     window: Window,
     via: Via,
@@ -95,27 +100,27 @@ struct Connection {
 struct Trip<'a> {
     role: Role<'a>,
     sent: Instant,
-    /// Until when the server may run it, by its clock, in microseconds.
+    /// The deadline by the server's clock, in microseconds.
     deadline: Option<u64>,
-    unanswered: Option<unanswered::Sending<'a>>,
+    unanswered: Option<unanswered::PendingAcquire<'a>>,
 }
 
 impl NodeLink {
-    /// Connects, and keeps the connection up from then on. The second value is how the first attempt
-    /// went; when it fails, the link goes on trying.
+    /// Connects, and reconnects from then on. The second value is the result of the first attempt.
+    /// If the first attempt fails, the link continues to try.
     pub(crate) async fn open(
         config: &RedisConfig,
         inbox: Option<Arc<Inbox>>,
     ) -> (Self, Result<(), Error>) {
         let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NodeShared {
             config: config.clone(),
             store: config.store(),
             inbox,
             door: Sender::new(Door::Shut(shut)),
             epochs: AtomicU64::new(0),
             sight: Mutex::default(),
-            // One that was never seen has granted nothing that it could forget.
+            // A server that was never seen has granted nothing, so it can't lose a grant.
             keeps_grants: AtomicBool::new(
                 config.restart_guard.is_some_and(|guard| !guard.is_zero()),
             ),
@@ -135,14 +140,16 @@ impl NodeLink {
         (Self { shared, upkeep }, started.and(first))
     }
 
-    /// Sends commands back to back, of which the one at this place has the role; errors stand among the
-    /// answers.
+    /// Sends commands back to back. The command at this index has the role. The answers contain the
+    /// errors.
     pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
         at: usize,
         sending: &Sending<'_>,
     ) -> RedisResult<Vec<Value>> {
+        // The guard is checked for the connection that is used, after the wait for the window:
+        // another connection may lead to a server that has just started empty.
         let connection = self.shared.connection().await?;
         let _permit = connection.window.enter(sending.kind).await?;
         self.shared.check_guard(&connection, sending.role)?;
@@ -168,8 +175,8 @@ impl NodeLink {
         Err(late())
     }
 
-    /// Sends one command; beside the answer the number of the connection that brought it, unless it was
-    /// lost meanwhile.
+    /// Sends one command. Returns the answer and the number of its connection, or `None` if that
+    /// connection was lost meanwhile.
     pub(super) async fn send_known(&self, command: &Pipeline) -> RedisResult<(Value, Option<u64>)> {
         let before = self.epoch();
         let answers = self.send_all(command, 0, &Sending::of(Kind::Acquire)).await?;
@@ -184,7 +191,7 @@ impl NodeLink {
         &self.shared.config
     }
 
-    /// The server that it leads to just now.
+    /// Returns the server to which the link leads at present.
     pub(super) fn address(&self) -> Option<String> {
         self.shared.door.borrow().open().map(|connection| connection.address.clone())
     }
@@ -205,8 +212,8 @@ impl NodeLink {
     }
 }
 
-impl Shared {
-    /// The connection; while there is none, waits for as long as for an answer.
+impl NodeShared {
+    /// Returns the connection. If there is none, waits for one at most for the response timeout.
     async fn connection(&self) -> RedisResult<Arc<Connection>> {
         if let Some(connection) = self.door.borrow().open() {
             return Ok(Arc::clone(connection));
@@ -217,7 +224,7 @@ impl Shared {
     async fn connection_soon(&self) -> RedisResult<Arc<Connection>> {
         let mut door = self.door.subscribe();
         let open = door.wait_for(|door| door.open().is_some());
-        // The door never ends before this.
+        // The sender of the door is in `self`, so this ends with a door or with the timeout.
         let _ = tokio::time::timeout(self.config.response_timeout, open).await;
         match &*self.door.borrow() {
             Door::Open(connection) => Ok(Arc::clone(connection)),
@@ -225,8 +232,8 @@ impl Shared {
         }
     }
 
-    /// Refuses to grant while the server behind this very connection, which may have lost
-    /// everything, is not known to have run for long enough.
+    /// Refuses to grant until the server behind this connection is known to have run for the
+    /// restart guard. Before that it may have lost its data.
     fn check_guard(&self, connection: &Connection, role: Role<'_>) -> RedisResult<()> {
         let guard = self.guard();
         if !matches!(role, Role::Grants | Role::Takes(..)) || guard.is_zero() {
@@ -237,14 +244,14 @@ impl Shared {
         if left.is_zero() { Ok(()) } else { Err(guarded(left)) }
     }
 
-    /// A command is about to be sent over this connection.
+    /// Prepares to send a command over this connection.
     fn trip<'a>(&self, connection: &Connection, role: Role<'a>) -> Trip<'a> {
         let sent = Clock::Boot.now();
         let (unanswered, deadline) = match role {
             Role::Takes(book, requests) => {
                 let patience = patience(requests, self.config.response_timeout);
                 let deadline = connection.clock.lock().deadline(sent, patience);
-                // Where the clock is not known, the refusal tells it.
+                // If the clock is not known, the server refuses, and the refusal shows the clock.
                 let deadline = Some(deadline.unwrap_or_default());
                 (Some(book.sending(requests, &connection.via, sent, patience)), deadline)
             }
@@ -253,7 +260,7 @@ impl Shared {
         Trip { role, sent, deadline, unanswered }
     }
 
-    /// Looks at how a command went.
+    /// Records the outcome of a command, and shuts the door of a broken connection.
     fn seen(&self, connection: &Connection, error: Option<&RedisError>) {
         let late = error.is_some_and(RedisError::is_timeout);
         if !late && connection.late.load(Ordering::Relaxed) != 0 {
@@ -267,17 +274,17 @@ impl Shared {
         }
     }
 
-    /// Lets commands through.
+    /// Opens the door.
     fn enter(&self, connection: Connection) {
         let (epoch, via) = (connection.epoch, connection.via.clone());
         self.door.send_replace(Door::Open(Arc::new(connection)));
-        // Whoever said so earlier found the door shut.
+        // The callback may have run before the door was open: then it has shut nothing.
         if via.is_closed() {
             self.shut(epoch, "the other side has closed it");
         }
     }
 
-    /// Shuts the door, unless that connection is gone already.
+    /// Shuts the door, unless another connection is behind it.
     fn shut(&self, epoch: u64, why: &str) {
         self.door.send_if_modified(|door| {
             let same = door.open().filter(|connection| connection.epoch == epoch);
@@ -285,7 +292,8 @@ impl Shared {
             tracing::debug!(target: "dlock", store = self.store, why, "connection closed by the client");
             connection.window.close();
             *door = Door::Shut(
-                Error::new(ErrorKind::Unavailable, format!("the connection was lost ({why})"))
+                Error::new(ErrorKind::Unavailable, format!(
+                    "the connection was lost ({why}): check the server and the network"))
                     .with_store(&self.store),
             );
             true
@@ -300,7 +308,7 @@ impl Connection {
 }
 
 impl Trip<'_> {
-    /// The server has answered: nothing of it is on its way any more.
+    /// Records that the server has answered, so no copy of the command can still arrive.
     fn answered(self, connection: &Connection, answer: Option<&Value>) {
         if let Some(unanswered) = self.unanswered {
             unanswered.answered(self.sent);
@@ -323,8 +331,8 @@ impl Door {
     }
 }
 
-/// Sends commands. One alone is told by the driver if its answer can't be read; several only learn
-/// that the connection is lost.
+/// Sends commands. For a single command the driver reports an answer that can't be read. For
+/// several it reports only that the connection is lost.
 async fn exchange(
     redis: &mut MultiplexedConnection,
     commands: &Pipeline,
@@ -335,7 +343,7 @@ async fn exchange(
     }
 }
 
-/// The commands, of which the one at this place has a deadline as its last argument.
+/// Returns the commands, with a deadline as the last argument of the one at this index.
 fn dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
     let mut all = redis::pipe();
     for (place, command) in commands.cmd_iter().enumerate() {
@@ -347,7 +355,7 @@ fn dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
     all
 }
 
-/// The first of these answers that says that this is not the right server any more.
+/// Returns the first of these answers after which the client has to reconnect.
 fn first_error(answers: &[Value]) -> Option<RedisError> {
     answers.iter().find_map(|answer| match answer {
         Value::ServerError(error) => {

@@ -1,4 +1,8 @@
-//! Opening one connection, by the configuration.
+//! Opens one connection, and asks the server for its facts.
+//!
+//! All questions are one pipeline, so that they cost one round trip and come from the same server.
+//! `TIME` is the first question, since the time that it returns has to lie between the send and the
+//! receive time.
 
 use std::{path::Path, time::Duration};
 
@@ -19,10 +23,10 @@ use crate::{
     reply,
 };
 
-/// How many commands may wait to be written.
+/// The number of commands that may wait to be written.
 const BUFFER: usize = 1024;
 
-/// Connects to one address, without a look at what is there.
+/// Connects to one address, without any check of the server.
 pub(super) async fn connection(
     config: &RedisConfig,
     address: &str,
@@ -36,6 +40,8 @@ pub(super) async fn connection(
         Ok(())
     };
     let settings = AsyncConnectionConfig::new()
+        // The response timeout may be long because answers are slow. A server that can be reached
+        // accepts a connection soon.
         .set_connection_timeout(Some(config.response_timeout.min(Duration::from_secs(2))))
         .set_response_timeout(Some(config.response_timeout))
         .set_pipeline_buffer_size(BUFFER)
@@ -43,7 +49,7 @@ pub(super) async fn connection(
     client.get_multiplexed_async_connection_with_config(&settings).await
 }
 
-/// The driver's form of an address.
+/// Returns the address in the driver's form.
 pub(super) fn info(
     config: &RedisConfig,
     address: &str,
@@ -68,12 +74,12 @@ pub(super) fn info(
     Ok(info.set_tcp_settings(tcp()).set_redis_settings(redis))
 }
 
-/// Small messages at once, and a dead peer found out by the system.
+/// Small messages are sent at once, without waiting for more.
 pub(super) fn tcp() -> TcpSettings {
     TcpSettings::default().set_nodelay(true)
 }
 
-/// Checks that the files of the configuration can be read, for an error that says so.
+/// Checks that the files of the configuration can be read, so that an error names the file.
 pub(super) fn check_files(config: &RedisConfig) -> Result<(), Error> {
     let Some(tls) = &config.tls else { return Ok(()) };
     if let Some(authorities) = &tls.authorities {
@@ -86,11 +92,14 @@ pub(super) fn check_files(config: &RedisConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The driver takes a file that holds nothing of what it should.
+/// Checks the contents of a file. The driver accepts one without any certificate or key in it.
 fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     let unfit = |why: &str| {
         let path = path.display();
-        Error::config(ConfigIssue::Access, format!("the file {path} of dlock.{option} {why}"))
+        Error::config(
+            ConfigIssue::Access,
+            format!("the file {path} of dlock.{option} {why}: check the path and the file"),
+        )
     };
     let text = std::fs::read(path).map_err(|error| unfit(&format!("can't be read: {error}")))?;
     let begins = format!("{what}-----");
@@ -100,7 +109,7 @@ fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks a server what it is, and for the mark under this key. What it need not be asked for is left
+/// Asks a server for its facts, and for the mark under this key. Questions in `silent` are left
 /// out.
 pub(super) async fn facts(
     connection: &mut MultiplexedConnection,
@@ -113,15 +122,17 @@ pub(super) async fn facts(
         ask.cmd("INFO");
     }
     if !silent.settings {
-        // Servers before 7.0 take one pattern only.
+        // One pattern for both settings.
         ask.cmd("CONFIG").arg("GET").arg("*appendfsync*");
     }
     if let Some(key) = mark {
         ask.cmd("GET").arg(key);
     }
+    // These times enclose all commands of the pipeline, so they enclose the answer to `TIME`, too.
     let sent = Clock::Boot.now();
     let answers = connection.send_packed_commands(&ask, 0, ask.len()).await?;
     let received = Clock::Boot.now();
+    // In the order of the commands above. An answer that was not requested must not be taken.
     let mut answers = answers.into_iter();
     let time = answers.next().as_ref().and_then(reply::micros);
     let info = told(if silent.info { None } else { answers.next() });
@@ -131,6 +142,8 @@ pub(super) async fn facts(
         info: silent.info || matches!(info, Err(Some(ref error)) if is_denial(error)),
         settings: silent.settings || matches!(settings, Err(Some(ref error)) if is_denial(error)),
     };
+    // A refused `INFO` leaves the facts unknown, and the checks decide. Other errors fail the
+    // connect, since they may pass.
     let info = match info {
         Ok(info) => reply::text(&info).unwrap_or_default(),
         Err(Some(error)) if !refuses.info => return Err(error),
@@ -141,46 +154,47 @@ pub(super) async fn facts(
     Ok(facts.with_mark(mark.as_deref()).refusing(refuses))
 }
 
-/// What a server says, or why it does not, if it was asked.
+/// Returns the answer of a server. The error is its refusal, or `None` if the question was left
+/// out.
 fn told(answer: Option<Value>) -> Result<Value, Option<RedisError>> {
     answer.ok_or(None)?.extract_error().map_err(Some)
 }
 
-/// Refuses a server that can't grant locks just now.
+/// Refuses a server that can't grant locks at present.
 pub(super) fn check_ready(facts: &Facts) -> Result<(), Error> {
     let what = if facts.replica {
         "the server is a read-only replica: give the address of the master, or use \
          redis+sentinel:// or redis+cluster:// to find it"
     } else if facts.loading {
-        "the server is still loading its data: wait until it has"
+        "the server is still loading its data: wait until it has finished"
     } else {
         return Ok(());
     };
     Err(Error::new(ErrorKind::Unavailable, what))
 }
 
-/// [`explain`], during a connect, where a silent server has reasons of its own.
+/// [`explain`] for a connect: there a silent or closed connection has other causes than later.
 pub(super) fn refused(error: RedisError, store: &str) -> Error {
     let tls = store.starts_with("rediss");
     let closed = error.is_connection_dropped() && !error.is_connection_refusal();
     let why = match (closed, tls) {
         (true, false) => {
-            "the server closes the connection at once: it has as many clients as it takes \
-             (maxclients), speaks TLS on this port (rediss://), or is not Redis at all: see that the \
+            "the server closes the connection at once: it has reached its limit of clients \
+             (maxclients), expects TLS on this port (rediss://), or is not Redis: check that the \
              host and the port are those of Redis or Valkey"
         }
         (true, true) => {
-            "the server closes the connection at once: it has as many clients as it takes \
-             (maxclients), does not speak TLS on this port, or is not Redis at all: see that the \
+            "the server closes the connection at once: it has reached its limit of clients \
+             (maxclients), expects no TLS on this port (redis://), or is not Redis: check that the \
              host and the port are those of Redis or Valkey"
         }
         (false, true) if error.is_timeout() => {
-            "no answer from the server in time: see that it is Redis or Valkey and speaks TLS on \
-             this port, and whether it is overloaded or cut off"
+            "no answer from the server in time: check that it is Redis or Valkey and expects TLS \
+             on this port, and whether it is overloaded or unreachable"
         }
         (false, false) if error.is_timeout() => {
-            "no answer from the server in time: see that Redis or Valkey is what listens on this \
-             port, without TLS, and whether it is overloaded or cut off, or raise \
+            "no answer from the server in time: check that Redis or Valkey listens on this port, \
+             without TLS, and whether it is overloaded or unreachable, or raise \
              dlock.response_timeout"
         }
         _ => return explain(error).during("connect").with_store(store),

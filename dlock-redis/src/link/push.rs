@@ -1,11 +1,11 @@
-//! What a connection pushes.
+//! The push messages of a connection.
 
 use dlock_core::Instant;
 use redis::{PushInfo, PushKind, Value};
 
 use crate::inbox::Inbox;
 
-/// Hands messages to the inbox; whether the connection is gone.
+/// Passes messages to the inbox. True if the connection is gone.
 pub(super) fn receive(info: PushInfo, inbox: Option<&Inbox>, now: Instant) -> bool {
     match (info.kind, info.data.as_slice(), inbox) {
         (PushKind::Disconnection, ..) => return true,

@@ -1,10 +1,10 @@
-//! Who is the master: what the sentinels say.
+//! The address of the master, according to the sentinels.
 //!
-//! The protocol is that of <https://redis.io/docs/latest/develop/reference/sentinel-clients/>,
-//! with two differences: all sentinels are asked at once, and the newest failover that any of them
-//! knows of counts, by its config epoch, so that those that have not heard of it can't send a client
-//! to a deposed master, which may be back and empty; and they are asked again every second, rather
-//! than subscribed to, so that there is one way to learn of a failover.
+//! The protocol is that of <https://redis.io/docs/latest/develop/reference/sentinel-clients/>, with
+//! two differences. First, all sentinels are asked at once, and the newest failover that any of
+//! them knows counts, by its config epoch. So a sentinel with old data can't send a client to a
+//! deposed master, which may have restarted empty. Second, dlock asks the sentinels every second
+//! and does not subscribe to them, so that there is only one way to learn of a failover.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::open;
 use crate::config::{RedisConfig, Topology, with_port};
 
-/// Once most sentinels have answered, the next one has this long, or it counts as one that is away.
+/// After a majority of sentinels has answered, how long to wait for each further one.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// Connections to the sentinels.
@@ -24,12 +24,12 @@ pub(super) struct Sentinels {
     connections: Vec<Option<MultiplexedConnection>>,
 }
 
-/// What the sentinels have said so far.
+/// The answers of the sentinels so far.
 #[derive(Default)]
 struct Votes {
     answers: usize,
     newest: Option<Named>,
-    /// How many know the name of no master.
+    /// The number of sentinels that know no master of this name.
     strangers: usize,
     failed: Option<RedisError>,
 }
@@ -39,7 +39,7 @@ impl Sentinels {
         Self { connections: vec![None; config.addresses.len()] }
     }
 
-    /// The master's address.
+    /// Returns the master's address.
     pub(super) async fn master(&mut self, config: &RedisConfig) -> Result<String, Error> {
         let Topology::Sentinel(name) = &config.topology else {
             return Ok(config.addresses.first().cloned().unwrap_or_default());
@@ -51,7 +51,7 @@ impl Sentinels {
         let mut votes = Votes::default();
         loop {
             let next = match votes.enough(all) {
-                // One that hangs must not hold up who looks for the new master.
+                // A sentinel that hangs must not delay the move to a new master.
                 true => timeout(GRACE, asking.next()).await.unwrap_or(None),
                 false => asking.next().await,
             };
@@ -77,12 +77,12 @@ impl Votes {
         }
     }
 
-    /// Whether more than half of so many have answered.
+    /// Returns whether more than half of `of` sentinels have answered.
     const fn enough(&self, of: usize) -> bool {
         2 * self.answers > of
     }
 
-    /// The address of the newest failover.
+    /// Returns the address of the newest failover.
     fn result(self, name: &str, store: &str) -> Result<String, Error> {
         if let Some(newest) = self.newest {
             return Ok(newest.address);
@@ -95,15 +95,17 @@ impl Votes {
         };
         if self.strangers > 0 {
             return Err(unavailable(format!(
-                "the sentinels know no master {name:?}: see SENTINEL MASTERS for its name"
+                "the sentinels have no master {name:?}: check its name with SENTINEL MASTERS"
             )));
         }
         let Some(error) = self.failed else {
-            return Err(unavailable("the URL names no sentinel".to_owned()));
+            return Err(unavailable(
+                "the URL names no sentinel: write redis+sentinel://host/mymaster".to_owned(),
+            ));
         };
         let explained = open::refused(error.clone(), store);
         match explained.is_transient() {
-            true => Err(unavailable(format!("no sentinel answers: see that they run ({error})"))
+            true => Err(unavailable(format!("no sentinel answers: check that they run ({error})"))
                 .with_source(error)),
             false => Err(explained),
         }
@@ -138,7 +140,7 @@ async fn ask(
     }
 }
 
-/// What a sentinel says of a master and of itself, by a connection of its own.
+/// Asks a sentinel about a master, over a new connection.
 pub(crate) async fn master(
     config: &RedisConfig,
     address: &str,
@@ -157,11 +159,12 @@ pub(crate) struct Named {
     pub(crate) address: String,
 }
 
-/// Reads the answers to `SENTINEL MASTER`, for the epoch, and to `SENTINEL
-/// GET-MASTER-ADDR-BY-NAME`.
+/// Reads the answers to `SENTINEL MASTER`, for the epoch, and to
+/// `SENTINEL GET-MASTER-ADDR-BY-NAME`.
 ///
-/// The address in the first is not to be used: from the promotion of a replica to the end of a
-/// failover, a second and more, the sentinel that leads it gives the new epoch and the old address.
+/// The address in the first answer is not used. For a second or more, from the promotion of a
+/// replica to the end of a failover, the sentinel that leads the failover reports the new epoch and
+/// the old address.
 pub(crate) fn named(master: &Value, address: &Value) -> Option<Named> {
     let (Value::Map(fields), Value::Array(address)) = (master, address) else { return None };
     let epoch = fields.iter().find_map(|(name, value)| match (name, value) {
@@ -197,7 +200,8 @@ mod tests {
         assert!(votes(&said[..2]).enough(3) && !votes(&said[..1]).enough(3));
     }
 
-    /// As a sentinel that leads a failover answers before the last replica follows the new master.
+    /// The answer of a sentinel that leads a failover, before the last replica follows the new
+    /// master.
     #[test]
     fn the_address_is_that_of_the_promoted_replica() {
         let text = |text: &str| Value::BulkString(text.into());

@@ -1,14 +1,13 @@
-//! For how long a server is known to have run.
+//! The known run time of a server, for the restart guard.
 //!
-//! A server tells its uptime by its wall clock, which may have been set since it started: forward,
-//! and it seems to have run for longer. So nothing is concluded from it. A run of a server has an id
-//! of its own (`run_id`), and the time since this client has first seen that id, by its own monotonic
-//! clock, is time that the server has run for.
+//! A server computes its uptime by its wall clock. If that was set forward since the start, the
+//! uptime is too long. So it is not used. Each run of a server has an id (`run_id`). The server has
+//! run at least since this client first saw that id, by the client's own monotonic clock.
 //!
-//! A client that starts later need not begin anew. A client leaves a mark in that server: the id,
-//! and for how many milliseconds it has seen this run, now and then until its guard is over. A
-//! server that comes back has another id, so that a mark which it has kept, or got from its master,
-//! says nothing of it.
+//! A client that starts later should not have to wait for the whole guard. So a client writes marks
+//! into the server until the guard is over. A mark contains the id, and for how many milliseconds
+//! the client has seen this run. After a restart the server has another id. Then a mark that it has
+//! kept, or received from its master, does not count.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use dlock_core::Instant;
 
 use super::facts::Facts;
 
-/// One run of a server, which was this old at this time, or older.
+/// One run of a server, which had at least this age at this time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sight {
     run_id: String,
@@ -25,7 +24,8 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// What a server has just said, with what this client knew before.
+    /// Returns the run of a server by its facts, continued from the earlier knowledge of this
+    /// client.
     pub(super) fn of(facts: &Facts, before: Option<Self>) -> Option<Self> {
         let run_id = facts.run_id.clone()?;
         let now = Self { run_id, at: facts.received?, age: facts.vouched };
@@ -39,12 +39,12 @@ impl Sight {
         self.age.saturating_add(now.since(self.at))
     }
 
-    /// How long it is until it has run for as long as this.
+    /// Returns the time until it has run for the guard.
     pub(super) fn left(&self, guard: Duration, now: Instant) -> Duration {
         guard.saturating_sub(self.age_at(now))
     }
 
-    /// The mark that tells others.
+    /// Returns the mark for other clients.
     pub(super) fn mark(&self, now: Instant) -> String {
         format!("{} {}", self.run_id, self.age_at(now).as_millis())
     }
@@ -91,7 +91,7 @@ mod tests {
             assert_eq!(mark, "a 4000");
             let other = Sight::of(&seen("run_id:a", Some(&mark), at(7)), None).unwrap();
             assert_eq!(other.left(guard, at(7)), Duration::from_secs(6));
-            // Less than what is known already is no news.
+            // A mark that shows less than this client knows changes nothing.
             let known = Sight::of(&seen("run_id:a", Some("a 1"), at(9)), Some(other)).unwrap();
             assert_eq!(known.left(guard, at(9)), Duration::from_secs(4));
         }

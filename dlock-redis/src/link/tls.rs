@@ -1,4 +1,4 @@
-//! What TLS needs: the authorities' certificates, and perhaps the client's own.
+//! The certificates for TLS: those of the authorities, and perhaps the client's own.
 
 use redis::{Client, ConnectionInfo, RedisResult};
 
@@ -6,11 +6,11 @@ use crate::config::RedisConfig;
 #[cfg(feature = "tls")]
 use crate::config::Tls;
 
-/// A client whose connections are encrypted if TLS is asked for.
+/// Returns a client whose connections are encrypted if TLS is configured.
 #[cfg(feature = "tls")]
 pub(super) fn client(info: ConnectionInfo, config: &RedisConfig) -> RedisResult<Client> {
     match &config.tls {
-        // An application's client has told it already.
+        // A client of the application has its own TLS settings.
         Some(_) if config.given.is_some() => {
             provide_cryptography();
             Client::open(info)
@@ -34,7 +34,8 @@ fn certificates(tls: &Tls) -> RedisResult<redis::TlsCertificates> {
     Ok(redis::TlsCertificates { client_tls, root_cert })
 }
 
-/// The TLS library asks the process for its cryptography; an application's choice stays.
+/// Installs the cryptography provider of the process for the TLS library. A choice of the
+/// application stays.
 #[cfg(feature = "tls")]
 fn provide_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {

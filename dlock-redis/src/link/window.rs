@@ -1,19 +1,20 @@
-//! How much is on its way on one connection, so that renewals come through.
+//! The limit of requests under way on one connection, so that renewals are answered in time.
 //!
-//! A server answers a connection's requests in their order. So a renewal would wait for everything
-//! that was sent before it, and thousands of waiters of one client would cost that client its own
-//! locks. Therefore each kind of request that many tasks may send at a time has a window: so many are
-//! on their way, and the others wait here, in the order in which they came. A renewal has none.
+//! A server answers a connection's requests in their order. So a renewal waits for all requests
+//! before it, and thousands of waiters of one client could cost that client its own locks.
+//! Therefore each kind of request that many tasks may send at a time has a window: a fixed number
+//! is under way, and the others wait here, first in, first out. Renewals have no window.
 //!
-//! | kind | on its way at a time |
+//! | kind | under way at a time |
 //! |---|---|
 //! | renewals | all: the core sends them in batches |
 //! | releases | [`RELEASES`] |
-//! | questions of waiters | [`POLLS`], of up to a hundred claims each |
-//! | acquires, and all else | [`ACQUIRES`] |
+//! | polls of waiters | [`POLLS`], of up to a hundred claims each |
+//! | acquires, and all others | [`ACQUIRES`] |
 //!
-//! The response time-out counts from when a request has passed its window. When the connection is
-//! given up, those that wait go to the next one.
+//! The response timeout starts when a request has passed its window. If the connection is closed,
+//! the requests that wait here fail without having been sent, and their retries use the next
+//! connection.
 
 use std::sync::OnceLock;
 
@@ -27,35 +28,34 @@ const RELEASES: usize = 256;
 const POLLS: usize = 4;
 const ACQUIRES: usize = 256;
 
-/// What a request is about.
+/// The kind of a request, which chooses its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It keeps what is held.
+    /// It renews held claims.
     Renewal,
-    /// It gives a claim up, or completes what an acquire has begun.
+    /// It releases or cancels a claim, or completes an acquire.
     Release,
-    /// It asks about claims that wait.
+    /// It polls for waiting claims.
     Poll,
-    /// It takes a lock, or looks at something.
+    /// It takes a lock, or reads.
     Acquire,
 }
 
-/// What a command does to claims, as far as a link has to know.
+/// The effect of a command on claims, as far as it matters to a link.
 #[derive(Clone, Copy)]
 pub(crate) enum Role<'a> {
-    /// Nothing that would be of harm, whenever it arrives: it renews claims that are there, or looks.
+    /// It does no harm if it arrives late: it renews existing claims, or reads.
     Other,
-    /// It may grant a lock to claims that are there, so it is not for a server that may have lost
-    /// who holds it.
+    /// It may grant locks to existing claims. So it must not go to a server that may have lost its
+    /// data.
     Grants,
-    /// It grants locks, and places in queues, to claims of which the server need not know. Beyond its
-    /// deadline it must not.
+    /// It grants locks and places in queues to new claims, but not after its deadline.
     Takes(&'a Unanswered, &'a [AcquireRequest]),
-    /// It gives a claim up.
+    /// It releases or cancels a claim.
     GivesUp(&'a Unanswered, ClaimId),
 }
 
-/// How a request is sent, and when it was sent first.
+/// The kind and role of a request, and the time when it was first sent.
 #[derive(Clone)]
 pub(crate) struct Sending<'a> {
     pub(crate) kind: Kind,
@@ -68,12 +68,14 @@ impl<'a> Sending<'a> {
         Self { kind, role: Role::Other, began: OnceLock::new() }
     }
 
-    /// It is being sent.
+    /// Records that it is being sent. Only the first call counts: a lease counts from the first
+    /// sending.
     pub(super) fn begin(&self) {
         self.began.get_or_init(|| Clock::Boot.now());
     }
 
-    /// A time right before it was sent first. One that was not sent may have been sent at any time.
+    /// Returns a time just before it was first sent. For a request that was never sent, the
+    /// earliest time.
     pub(crate) fn began(&self) -> Instant {
         self.began.get().copied().unwrap_or(Instant::from_nanos(0))
     }
@@ -96,10 +98,10 @@ impl Window {
         }
     }
 
-    /// Waits until a request of this kind may be sent. It counts until the permit is dropped.
+    /// Waits until a request of this kind may be sent. It is under way until the permit is dropped.
     ///
     /// # Errors
-    /// When the connection is given up: nothing was sent.
+    /// An error if the connection is closed: nothing was sent.
     pub(super) async fn enter(&self, kind: Kind) -> RedisResult<Option<SemaphorePermit<'_>>> {
         let window = match kind {
             Kind::Renewal => return Ok(None),
@@ -109,7 +111,7 @@ impl Window {
         };
         let entered = match window.try_acquire() {
             Ok(permit) => Ok(permit),
-            // Boxed: most find room.
+            // Boxed, since most requests find room at once.
             Err(TryAcquireError::NoPermits) => Box::pin(window.acquire()).await.map_err(drop),
             Err(TryAcquireError::Closed) => Err(()),
         };
@@ -119,7 +121,7 @@ impl Window {
         })
     }
 
-    /// The connection is given up: nobody waits for it any more.
+    /// Makes the waiting requests fail, because the connection is being closed.
     pub(super) fn close(&self) {
         for window in [&self.releases, &self.polls, &self.acquires] {
             window.close();
@@ -151,7 +153,7 @@ mod tests {
             entering.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         }
 
-        /// Those that are let in at once.
+        /// Fills the window, and returns the permits that were available at once.
         fn fill(window: &Window, kind: Kind, most: usize) -> Vec<SemaphorePermit<'_>> {
             let now = |_| match poll(&mut enter(window, kind)) {
                 Polled::Ready(Ok(permit)) => permit,
@@ -194,7 +196,7 @@ mod tests {
             drop(waiting.remove(0));
             for _ in 0..4 {
                 full.pop();
-                // One that comes later does not pass those that wait.
+                // A request that comes later does not overtake those that wait.
                 assert!(poll(&mut enter(&window, Kind::Acquire)).is_pending());
                 let Polled::Ready(Ok(Some(permit))) = poll(&mut waiting.remove(0)) else {
                     panic!("out of order")

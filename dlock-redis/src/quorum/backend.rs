@@ -1,4 +1,9 @@
 //! The backend over a quorum.
+//!
+//! The book maps a claim of the core to the id by which the masters know it. Every exit of
+//! `acquire` and `release` updates it: an id is kept while the claim may be tried or released
+//! again, and forgotten when a majority has answered. Otherwise a release could be sent with an id
+//! that no master knows.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,7 +37,7 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Connects to all, and needs a majority.
+    /// Connects to all masters. Fails without a majority.
     pub(crate) async fn connect(config: RedisConfig) -> Result<Arc<Self>, Error> {
         let store: Arc<str> = config.store().into();
         let guard = config.restart_guard.unwrap_or(LockOptions::new().lease());
@@ -46,7 +51,7 @@ impl Quorum {
         let reached = members.len() - failed.len();
         if reached < majority(members.len()) {
             let tally = Tally { yes: reached, no: 0, unknown: failed.len() };
-            // What no waiting cures is said first.
+            // An error that no retry cures is reported before others.
             failed.sort_by_key(Error::is_transient);
             let first = failed.swap_remove(0);
             let error = match first.is_transient() {
@@ -55,7 +60,8 @@ impl Quorum {
             };
             return Err(error.during("connect").with_store(&store));
         }
-        // One that is away is tried again, and one that refuses stays so until somebody mends it.
+        // The link of an unreachable master continues to connect. A master that refuses has to be
+        // repaired by people, so the log names it.
         for error in failed.iter().filter(|error| !error.is_transient()) {
             tracing::warn!(
                 target: "dlock",
@@ -69,7 +75,8 @@ impl Quorum {
     }
 }
 
-/// Majorities don't keep a count, and forget what lasts longer than the guard.
+/// Refuses permits, since a majority can't keep a count, and refuses leases that are longer than
+/// the guard.
 fn check(request: &AcquireRequest, guard: Duration) -> Result<(), Error> {
     check_lease(request.lease, guard)?;
     match request.mode {
@@ -89,7 +96,7 @@ impl Backend for Quorum {
     }
 
     fn guarantees(&self) -> Guarantees {
-        // Without the guard, a master that comes back empty votes twice.
+        // Without the guard, a master that restarts empty votes twice.
         let safe = self.voters.members.iter().all(|member| member.keeps_grants());
         Guarantees::WEAKEST
             .with_exclusion(if safe { Exclusion::Failover } else { Exclusion::Nothing })
@@ -110,6 +117,7 @@ impl Backend for Quorum {
         let (voters, request) = (Arc::clone(&self.voters), request.clone());
         let (store, guard) = (Arc::clone(&self.store), self.guard);
         Answer::later(async move {
+            // A waiter will send the claim again, so its id must stay in the book.
             let waits = request.queue == Queue::Enqueue;
             let attempt = match check(&request, guard) {
                 Ok(()) => voters.attempt(&request, waits).await,
@@ -126,7 +134,7 @@ impl Backend for Quorum {
                     if !waits || !error.is_transient() {
                         voters.book.ends(request.claim, Clock::Boot.now());
                     }
-                    // Not the error of one master, which has an address of its own.
+                    // The error names the quorum, not the one master that reported it.
                     Err(error.at("acquire", &request.name, &store))
                 }
             }
@@ -136,7 +144,7 @@ impl Backend for Quorum {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let mut pace = Pace::default();
         loop {
-            // The first has just been answered.
+            // `acquire` has just tried.
             pace.pause(request.lease).await;
             match self.voters.attempt(request, true).await {
                 Ok(Attempt::Won(grant)) => return Ok(grant),
@@ -206,7 +214,7 @@ impl Backend for Quorum {
 
 #[async_trait]
 impl Admin for Quorum {
-    /// What is held is held on a majority, of which some may not have answered.
+    /// A held name is held on a majority, but some of that majority may not have answered.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let said = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;
         let heard = self.heard(said);
@@ -216,6 +224,7 @@ impl Admin for Quorum {
         for name in lists.into_iter().flatten() {
             *votes.entry(name).or_default() += 1;
         }
+        // A master that did not answer may have any name, so it counts for each name.
         let needed = majority(self.voters.count());
         let held = votes.into_iter().filter(|(_, votes)| votes + silent >= needed);
         Ok(held.take(limit).map(|(name, _)| name).collect())
@@ -240,8 +249,8 @@ impl Admin for Quorum {
         for (address, error) in failed {
             merged.push(Finding::warning(
                 "server",
-                format!("{address}: it does not answer ({error})"),
-                "see that it runs, and that it can be reached from here",
+                format!("{address} does not answer ({error})"),
+                "check that it runs, and that this machine can reach it",
             ));
         }
         merged.extend(crate::examine::merged(findings));
@@ -255,7 +264,8 @@ impl Admin for Quorum {
 }
 
 impl Quorum {
-    /// What the masters answer, if a majority does, and how many do not.
+    /// Returns the answers of the masters, if a majority answers, and the number of masters that
+    /// did not answer.
     fn heard<T>(&self, said: Vec<Result<T, Error>>) -> Result<(Vec<T>, usize), Error> {
         let (mut answers, mut failed) = (Vec::new(), Vec::new());
         for answer in said {
@@ -265,7 +275,7 @@ impl Quorum {
             }
         }
         if answers.len() < majority(self.voters.count()) {
-            // They have answered, with something that can't be read.
+            // The masters have answered, but a record can't be read.
             let unread = failed.iter().all(|error| error.kind() == ErrorKind::Protocol);
             if let Some(error) = failed.first().filter(|_| unread) {
                 return Err(error.clone());
@@ -276,8 +286,7 @@ impl Quorum {
         Ok((answers, failed.len()))
     }
 
-    /// What has become of a claim that is not held: whether a majority has lost what it knew of the
-    /// name.
+    /// Checks why a claim is not held: whether a majority has lost its data about the name.
     async fn fate(&self, renewal: &Renewal) -> Renewed {
         let Some(token) = renewal.token.filter(|_| self.retention > renewal.lease) else {
             return Renewed::Lost;
@@ -292,10 +301,10 @@ impl Quorum {
     }
 }
 
-/// Whether so many of all masters are enough.
+/// Returns the finding about the number of masters that answer.
 fn masters(up: usize, all: usize) -> Finding {
     let found = format!("{up} of {all} masters answer");
-    let remedy = "see that the others run, and that they can be reached from here";
+    let remedy = "check that the others run, and that this machine can reach them";
     match up {
         _ if up == all => Finding::fine("quorum", found),
         _ if up >= majority(all) => Finding::warning("quorum", found, remedy),
@@ -303,7 +312,7 @@ fn masters(up: usize, all: usize) -> Finding {
     }
 }
 
-/// What a majority of the states agrees on.
+/// Returns the state on which a majority agrees.
 fn merged(states: &[LockState], needed: usize) -> LockState {
     let mut seen: HashMap<ClaimId, Vec<ClaimState>> = HashMap::new();
     for holder in states.iter().flat_map(|state| &state.holders) {
@@ -316,13 +325,13 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
             let agreed =
                 |vote: &&ClaimState| votes.iter().filter(|other| other.token == vote.token).count();
             let mut vote = votes.iter().max_by_key(agreed)?.clone();
-            // Of any that tells.
+            // The note of any master that has one.
             vote.note = votes.iter().find_map(|vote| vote.note.clone());
-            // It holds the lock until so many have let it go that no majority is left.
+            // The lock is held until the masters with an unexpired lease are no longer a majority.
             let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
             remaining.sort_unstable_by(|a, b| b.cmp(a));
             vote.remaining = *remaining.get(needed - 1)?;
-            // The token comes from another master's clock.
+            // Not known: the token may come from another master's clock.
             vote.age = None;
             Some(vote)
         })

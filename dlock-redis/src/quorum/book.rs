@@ -1,4 +1,10 @@
-//! What this client remembers of its claims: by which ids the masters know them, and until when.
+//! The claims of this client: the ids by which the masters know them, and how long they are
+//! remembered.
+//!
+//! After a failed attempt, releases may still be under way to slow masters. If the next attempt
+//! used the same id, such a release could remove its grants. So each attempt after a failed one has
+//! a fresh id, and this book remembers it. `dlock-models/src/quorum/` finds two holders without
+//! this rule. All state changes under one mutex.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,80 +13,81 @@ use parking_lot::Mutex;
 
 use crate::later::LATER;
 
-/// At this size claims are looked for that are over.
+/// At this size, claims that are over are removed.
 const SWEEP_AT: usize = 64;
 
 /// The claims of one client.
-pub(super) struct Book(Mutex<Claims>);
+pub(super) struct ClaimBook(Mutex<Claims>);
 
 struct Claims {
-    known: HashMap<ClaimId, Known>,
+    known: HashMap<ClaimId, ClaimRecord>,
     sweep_at: usize,
 }
 
 /// One claim.
 #[derive(Clone, Copy)]
-struct Known {
-    /// By which id the masters know it. It is its own at first; an attempt that was given back without
-    /// all masters confirming it must not be mixed up with the next.
+struct ClaimRecord {
+    /// The id by which the masters know it. At first it is the claim's own.
     id: ClaimId,
-    /// When all that masters hold for it has ended.
+    /// When its leases on all masters have ended.
     lease_ends: Instant,
-    /// When it is over, whatever comes; `None` while it may be asked for once more: then it must keep
-    /// its id.
+    /// When the entry can be removed. `None` while another attempt may follow, which needs the id.
     until: Option<Instant>,
 }
 
-impl Book {
+impl ClaimBook {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Claims { known: HashMap::new(), sweep_at: SWEEP_AT }))
     }
 
-    /// The id by which the masters know a claim.
+    /// Returns the id by which the masters know a claim.
     pub(super) fn id(&self, claim: ClaimId) -> ClaimId {
         self.0.lock().known.get(&claim).map_or(claim, |known| known.id)
     }
 
-    /// When all that masters hold for a claim has ended, if that is known.
+    /// Returns the time when the leases of a claim on all masters have ended, if it is known.
     pub(super) fn lease_ends(&self, claim: ClaimId) -> Option<Instant> {
         self.0.lock().known.get(&claim).map(|known| known.lease_ends)
     }
 
-    /// The claim is to be tried once more, by another id.
+    /// Prepares another attempt of the claim, with another id.
     pub(super) fn again(&self, claim: ClaimId, now: Instant, lease: Duration) {
-        let known =
-            Known { id: ClaimId::random(), lease_ends: now.saturating_add(lease), until: None };
+        let known = ClaimRecord {
+            id: ClaimId::random(),
+            lease_ends: now.saturating_add(lease),
+            until: None,
+        };
         self.0.lock().put(claim, known, now);
     }
 
-    /// The claim holds its lock for another lease.
+    /// Records that the claim holds its lock for another lease.
     pub(super) fn held(&self, claim: ClaimId, now: Instant, lease: Duration) {
         let mut claims = self.0.lock();
         let id = claims.known.get(&claim).map_or(claim, |known| known.id);
         let lease_ends = now.saturating_add(lease);
-        claims.put(claim, Known { id, lease_ends, until: Some(lease_ends) }, now);
+        claims.put(claim, ClaimRecord { id, lease_ends, until: Some(lease_ends) }, now);
     }
 
-    /// The claim is not tried any more. For as long as its release may be, its id is known.
+    /// Records that no further attempt follows. The id is kept for as long as a release may follow.
     pub(super) fn ends(&self, claim: ClaimId, now: Instant) {
         if let Some(known) = self.0.lock().known.get_mut(&claim) {
             known.until = Some(known.lease_ends.max(now.saturating_add(LATER)));
         }
     }
 
-    /// Nothing more is asked of this claim.
+    /// Forgets a claim. No further request about it follows.
     pub(super) fn forget(&self, claim: ClaimId) {
         self.0.lock().known.remove(&claim);
     }
 
-    /// How many claims it has.
+    /// Returns the number of claims.
     pub(super) fn len(&self) -> usize {
         self.0.lock().known.len()
     }
 }
 
 impl Claims {
-    fn put(&mut self, claim: ClaimId, known: Known, now: Instant) {
+    fn put(&mut self, claim: ClaimId, known: ClaimRecord, now: Instant) {
         if self.known.len() >= self.sweep_at {
             self.known.retain(|_, known| known.until.is_none_or(|until| until > now));
             self.known.shrink_to(2 * self.known.len());
@@ -102,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_tries_again_has_another_id_until_it_is_over() {
-        let (book, claim) = (Book::new(), ClaimId::random());
+        let (book, claim) = (ClaimBook::new(), ClaimId::random());
         assert_eq!(book.id(claim), claim);
         book.again(claim, at(0), LEASE);
         let second = book.id(claim);
@@ -119,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn claims_that_are_over_take_no_memory_and_those_that_are_not_keep_their_ids() {
-        let book = Book::new();
+    fn ended_claims_use_no_memory_and_others_keep_their_ids() {
+        let book = ClaimBook::new();
         let waiting: Vec<_> = (0..SWEEP_AT).map(|_| ClaimId::random()).collect();
         for claim in &waiting {
             book.again(*claim, at(0), LEASE);
@@ -132,7 +139,7 @@ mod tests {
             book.again(given_up, at(second), Duration::from_secs(1));
             book.ends(given_up, at(second));
         }
-        // 60 that are held and 30 that are given up, and twice as many before they are looked for.
+        // 60 held claims and 30 released ones, and twice as many before the next sweep.
         assert!(book.len() < 4 * (SWEEP_AT + 60 + 30), "{}", book.len());
         assert!(waiting.iter().zip(&ids).all(|(claim, id)| book.id(*claim) == *id));
     }

@@ -1,4 +1,15 @@
 //! One master of a quorum.
+//!
+//! # Concurrency
+//!
+//! A release must not overtake an acquire of its claim. If it did, it would find nothing, and then
+//! the acquire would take the lock for a claim that has ended. `under_way` counts the acquires of
+//! each claim, under its mutex. A release waits until there is none. It registers with `none`, then
+//! reads the map again. The last acquire removes the entry, then notifies. So the release sees the
+//! removal or gets the notification.
+//!
+//! This does not order an acquire that was sent over another connection. Its deadline does: see
+//! [`unanswered`](crate::unanswered).
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,10 +34,11 @@ use crate::{
     session::Session,
 };
 
-/// How many claims one command carries.
+/// The number of claims in one command.
 pub(super) const BATCH: usize = 100;
 
-/// How many acquires of a claim are under way, and what is notified when none is.
+/// The number of acquires of a claim that are under way, and the notification of the end of the
+/// last.
 #[derive(Default)]
 struct Pending {
     count: usize,
@@ -36,13 +48,13 @@ struct Pending {
 /// One master, by its own connection.
 pub(super) struct Member {
     session: Session,
-    /// The acquires that are under way: a release of the same claim goes behind.
+    /// The acquires that are under way. A release of the same claim waits for them.
     under_way: Mutex<HashMap<ClaimId, Pending>>,
 }
 
 impl Member {
-    /// Begins to connect. The second value is how the first attempt went, and whether the user may
-    /// do there what is needed.
+    /// Begins to connect. The second value is the result of the first attempt and of the check of
+    /// the user's rights.
     pub(super) async fn open(config: &RedisConfig, address: &str) -> (Self, Result<(), Error>) {
         let config = RedisConfig {
             addresses: vec![address.to_owned()],
@@ -61,13 +73,15 @@ impl Member {
         (member, first.map_err(|error| error.during("connect")))
     }
 
-    /// The server's clock as far as it is known, in microseconds: where a proposal starts.
+    /// Returns the server's clock, as far as it is known, in microseconds. Token proposals start
+    /// there.
     pub(super) fn time(&self) -> u64 {
         self.session.link.facts().time_at(Clock::Boot.now())
     }
 
-    /// Takes the lock here, if it is free here; beside the answer, when it was asked. It counts as
-    /// under way from the call on, not only from the first poll, so that a release can't overtake it.
+    /// Takes the lock on this master, if it is free there. Returns the answer and the time of the
+    /// request. It counts as under way from the call on, not only from the first poll, so that a
+    /// release can't overtake it.
     pub(super) fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -87,13 +101,15 @@ impl Member {
         let call = self.session.scripts.acquire(request, None, proposal);
         let call = call.taking(&self.session.unanswered, std::slice::from_ref(request));
         let stands = standing(&self.run(&call).await?)?;
+        // An attempt never queues. So a claim that did not get the lock is over here, and an
+        // earlier sending of it that arrives late has to be released.
         if !stands.is_held() {
             is_over(self, &request.name, request.claim);
         }
         Ok((stands, call.sending().began()))
     }
 
-    /// Writes a larger token back; whether the claim holds the lock here.
+    /// Writes a larger token back. Returns true if the claim holds the lock on this master.
     pub(super) async fn raise(
         &self,
         request: &AcquireRequest,
@@ -112,7 +128,7 @@ impl Member {
         self.yes_or_no(&call).await
     }
 
-    /// Has tokens above this one from now on.
+    /// Raises the tokens of a name above this one.
     pub(super) async fn raise_tokens(
         &self,
         name: &LockName,
@@ -121,19 +137,19 @@ impl Member {
         self.yes_or_no(&self.session.scripts.floor(name, above)?).await
     }
 
-    /// Starts leases anew; whether each claim holds the lock here.
+    /// Renews leases. Returns for each claim whether it holds the lock on this master.
     pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
         let call = self.session.scripts.keep(claims, Known::ToHold);
         let answers = kept(&self.run(&call).await?, claims.len())?;
         Ok(answers.into_iter().map(Standing::is_held).collect())
     }
 
-    /// Whether it votes for nobody else after a restart, as far as is known.
+    /// Returns whether its grants survive a restart, as far as that is known.
     pub(super) fn keeps_grants(&self) -> bool {
         self.session.link.keeps_grants()
     }
 
-    /// How many claims are given up later.
+    /// Returns the number of claims whose release is sent later.
     pub(super) fn owes(&self) -> usize {
         self.session.later.len()
     }
@@ -179,7 +195,7 @@ impl Member {
         }
     }
 
-    /// A master that is unreachable is no vote, and not worth waiting for.
+    /// Runs a script. An unreachable master has no vote, and is not worth a wait.
     async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
         self.check_up()?;
         self.session.run(call).await
@@ -211,7 +227,7 @@ impl Owed for Member {
     }
 }
 
-/// An acquire that is under way, perhaps asked again and again, until this is dropped.
+/// Marks an acquire and its retries as under way, until it is dropped.
 struct UnderWay {
     member: Arc<Member>,
     claim: ClaimId,

@@ -1,11 +1,15 @@
 //! Counting the answers of masters.
+//!
+//! A master that does not answer counts neither as a yes nor as a no. So `No` needs enough refusals
+//! that all other masters, including those that did not answer, are no majority: a verdict of a
+//! loss must not depend on masters that may have said yes.
 
-/// How many of so many are a majority.
+/// Returns the smallest majority of `of` masters. Any two majorities have a master in common.
 pub(super) const fn majority(of: usize) -> usize {
     of / 2 + 1
 }
 
-/// The answers so far to a question with yes and no.
+/// The answers so far to a request that is answered with yes or no.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) yes: usize,
@@ -13,14 +17,14 @@ pub(super) struct Tally {
     pub(super) unknown: usize,
 }
 
-/// What a tally comes to.
+/// The verdict of a tally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// A majority says yes.
     Yes,
-    /// No majority can say yes any more, by what the masters said themselves.
+    /// Too many masters say no for a majority of yes.
     No,
-    /// Masters that did not answer leave it open.
+    /// Undecided, because of masters that did not answer.
     Unknown,
     /// Answers are still to come.
     Open,
@@ -35,7 +39,7 @@ impl Tally {
         }
     }
 
-    /// What it comes to among so many masters.
+    /// Returns the verdict among `of` masters.
     pub(super) const fn verdict(self, of: usize) -> Verdict {
         let needed = majority(of);
         if self.yes >= needed {
@@ -49,7 +53,7 @@ impl Tally {
         }
     }
 
-    /// Whether yes is still possible.
+    /// Returns whether yes is still possible.
     pub(super) const fn can_win(self, of: usize) -> bool {
         self.no + self.unknown <= of - majority(of)
     }

@@ -1,4 +1,10 @@
 //! One attempt of a claim to win a majority.
+//!
+//! An attempt asks all masters, counts until a majority has granted or can't grant any more, agrees
+//! on a token, and writes the claim into the book, in this order. If this process dies in between,
+//! the grants end with their leases. If a master's answer is lost, the claim may hold the lock
+//! there, so that master gets the release as well, now or later. The next attempt uses another id,
+//! so a late release can't remove its grants.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
-    book::Book,
+    book::ClaimBook,
     member::Member,
     tally::{Tally, Verdict, majority},
 };
@@ -22,21 +28,21 @@ use crate::{
     reply::Standing,
 };
 
-/// How long to wait for more answers before a token is written back, which is a round trip too.
+/// How long to wait for more answers before a token is written back, which costs a round trip.
 const LATECOMERS: Duration = Duration::from_millis(5);
 
-/// How long a master that is slower than the majority is waited for when a claim is given up.
+/// How long a release waits for masters that are slower than the majority.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
-/// The masters, and what this client remembers of its claims.
+/// The masters, and the claims that this client remembers.
 pub(super) struct Voters {
     pub(super) members: Vec<Arc<Member>>,
     /// The largest token seen.
     last: Mutex<u64>,
-    pub(super) book: Book,
+    pub(super) book: ClaimBook,
 }
 
-/// How an attempt went.
+/// The outcome of an attempt.
 pub(super) enum Attempt {
     Won(Grant),
     Busy,
@@ -44,22 +50,23 @@ pub(super) enum Attempt {
 
 impl Voters {
     pub(super) fn new(members: Vec<Arc<Member>>) -> Self {
-        Self { members, last: Mutex::new(0), book: Book::new() }
+        Self { members, last: Mutex::new(0), book: ClaimBook::new() }
     }
 
     pub(super) fn count(&self) -> usize {
         self.members.len()
     }
 
-    /// Tries once to win the lock. `again`: the claim is to try again when it is busy.
+    /// Tries once to win the lock. `again`: the claim will try again if the lock is busy.
     pub(super) async fn attempt(
         &self,
         request: &AcquireRequest,
         again: bool,
     ) -> Result<Attempt, Error> {
         let claim = self.book.id(request.claim);
+        // All masters get the same number, so that a majority usually takes the same token.
         let proposal = self.proposal();
-        // Of those that grant, when the first was asked.
+        // The time of the first request that a master granted: the start of the lease.
         let mut since = Instant::from_nanos(u64::MAX);
         let mut asking: FuturesUnordered<_> = self
             .members
@@ -91,7 +98,7 @@ impl Voters {
                     tally.count(Some(false));
                 }
                 Err(error) => {
-                    // One that can't have taken it has nothing to give back.
+                    // Without a grant there is nothing to release.
                     open[at] = error.certainty() == dlock_core::Certainty::Unknown;
                     if error.kind() == ErrorKind::Protocol {
                         unread.push(error.clone());
@@ -105,7 +112,7 @@ impl Voters {
             }
         }
         if tally.yes >= majority(self.count()) {
-            // The others may make the majority that is of one mind.
+            // More answers may complete a majority with one token.
             while agreed(&won, self.count()).is_none() {
                 let next = tokio::time::timeout(LATECOMERS, asking.next()).await;
                 let Ok(Some((at, answer))) = next else { break };
@@ -115,7 +122,8 @@ impl Voters {
                 }
             }
             if let Some(token) = self.agree(request, claim, &won).await {
-                // Who has not answered yet takes the lock too, before it can be released.
+                // The other masters grant the lock, too. Their requests continue, so that a release
+                // comes after them.
                 if !asking.is_empty() {
                     background(async move { while asking.next().await.is_some() {} });
                 }
@@ -126,17 +134,17 @@ impl Voters {
         drop(asking);
         let outcome = match (refused, failed) {
             (Some(capacity), _) => Err(conflict(request.mode, capacity)),
-            // No majority can count on.
+            // A majority has no tokens left.
             _ if spent > self.count() - majority(self.count()) => Err(no_token()),
-            // They have answered, with something that can't be read.
+            // The masters have answered, but a record can't be read.
             _ if unread.len() > self.count() - majority(self.count()) => Err(unread.swap_remove(0)),
-            // Not for want of answers, if those that answered could be a majority.
+            // `Unavailable` only if the masters that answered can't be a majority.
             (None, Some(error)) if tally.unknown > self.count() - majority(self.count()) => {
                 Err(no_majority(Some(&error), tally, self.count()))
             }
             _ => Ok(Attempt::Busy),
         };
-        // A claim that was busy and does not wait is over, and so is one that nothing helps.
+        // Without another attempt the claim is over, and needs no new id.
         let again = match &outcome {
             Ok(_) => again,
             Err(error) => error.is_transient(),
@@ -145,8 +153,8 @@ impl Voters {
         outcome
     }
 
-    /// The token of a claim that a majority holds the lock for: what a majority of them took, or
-    /// else the largest, written back until a majority has it.
+    /// Returns the token of a claim that a majority has granted: the one that a majority took, or
+    /// else the largest, which is written back until a majority has it.
     async fn agree(
         &self,
         request: &AcquireRequest,
@@ -165,6 +173,7 @@ impl Voters {
             .filter(|(_, token)| *token < largest)
             .map(|(at, _)| self.members[*at].raise(request, claim, largest))
             .collect();
+        // If too few can be raised, the attempt fails: a later grant could get this token again.
         while have < majority(self.count()) {
             if matches!(raising.next().await?, Ok(true)) {
                 have += 1;
@@ -173,9 +182,9 @@ impl Voters {
         Some(largest)
     }
 
-    /// Takes back what an attempt got: waits a little for the masters, and sees to the slow ones in
-    /// the background, also when the attempt is dropped meanwhile. If the claim is to be used again,
-    /// it gets another id, which no copy of these releases can meet.
+    /// Releases the grants of a failed attempt. Waits briefly for the masters, and continues with
+    /// the slow ones in the background, even if the attempt is dropped. If the claim is used again,
+    /// it gets another id, which no copy of these releases can match.
     async fn give_back(
         &self,
         request: &AcquireRequest,
@@ -195,7 +204,7 @@ impl Voters {
         background(async move {
             let mut away = Vec::new();
             answers(&mut releasing, &mut away).await;
-            // Nobody may wait for it any more.
+            // The attempt may have timed out or been dropped.
             let _ = told.send(());
             for member in &away {
                 give_up_later(member, &name, claim, 0, Clock::Boot.now(), lease_ends);
@@ -209,15 +218,15 @@ impl Voters {
         *last = (*last).max(token.get() + u64::from(tokens) - 1);
     }
 
-    /// A token above all that this client has seen, near the masters' clocks.
+    /// Returns a token above all that this client has seen, close to the masters' clocks.
     fn proposal(&self) -> u64 {
         let time = self.members.iter().map(|member| member.time()).max().unwrap_or(0);
         time.max(*self.last.lock() + 1)
     }
 
-    /// Starts leases anew everywhere; how each stands once a majority has said so. A master that
-    /// does not answer is not waited for, or its silence would cost every short lease. What too few
-    /// can say of one claim is no error for the others.
+    /// Renews leases on all masters, and returns once a majority has decided on each claim. Does
+    /// not wait for a silent master, since such a wait would cost every short lease. If too few
+    /// masters answer for one claim, the other claims get no error.
     pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let claims: Arc<[_]> = renewals
             .iter()
@@ -269,7 +278,8 @@ impl Voters {
         }
     }
 
-    /// Raises the tokens of a name on a majority, which every later grant meets.
+    /// Raises the tokens of a name on a majority. Every later grant needs a master of that
+    /// majority.
     pub(super) async fn raise_tokens(
         &self,
         name: &LockName,
@@ -295,20 +305,22 @@ impl Voters {
         }
         match (tally.verdict(self.count()), failed) {
             (Verdict::Yes, _) => Ok(()),
-            // No number of masters can count so far.
+            // Masters can't count this far.
             (_, Some(error)) if !error.is_transient() => Err(error),
             (_, failed) => Err(no_majority(failed.as_ref(), tally, self.count())),
         }
     }
 
-    /// Releases a claim everywhere. Once a majority has, the others get a little time, so that a
-    /// process that ends next leaves nothing; then they are seen to in the background.
+    /// Releases a claim on all masters. After a majority has answered, the others get a little
+    /// time, so that a process that ends next leaves no grants. The rest continues in the
+    /// background.
     pub(super) async fn release(
         &self,
         name: &LockName,
         claim: ClaimId,
         used: u32,
     ) -> (Tally, Option<Error>) {
+        // Read before the id changes: the book knows the lease by the claim's own id.
         let lease_ends = self.lease_ends(claim);
         let claim = self.book.id(claim);
         let mut releasing = releasing(self.members.clone(), name, claim, used);
@@ -336,15 +348,15 @@ impl Voters {
         (tally, failed)
     }
 
-    /// When all that masters hold for a claim has ended. Of one that is not this client's nothing is
-    /// known.
+    /// Returns the time when all leases of a claim have ended. For a claim of another client it is
+    /// not known.
     fn lease_ends(&self, claim: ClaimId) -> Instant {
         let known = self.book.lease_ends(claim);
         known.unwrap_or_else(|| Clock::Boot.now().saturating_add(LATER))
     }
 }
 
-/// Releases a claim on these masters: how each answers.
+/// Releases a claim on these masters. Yields the answer of each.
 fn releasing(
     members: Vec<Arc<Member>>,
     name: &LockName,
@@ -361,7 +373,7 @@ fn releasing(
     releasing.collect()
 }
 
-/// Waits for all answers to a release, and notes who gave none.
+/// Waits for all answers to a release, and collects the masters that failed.
 async fn answers(
     releasing: &mut (impl Stream<Item = (Arc<Member>, Result<bool, Error>)> + Unpin),
     away: &mut Vec<Arc<Member>>,
@@ -371,20 +383,21 @@ async fn answers(
     }
 }
 
-/// The token that a majority of so many took.
+/// Returns the token that a majority of `of` masters took.
 fn agreed(won: &[(usize, FencingToken)], of: usize) -> Option<FencingToken> {
     let took = |token| won.iter().filter(|(_, other)| *other == token).count();
     won.iter().map(|(_, token)| *token).find(|token| took(*token) >= majority(of))
 }
 
-/// Too few masters can be asked, one of which gave this error.
+/// Returns the error for the case that too few masters answer. `error` is the error of one of them.
 pub(super) fn no_majority(error: Option<&Error>, tally: Tally, of: usize) -> Error {
     let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
     let error = error.unwrap_or(&quiet);
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{} of {of} masters do not answer, and a majority has to: see that they run ({error})",
+            "{} of {of} masters do not answer, so there is no majority: check that they run \
+             ({error})",
             tally.unknown
         ),
     )

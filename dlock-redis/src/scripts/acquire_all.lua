@@ -4,15 +4,15 @@
 -- ARGV   1 retention of F, ms
 --        then for each name: claim, lease (ms), weight, capacity, tokens, 1 or 0 (leave or wait),
 --        channel of the client, and, if any of them has a note, the note or nothing;
---        last until when, us of the server's clock, somebody waits for the answer
--- RETURN for each name what ACQUIRE returns, never an integer; or {6, us} for all: see quick.lua
+--        last deadline, us of the server's clock: until then the client waits for the answer
+-- RETURN for each name the result of ACQUIRE, never an integer; or {6, us} for all: see quick.lua
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 if us>ARGV[#ARGV]+0 then return {6,us} end
 local clock=us
 --%lock
--- All are read before the first is written.
+-- The script reads all names before it writes the first.
 local states,answers={},{}
 local per=(#ARGV-2)/(#KEYS/5)
 for i=0,#KEYS/5-1 do states[i]=open(5*i+1) end

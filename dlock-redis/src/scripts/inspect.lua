@@ -1,9 +1,9 @@
--- INSPECT: who holds a name and who waits. Writes nothing.
+-- INSPECT: the holders and waiters of a name. Writes nothing.
 --
 -- KEYS   H F Q W R of the name
--- RETURN {last token (its digits beyond 2^53), {claim, weight, capacity, token (0: it waits), us left, us since it was
---        granted (-1: not known), ...}}, the waiters last and in order; with {claim, note, ...} behind
---        them if there are notes
+-- RETURN {last token (its digits beyond 2^53), {claim, weight, capacity, token (0: it waits), us left,
+--        us since it was granted (-1: not known), ...}}, the waiters last and in order; then
+--        {claim, note, ...} if any claim has a note
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
@@ -21,7 +21,7 @@ local function foreign(key,value)
   end
   return redis.error_reply('DLOCK the key '..key..' is not of dlock')
 end
--- Tokens start at the clock, but for those that were in reserve.
+-- Tokens start at the clock, except those that were in reserve.
 local function add(id,weight,cap,token,left,timed,note)
   local n=#out
   out[n+1],out[n+2],out[n+3],out[n+4],out[n+5]=id,weight+0,cap+0,token+0,left

@@ -1,5 +1,5 @@
--- KEEP: starts leases anew, of holders, perhaps in a weaker mode, and of waiters; says how each
--- claim stands. All keys are of one slot.
+-- KEEP: restarts the leases of holders, perhaps in a weaker mode, and of waiters, and returns the
+-- state of each claim. All keys are in one slot.
 --
 -- KEYS   H F Q W R of each claim's name
 -- ARGV   1 retention of F, ms
@@ -7,8 +7,8 @@
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
---        {7, format} a record of its name has a format that is not read, and was left as it is;
---        {0} gone, or a key of its name can't be read
+--        {7, format} a record of its name has an unknown format, and stays unchanged;
+--        {0} the claim does not exist, or a key of its name can't be read
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
@@ -32,7 +32,7 @@ local function weaken(s,id,weight,cap,lease)
     s.used=s.used-before+weight
   end
   call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:%s',weight,cap,lease,s.kept,note))
-  -- Whoever looks at F must see that there are shared holders.
+  -- The flag of F announces the shared holders to every other script.
   s.dirty,s.flag,s.fresh=true,true,true
 end
 local function keep(k,id,lease,weight,cap)
@@ -42,7 +42,7 @@ local function keep(k,id,lease,weight,cap)
   if token then
     s.kept=token
     if not s.was then
-      -- Refused without memory, which is no loss of the lock.
+      -- The server may refuse this write if it has no memory. That is no loss of the lock.
       local set=redis.pcall('SET',s.F,num(token),'NX','PX',ret+lease)
       if type(set)=='table' and set.ok then s.t,s.was=token,num(token) end
     end
@@ -65,7 +65,7 @@ for i=0,#KEYS/5-1 do
   local a=2+4*i
   local done,answer=pcall(keep,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0)
   if not done then
-    -- What can't be read in one place is not the others' loss; what the server refuses is everybody's.
+    -- A name that can't be read does not affect the others. A refusal by the server fails all.
     local text=type(answer)=='table' and answer.err or tostring(answer)
     local lua=string.match(text,'^@?user_script: ?%d+: (.*)$') or ''
     local format=string.match(text,'^DLOCK format (%d+)')

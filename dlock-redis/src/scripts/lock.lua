@@ -1,13 +1,14 @@
 -- The rules of a lock over its five keys: the longest prefix of the queue that fits holds it.
 --
--- Needs us (the server's clock), clock (where tokens start) and ret (retention of F, ms).
--- Reads come before writes, so that a key of a wrong type in the way changes nothing.
+-- Needs us (the server's clock), clock (where tokens start) and ret (retention of F, ms). Reads
+-- come before writes, so that a foreign key of a wrong type fails the script before it has changed
+-- anything.
 local call=redis.call
 local unpack=unpack or table.unpack
 local WHOLE=1073741824
 -- The largest token: beyond it numbers are not exact, and two grants would have the same one.
 local MOST=9007199254740991
--- The last is the note, with the space before it.
+-- The last capture is the note, with the space before it.
 local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
@@ -15,21 +16,21 @@ local function num(n) return string.format('%.0f',n) end
 -- The newest format that is read: see dlock_core::Format.
 local NEWEST=2
 
--- Ends the script, or in KEEP what it does for one name, before anything is written for the claim.
+-- Ends the script, or in KEEP the part for one name, before anything is written for the claim.
 local function foreign(key,value)
   local format=value and string.match(value,'\1(%d+)')
   if format and format+0>NEWEST then error('DLOCK format '..format..' in the key '..key,0) end
   error('DLOCK the key '..key..' is not of dlock',0)
 end
 
--- The format of a record whose note has a marker that is not read, which leaves it to others.
+-- Returns the format of a record if the marker in its note is newer than NEWEST.
 local function newer(note)
   local format=note~='' and string.match(note,'^ \1(%d+)')
   if format and format+0>NEWEST then return format end
 end
 
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
--- What H holds is read unless it is given.
+-- The value of H is read unless the caller passes it.
 local function open(k,o)
   local s={H=KEYS[k],F=KEYS[k+1],Q=KEYS[k+2],W=KEYS[k+3],R=KEYS[k+4],t=0,used=0,need=0}
   local f=call('GET',s.F)
@@ -37,7 +38,7 @@ local function open(k,o)
     local t,q=string.match(f,'^(%d+)(q?)$')
     if not t then foreign(s.F,f) end
     s.t,s.flag=t+0,q=='q'
-    -- It stays as it is, and nothing is granted.
+    -- It stays unchanged, and nothing is granted.
     if s.t>MOST then s.past=t end
   end
   s.was=f
@@ -47,7 +48,7 @@ local function open(k,o)
     if not owner or note~='' and string.byte(note)~=32 or newer(note) then foreign(s.H,o) end
     s.owner,s.mark,s.token,s.last,s.note=owner,mark,token+0,last,note
   end
-  -- Whom a script gave H to, nobody shares it with.
+  -- A holder whose H was written by these scripts does not share the lock.
   local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
   if shared then
     local cap,used=string.match(shared,'^(%d+):(%d+)$')
@@ -74,18 +75,18 @@ local function next_token(s)
   return token
 end
 
--- Whether so many tokens are left that can be told apart. A sum beyond 2^53 may be rounded down, so
--- nothing is taken off one.
+-- Whether this number of exact tokens is left. A sum beyond 2^53 may be rounded down, so nothing is
+-- subtracted from one.
 local function has_tokens(s,block) return not s.past and next_token(s)+(block-1)<=MOST end
 
--- Fails, before anything is written for a claim or told, if a key that it needs is foreign.
+-- Fails if a key that the claim needs is foreign. Call it before anything is written or published.
 local function check(s,weight)
   call('ZCARD',s.Q)
   call('HGET',s.W,'#')
   if weight<WHOLE then call('ZCARD',s.R) end
 end
 
--- Gives the lock to a claim. Others may wait behind it, unless it is alone.
+-- Grants the lock to a claim. Other claims may wait behind it, unless it is alone.
 local function grant(s,id,weight,cap,block,lease,alone,note)
   local token=next_token(s)
   s.t=token+block-1
@@ -107,17 +108,17 @@ local function fits(s,weight,cap)
   return not s.owner and s.used+weight<=cap
 end
 
--- Tells a client that its claim is granted; false when nobody hears it. A client that may not be
--- told finds out by asking.
+-- Publishes the grant of a claim to its client. Returns false if no subscriber received it. A
+-- client that has no channel finds the grant by polling.
 local function tell(s,wid,inbox)
   local say=string.find(inbox,'{',1,true) and 'SPUBLISH' or 'PUBLISH'
   return redis.pcall(say,inbox,wid..' '..num(next_token(s))..' '..num(us))~=0
 end
 
--- Grants the longest prefix of the queue that fits, and tells the granted. The dead leave the
--- queue; who can't be reached right now keeps its place and is passed over. A waiter that can't be
--- read is left to a client that can, and nobody behind it is granted: then s.unread is its value. The
--- token of `me`, if it is among them; nobody publishes to the caller.
+-- Grants the longest prefix of the queue that fits, and notifies the clients. Claims whose lease has ended
+-- leave the queue. A claim whose client can't be reached keeps its place and is skipped. A waiter of an
+-- unknown format keeps its place, and no claim behind it is granted: s.unread is then its value. Returns
+-- the token of `me`, if it is granted: the caller gets an answer, and no message.
 local function promote(s,me)
   local mine
   local at,deaf=0,{}
@@ -128,7 +129,7 @@ local function promote(s,me)
       s.blocked=s.tail~=nil
       break
     end
-    -- With the one behind it, if there is one.
+    -- Two entries: the next claim, and whether another one waits behind it.
     local e=call('ZRANGE',s.Q,at,at+1,'WITHSCORES')
     local wid=e[1]
     if not wid then break end
@@ -155,7 +156,8 @@ local function promote(s,me)
         at=at+1
       else
         if weight<WHOLE and s.used==0 then check(s,weight) end
-        -- A write that no lack of memory forbids, so that none behind the message can fail.
+        -- ZREM is allowed without memory. Once a script has written, the server refuses none of its later
+        -- writes. So no write after the message can fail.
         call('ZREM',s.Q,wid)
         if wid~=me and inbox~='' and not tell(s,wid,inbox) then
           call('ZADD',s.Q,e[2],wid)
@@ -176,7 +178,7 @@ local function promote(s,me)
   return mine
 end
 
--- Writes F, the count of the shared, and lifetimes that outlast all that is there.
+-- Writes F, the count of shared holders, and lifetimes that outlast all entries.
 local function close(s)
   if s.dirty then
     if s.used>0 then call('HSET',s.W,'#',num(s.cap)..':'..num(s.used)) else call('HDEL',s.W,'#') end
@@ -195,10 +197,10 @@ local function close(s)
     if s.was~=f then call('SET',s.F,f,'KEEPTTL') end
     return
   end
-  -- By the lifetime of what waits and shares, too: a renewal makes that of F longer alone.
+  -- The lifetime of W counts as well, since a renewal extends that of F alone.
   local left,need=math.min(call('PTTL',s.F),call('PTTL',s.W)),s.need+ret
   if left<need then
-    -- Some more, so that not every call has to.
+    -- Longer than needed, so that not every call has to extend it.
     left=need+ret
     s.fresh=true
   end
@@ -212,7 +214,7 @@ local function close(s)
   end
 end
 
--- When the first of the leases ends that keep the first in line waiting, in ms.
+-- The time until the first lease of a holder ends, in ms.
 local function next_end(s)
   if s.owner then return call('PTTL',s.H)+1 end
   local first=call('ZRANGE',s.R,0,0,'WITHSCORES')[2]
@@ -220,13 +222,13 @@ local function next_end(s)
   return math.ceil((first-us)/1000)
 end
 
--- How a waiting claim stands.
+-- The answer for a waiting claim.
 local function standing(s,id)
   local before=call('ZRANK',s.Q,id)
   return {2,before+1,before==0 and next_end(s) or 0,us}
 end
 
--- The token of a claim that holds the lock, with its lease started anew.
+-- The token of a claim that holds the lock. Its lease is restarted.
 local function hold(s,id,lease)
   if s.owner==id then
     call('PEXPIRE',s.H,lease)
@@ -235,14 +237,15 @@ local function hold(s,id,lease)
   if s.used==0 or not call('ZSCORE',s.R,id) then return nil end
   local token=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
   if not token then foreign(s.W) end
-  -- What holds or waits lives on without memory too: after this no write is refused.
+  -- Claims are renewed even if the server has no memory: ZREM is allowed then, and after it no
+  -- write is refused.
   call('ZREM',s.Q,'')
   call('ZADD',s.R,us+lease*1000,id)
   if lease>s.need then s.need=lease end
   return token+0
 end
 
--- Starts the lease of a waiting claim anew; nil when it does not wait, false when it is dead.
+-- Restarts the lease of a waiting claim. Returns nil if it does not wait, false if its lease has ended.
 local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
   local held=call('HGET',s.W,id)
@@ -257,7 +260,7 @@ local function stay(s,id,lease,sooner)
   return true
 end
 
--- Takes a waiting claim out of the queue; false when it was not there or dead.
+-- Removes a waiting claim from the queue. Returns false if it was not there or its lease has ended.
 local function leave(s,id)
   if not s.flag or not call('ZSCORE',s.Q,id) then return false end
   local held=call('HGET',s.W,id)
@@ -316,7 +319,7 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
       call('ZADD',s.Q,(s.tail or 0)+1,id)
       local w=string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,us+lease*1000,inbox..note)
       call('HSET',s.W,id,w)
-      -- From now on the holder's release has to look at the queue.
+      -- From now on the holder's release has to look at the queue: see the short path in release.lua.
       if s.mark==':' then call('SETRANGE',s.H,32,'!') end
       -- A client of a former version took it by SET: see keys.rs.
       if s.mark=='?' then call('SETRANGE',s.H,32,'&') end

@@ -2,9 +2,10 @@
 --
 -- KEYS   1 the key
 -- ARGV   1 claim, 2 lease (ms)
---        3 until when, us of the server's clock, somebody waits for the answer
--- RETURN us of the server's clock: the claim has the lock, with its lease started anew if an earlier
---        sending took it; 0: it has not; {6, us}: it came too late, and nothing was done
+--        3 deadline, us of the server's clock: until then the client waits for the answer
+-- RETURN us of the server's clock: the claim holds the lock, and its lease is restarted if an
+--        earlier sending took it; 0: it does not hold it; {6, us}: it came after its deadline, and
+--        nothing was done
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 if us>ARGV[3]+0 then return {6,us} end

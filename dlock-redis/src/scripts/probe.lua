@@ -1,10 +1,11 @@
--- PROBE: which of the commands that are needed may not be run, each on the keys that it is for.
--- Leaves nothing.
+-- PROBE: tries each command that dlock needs on its keys, and returns the refused ones.
+-- Leaves no keys.
 --
--- KEYS   H F Q W R of a name that nobody uses; in the plain form, the key of one
+-- KEYS   H F Q W R of an unused name; in the plain form, the key of an unused name
 -- ARGV   1 a channel; empty: nothing is published
---        2 the key of the plain form, where it is not among KEYS
--- RETURN {command, error, ...}: what is refused, and how; an error when nobody may write just now
+--        2 the key of the plain form, if it is not in KEYS
+-- RETURN {command, error, ...}: the refused commands; an error if the server accepts no writes at
+--        present
 local H,F,Q,W,R=KEYS[1] or ARGV[2],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local refused={}
 local function try(...)
@@ -52,7 +53,7 @@ try('TIME')
 if ARGV[1]~='' then
   local say=string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH'
   local answer=redis.pcall(say,ARGV[1],'')
-  -- Who may not use the channel can't subscribe to it either, and asks instead.
+  -- A user that may not use the channel can't subscribe to it either, and polls instead.
   if type(answer)=='table' and not string.find(answer.err,'channel',1,true) then
     refused[#refused+1]=say
     refused[#refused+1]=answer.err

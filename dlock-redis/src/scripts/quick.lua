@@ -1,4 +1,5 @@
--- ACQUIRE, first part: the exclusive lock that nobody holds, waits for or shares.
+-- ACQUIRE, first part: an exclusive claim on a lock that is free, with no waiters and no shared
+-- holders.
 --
 -- KEYS   H F Q W R of the name (see keys.rs)
 -- ARGV   1 claim, 32 hexadecimal digits
@@ -6,17 +7,17 @@
 --        3 weight
 --        4 capacity
 --        5 how many tokens to reserve
---        6 1: leave the queue again when the lock is not free; 0: wait
---        7 channel of the claim's client; empty: the client asks by itself
+--        6 1: leave the queue again if the lock is not free; 0: wait
+--        7 channel of the claim's client; empty: the client polls
 --        8 retention of F, ms
 --        9 proposed token of a quorum; 0: the server's clock
 --       10 note, if there is one
---     last until when, us of the server's clock, somebody waits for the answer
+--     last deadline, us of the server's clock: until then the client waits for the answer
 -- RETURN an integer: granted with this token, which the server's clock shows;
 --        {1, token, us of the server's clock} granted; {2, 1 for the first in the queue and more for
 --        others, for the first the ms to the next lease that ends, us} queued; {3, us} busy;
 --        {4, capacity} in use with another capacity; {5} no token is left (2^53);
---        {6, us} it came too late, and nothing was done
+--        {6, us} it came after its deadline, and nothing was done
 local id,block,ret=ARGV[1],ARGV[5]+0,ARGV[8]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
@@ -42,7 +43,8 @@ if ARGV[3]=='1073741824' then
       redis.call('SET',F,string.format('%.0f',n+block),'PX',ret)
       return {1,n+1,us}
     end
-    -- Others may wait or share, F is not of dlock, or few tokens are left: the long way.
+    -- The full rules decide if there may be waiters or shared holders, if F is not dlock's, or if
+    -- few tokens are left.
     redis.call('DEL',H)
   end
 end

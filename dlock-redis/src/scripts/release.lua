@@ -1,14 +1,17 @@
--- RELEASE: gives a claim up, held or waiting, and makes the next in line the holder.
+-- RELEASE: removes a claim, held or waiting, and grants the lock to the next in the queue.
+--
+-- The grant is written before its message is published, in one atomic script. So a lost message
+-- leaves a grant, which the next poll finds.
 --
 -- KEYS   H F Q W R of the name
 -- ARGV   1 claim
---        2 how many tokens of its block were handed out; 0 when it is not known
+--        2 how many tokens of its block were used; 0 if that is not known
 --        3 retention of F, ms
 -- RETURN 1: it was there; 0: it was not
 local id=ARGV[1]
 local o=redis.call('GET',KEYS[1])
 local format=o and string.match(o,'\1(%d+)') or 1
--- One of a format that is not read goes the long way, and is not deleted there.
+-- A record of an unknown format takes the long way, which does not delete it.
 if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]') and format+0<=2 then
   redis.call('DEL',KEYS[1])
   return 1
@@ -21,10 +24,10 @@ local clock=us
 local s=open(1,o)
 local there=false
 if s.owner==id then
-  -- While it held the lock alone, all tokens from its first on were its own: those of its block
-  -- that nobody saw can be given out again. The tokens that a client of a former version has in
-  -- reserve behind a single one can not, or F would show the end of that reserve once more when
-  -- others have held the lock.
+  -- While it held the lock alone, all tokens from its first token on were its own. The tokens of
+  -- its block that no client has seen can be used again. If a client of a former version has
+  -- reserved tokens behind a single one, they can't be used again: F would show the end of that
+  -- reserve again after other claims have held the lock.
   local last=s.token+ARGV[2]-1
   if s.mark=='+' and ARGV[2]~='0' and s.t>last then s.t=last end
   s.owner=nil

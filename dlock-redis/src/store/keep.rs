@@ -1,4 +1,7 @@
-//! Leases that start anew.
+//! Renewal of leases and of places in the queue.
+//!
+//! If the answer is lost, the same claims are renewed again. If a lease was renewed and the client
+//! does not know, the lease lasts longer on the server than the holder relies on it, which is safe.
 
 use dlock_core::{Error, Instant, Renewal, Renewed};
 
@@ -10,8 +13,8 @@ use crate::{
 };
 
 impl Store {
-    /// Starts leases anew, and tells how each claim stands, and when it was asked. The names are of
-    /// one batch.
+    /// Restarts leases. Returns the time of the request, and the standing of each claim. The names
+    /// are of one batch.
     pub(crate) async fn keep(
         &self,
         claims: &[Kept<'_>],
@@ -30,7 +33,8 @@ impl Store {
         Ok((sent, stand))
     }
 
-    /// Who does not know of a claim has to be the server that grants come from.
+    /// Checks that the server that does not know a claim is the server that writes grants. During a
+    /// failover the two links may lead to different servers.
     pub(super) fn check_master(&self) -> Result<(), Error> {
         match &self.durable {
             Some(durable) => durable.check_same(&self.session.link),
@@ -38,8 +42,8 @@ impl Store {
         }
     }
 
-    /// Starts the leases of exclusive holders anew; the places in the list of those that hold
-    /// nothing so. The names are of one batch.
+    /// Restarts the leases of exclusive holders. Returns the indices of the claims that do not hold
+    /// their locks exclusively. The names are of one batch.
     pub(crate) async fn renew(&self, renewals: &[&Renewal]) -> Result<Vec<usize>, Error> {
         let Some(first) = renewals.first() else { return Ok(Vec::new()) };
         let keys: Vec<_> = renewals.iter().map(|renewal| Keys::of(&renewal.claim.name)).collect();
@@ -51,15 +55,14 @@ impl Store {
         Ok(gone)
     }
 
-    /// What has become of a claim that is not held: whether the server has lost what it knew of the
-    /// name.
+    /// Checks why a claim is not held: whether the server has lost its data about the name.
     pub(crate) async fn fate(&self, renewal: &Renewal) -> Renewed {
-        // A shorter retention says nothing about a lease.
+        // If the retention is shorter, it proves nothing about a lease.
         let kept = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();
         let Some(token) = renewal.token.filter(|_| kept) else { return Renewed::Lost };
         match self.session.inspect(&renewal.claim.name).await {
             Ok(state) if state.last_token.is_none_or(|last| last < token) => Renewed::Forgotten,
-            // Who can't look can't tell, and it is lost in any case.
+            // The reason is unknown. The claim is lost in any case.
             _ => Renewed::Lost,
         }
     }

@@ -1,4 +1,8 @@
-//! Several names with one script.
+//! Claims on several names with one script.
+//!
+//! The claims enter all queues at one point in the server's order. So two clients that want the
+//! same names have the same order in all queues, and can't deadlock. A cluster supports this only
+//! if all names are in one slot.
 
 use std::sync::Arc;
 
@@ -14,7 +18,7 @@ use crate::{
 };
 
 impl Store {
-    /// Whether one script can take all these names.
+    /// Returns whether one script can take all these names.
     pub(crate) fn can_take_together(&self, requests: &[AcquireRequest]) -> bool {
         let mut buckets = requests.iter().map(|request| Bucket::of(&request.name));
         let first = buckets.next();
@@ -50,10 +54,12 @@ impl Store {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),
             Err(error) => {
+                // The core cancels the claims. No message is expected for them from now on.
                 for request in requests {
                     self.inbox.forget(request.claim);
                 }
-                // A script that fails half-way has done the first half.
+                // A script that fails half-way has applied its first half: Redis does not roll
+                // back.
                 return Err(error.with_certainty(Certainty::Unknown));
             }
         };
@@ -62,7 +68,8 @@ impl Store {
             .zip(answers)
             .map(|(request, answer)| self.settle(request, call.sending().began(), answer))
             .collect();
-        // After a conflict on one name the others are in their queues: the core gives them back.
+        // After a conflict on one name the other claims are in their queues. With this certainty
+        // the core cancels them.
         settled.map_err(|error| error.with_certainty(Certainty::Unknown))
     }
 }

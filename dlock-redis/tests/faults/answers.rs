@@ -31,7 +31,7 @@ pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let proxy = Proxy::start(&server.address()).await?;
     let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
-    let locks = Locks::over(connect(url).await?)?;
+    let locks = Locks::new(connect(url).await?)?;
     let mutex = locks.mutex("lost/answer")?;
     // From here on the server knows the script.
     mutex.lock().await?.release().await?;
@@ -52,7 +52,7 @@ pub(crate) async fn a_release_that_got_lost_is_done_in_the_end() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let proxy = Proxy::start(&server.address()).await?;
     let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
-    let (locks, other) = (Locks::over(connect(url).await?)?, connect(server.url()).await?);
+    let (locks, other) = (Locks::new(connect(url).await?)?, connect(server.url()).await?);
     // Longer than it takes to hear of the release, however busy the machine is.
     let long = 5 * BOUND;
     let locks = locks.with_options(LockOptions::new().with_lease(long))?;

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Error, Fair, Guard, LockName, LockOptions, Locks, Memory, Mode, Renew, Renewal,
-    Renewed,
+    AcquireRequest, Error, FairMutex, Guard, LockName, LockOptions, Locks, Memory, Mode, Renew,
+    Renewal, Renewed,
 };
 use dlock_testlab::{
     Stop, Verdict,
@@ -23,7 +23,7 @@ pub(crate) fn ask(name: &LockName, lease: Duration) -> AcquireRequest {
 
 /// After a failover that lost a grant, the claim may still stand in the queue of the new master:
 /// its holder must not be told that it holds the lock for another lease.
-pub(crate) async fn who_waits_is_not_renewed_as_one_who_holds() -> Verdict {
+pub(crate) async fn a_waiter_is_not_renewed_as_a_holder() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let client = connect(server.url()).await?;
     let (name, lease) = (LockName::new("waits")?, Duration::from_secs(30));
@@ -40,7 +40,7 @@ pub(crate) async fn who_waits_is_not_renewed_as_one_who_holds() -> Verdict {
 
 /// A multi-lock that waits for longer than its lease, again and again, goes on waiting.
 pub(crate) async fn a_multi_lock_waits_for_as_long_as_it_takes() -> Verdict {
-    let locks = Locks::over(Memory::new())?;
+    let locks = Locks::new(Memory::new())?;
     let brief = LockOptions::new().with_lease(Duration::from_millis(200)).with_renew(Renew::Never);
     let multi = locks.with_options(brief)?.multi(["multi/a", "multi/b"])?;
     let other = locks.fair("multi/b")?;
@@ -55,7 +55,7 @@ pub(crate) async fn a_multi_lock_waits_for_as_long_as_it_takes() -> Verdict {
 
 /// Holds a lock three times, each time for longer than the lease of who waits, and for less than
 /// two of them. Each time it is in line again before it lets go.
-async fn take_turns(mut guard: Guard, lock: Fair) -> Result<(), Error> {
+async fn take_turns(mut guard: Guard, lock: FairMutex) -> Result<(), Error> {
     for _ in 0..3 {
         sleep(Duration::from_millis(300)).await;
         let lock = lock.clone();

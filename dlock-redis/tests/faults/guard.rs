@@ -15,7 +15,7 @@ use crate::{claims::ask, connect};
 
 /// An acquire that finds the connection shut waits for the next one, which may be to a server that
 /// has just forgotten everything: the guard counts for that one, too.
-pub(crate) async fn holds_for_who_waits_for_the_connection() -> Verdict {
+pub(crate) async fn holds_for_attempts_that_wait_for_the_connection() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let url = format!("{}?dlock.restart_guard=4s&dlock.response_timeout=5s", server.url());
     let (first, second) = (connect(url.clone()).await?, connect(url).await?);
@@ -43,7 +43,7 @@ pub(crate) async fn holds_for_who_waits_for_the_connection() -> Verdict {
 
 /// A vote that was asked for before a master forgot everything, and is asked for again after it,
 /// does not count.
-pub(crate) async fn holds_for_votes_that_are_asked_for_again() -> Verdict {
+pub(crate) async fn holds_for_votes_that_are_retried() -> Verdict {
     let masters = RedisMasters::start(3, &Options::new()).await?;
     let [first, second, third] = masters.servers() else { return Err(Stop::failed("not three")) };
     let proxy = Proxy::start(&third.address()).await?;

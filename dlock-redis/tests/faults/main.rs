@@ -46,12 +46,12 @@ fn main() {
             Scenario::new("quorum::two_of_five_are_away", groups::two_of_five_are_away),
             Scenario::new("all_at_once", together::all_at_once),
             Scenario::new(
-                "guard::holds_for_who_waits_for_the_connection",
-                guard::holds_for_who_waits_for_the_connection,
+                "guard::holds_for_attempts_that_wait_for_the_connection",
+                guard::holds_for_attempts_that_wait_for_the_connection,
             ),
             Scenario::new(
-                "guard::holds_for_votes_that_are_asked_for_again",
-                guard::holds_for_votes_that_are_asked_for_again,
+                "guard::holds_for_votes_that_are_retried",
+                guard::holds_for_votes_that_are_retried,
             ),
             Scenario::new(
                 "answers::a_release_whose_answer_is_lost_is_a_release",
@@ -66,8 +66,8 @@ fn main() {
                 answers::answers_stay_with_their_questions,
             ),
             Scenario::new(
-                "claims::who_waits_is_not_renewed_as_one_who_holds",
-                claims::who_waits_is_not_renewed_as_one_who_holds,
+                "claims::a_waiter_is_not_renewed_as_a_holder",
+                claims::a_waiter_is_not_renewed_as_a_holder,
             ),
             Scenario::new(
                 "claims::a_multi_lock_waits_for_as_long_as_it_takes",

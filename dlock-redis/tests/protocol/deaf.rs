@@ -30,7 +30,7 @@ async fn waiters(client: &DynBackend) -> Result<usize, Stop> {
 }
 
 #[test]
-fn many_that_are_away_do_not_keep_the_lock_from_who_is_there() {
+fn many_dead_waiters_do_not_keep_a_live_one_from_the_lock() {
     run(async {
         let server = start().await?;
         let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
@@ -58,7 +58,7 @@ fn many_that_are_away_do_not_keep_the_lock_from_who_is_there() {
 }
 
 #[test]
-fn who_asks_by_itself_gets_the_lock_before_many_that_are_away() {
+fn a_polling_waiter_is_granted_before_many_dead_ones() {
     run(async {
         let server = start().await?;
         let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-subscribe"];
@@ -111,7 +111,7 @@ fn a_release_that_may_not_be_published_is_found_out_by_asking() {
 }
 
 #[test]
-fn a_release_that_may_not_be_published_in_a_cluster_is_found_out_by_asking() {
+fn a_cluster_waiter_polls_if_a_release_cannot_be_published() {
     run(async {
         let cluster = RedisCluster::start(&Options::new()).await?;
         let everywhere = async |command: &[&str]| -> Verdict {

@@ -84,7 +84,7 @@ fn a_late_duplicate_of_an_acquire_takes_the_lock_from_nobody() {
 }
 
 #[test]
-fn a_release_whose_answer_is_lost_frees_the_lock_for_who_waits() {
+fn lost_release_reply_still_wakes_a_waiter() {
     run(async {
         let server = start().await?;
         let (proxy, one) = behind(&server, "").await?;

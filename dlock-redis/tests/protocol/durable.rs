@@ -12,7 +12,7 @@ fn a_busy_lock_is_busy_however_few_replicas_there_are() {
         let other = connect(&server.url()).await?;
         let url = format!("{}?dlock.durability=1&dlock.response_timeout=400ms", server.url());
         let client = connect(&url).await?;
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let (held, waiting) = (exclusive("a"), exclusive("a"));
         take(&other, &held).await?;
         assert!(timeout(SOON, locks.mutex("a")?.try_lock()).await??.is_none());

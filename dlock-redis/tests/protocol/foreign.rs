@@ -56,7 +56,7 @@ async fn one_is_lost(mode: Mode, part: usize) -> Verdict {
 }
 
 #[test]
-fn a_foreign_key_under_one_of_many_held_locks_costs_only_that_one() {
+fn a_foreign_key_costs_only_one_of_many_held_locks() {
     run(one_is_lost(Mode::Exclusive, H));
 }
 
@@ -71,7 +71,7 @@ fn a_foreign_key_under_one_of_many_readers_costs_only_that_one() {
 }
 
 #[test]
-fn a_foreign_key_under_one_of_many_waiting_claims_costs_only_that_one() {
+fn a_foreign_key_costs_only_one_of_many_waiting_claims() {
     run(async {
         for part in [F, Q, W] {
             let server = start().await?;
@@ -113,7 +113,7 @@ fn a_foreign_key_under_one_of_many_waiting_claims_costs_only_that_one() {
 fn locks_that_could_not_be_taken_together_are_not_held() {
     run(async {
         let server = start().await?;
-        let locks = Locks::over(connect(&server.url()).await?)?;
+        let locks = Locks::new(connect(&server.url()).await?)?;
         let other = connect(&server.url()).await?;
         for part in [H, F, Q, W, R] {
             harm(&server, "b", part).await?;

@@ -66,7 +66,7 @@ fn a_lock_that_a_former_client_holds_is_held_and_passed_on() {
 }
 
 #[test]
-fn a_lock_that_a_former_client_holds_is_proven_before_tokens_rise() {
+fn a_former_clients_lock_is_proven_before_tokens_rise() {
     run(async {
         let server = start().await?;
         let client = connect(&server.url()).await?;
@@ -96,7 +96,7 @@ fn a_lock_that_a_former_client_holds_is_proven_before_tokens_rise() {
 
 /// Somebody was granted the lock since the reserve was made, so the client that took H has nothing.
 #[test]
-fn what_a_former_client_took_in_vain_is_gone_when_tokens_rise_or_with_its_lease() {
+fn a_former_clients_void_lock_ends_with_a_raise_or_its_lease() {
     run(async {
         let server = start().await?;
         let client = connect(&server.url()).await?;

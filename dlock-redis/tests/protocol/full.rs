@@ -44,7 +44,7 @@ fn every_kind_of_holder_is_renewed_without_memory() {
 }
 
 #[test]
-fn every_kind_of_waiter_keeps_its_place_and_is_served_without_memory() {
+fn every_kind_of_waiter_is_granted_on_a_server_without_memory() {
     run(async {
         let server = start().await?;
         let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);

@@ -66,7 +66,7 @@ async fn asked_across_a_restart(
 }
 
 #[test]
-fn a_server_that_restarts_grants_nothing_to_who_waits_for_it() {
+fn a_restarted_server_grants_nothing_to_a_waiting_attempt() {
     run(async {
         let server = start().await?;
         let client = connect(&format!("{}?{GUARDED}", server.url())).await?;
@@ -77,7 +77,7 @@ fn a_server_that_restarts_grants_nothing_to_who_waits_for_it() {
 }
 
 #[test]
-fn masters_that_restart_do_not_vote_for_who_waits_for_them() {
+fn restarted_masters_do_not_vote_for_a_waiting_attempt() {
     run(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let client = connect(&format!("{}?{GUARDED}", masters.url())).await?;
@@ -98,7 +98,7 @@ async fn errors_of(client: &DynBackend, lease: Duration) -> Result<Vec<Error>, S
         errors.push(answer.await.err().ok_or("they are granted")?);
     }
     let options = LockOptions::new().with_lease(lease);
-    let locks = Locks::over(client.clone())?.with_options(options)?;
+    let locks = Locks::new(client.clone())?.with_options(options)?;
     let answer = timeout(SOON, locks.mutex("a")?.lock()).await?;
     errors.push(answer.err().ok_or("it is granted")?);
     Ok(errors)
@@ -135,7 +135,7 @@ fn a_quorum_refuses_a_lease_longer_than_the_guard() {
 }
 
 #[test]
-fn who_may_not_ask_for_the_uptime_can_not_have_a_guard() {
+fn without_the_info_right_a_restart_guard_is_refused() {
     run(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         for server in masters.servers() {

@@ -60,6 +60,6 @@ fn a_reader_that_died_before_the_release_leaves_nothing() {
 }
 
 #[test]
-fn a_writer_that_died_before_the_release_of_a_reader_leaves_nothing() {
+fn a_writer_that_died_before_a_readers_release_leaves_nothing() {
     run(a_waiter_dies(Mode::Shared, Mode::Exclusive));
 }

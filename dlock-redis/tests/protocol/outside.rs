@@ -119,7 +119,7 @@ fn a_last_token_beyond_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
-fn a_lock_that_is_held_is_kept_and_given_back_where_no_token_is_left() {
+fn a_held_lock_is_renewed_and_released_without_a_token_left() {
     run(async {
         let server = start().await?;
         let (client, other) = (connect(&server.url()).await?, connect(&server.url()).await?);

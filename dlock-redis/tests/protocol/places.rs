@@ -57,12 +57,12 @@ async fn waiters(client: &DynBackend) -> Result<usize, Stop> {
 }
 
 #[test]
-fn a_claim_that_joined_again_is_not_left_in_the_queue_by_an_older_answer() {
+fn an_older_answer_does_not_strand_a_claim_that_joined_again() {
     run(async {
         let server = start().await?;
         let one = connect(&server.url()).await?;
         let two = HearsOldNews(connect(&server.url()).await?, AtomicBool::new(false));
-        let locks = Locks::over(std::sync::Arc::new(two))?;
+        let locks = Locks::new(std::sync::Arc::new(two))?;
         let locks = locks.with_options(LockOptions::new().with_lease(LEASE))?;
         let held = exclusive("a");
         take(&one, &held).await?;
@@ -86,7 +86,7 @@ async fn loses_its_place(lose: &[&str]) -> Verdict {
     let server = start().await?;
     let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
     let options = LockOptions::new().with_lease(millis(900));
-    let locks = Locks::over(two)?.with_options(options)?;
+    let locks = Locks::new(two)?.with_options(options)?;
     let (held, behind) = (exclusive("a"), exclusive("a"));
     take(&one, &held).await?;
     let lock = locks.mutex("a")?;
@@ -108,7 +108,7 @@ async fn loses_its_place(lose: &[&str]) -> Verdict {
 }
 
 #[test]
-fn who_loses_its_place_waits_again() {
+fn a_waiter_that_lost_its_place_joins_again() {
     run(async {
         loses_its_place(&["DEL", &keys("a")[2]]).await?;
         loses_its_place(&["DEL", &keys("a")[3]]).await?;

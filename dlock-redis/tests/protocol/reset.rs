@@ -95,7 +95,7 @@ fn its_guard_tells_why_it_is_lost() {
     run(async {
         let server = start().await?;
         let options = LockOptions::new().with_lease(Duration::from_secs(3));
-        let locks = Locks::over(connect(&server.url()).await?)?.with_options(options)?;
+        let locks = Locks::new(connect(&server.url()).await?)?.with_options(options)?;
         let guard = locks.mutex("a")?.lock().await?;
         flush(&server).await?;
         let ended = tokio::time::timeout(SOON, guard.lost()).await?;

@@ -18,7 +18,7 @@ fn one_silent_master_of_five_costs_no_lock_with_a_short_lease() {
         let client = connect(&url).await?;
         let hold = async |name: &str, lease: Duration| -> Result<Guard, Stop> {
             let options = LockOptions::new().with_lease(lease);
-            let locks = Locks::over(client.clone())?.with_options(options)?;
+            let locks = Locks::new(client.clone())?.with_options(options)?;
             Ok(timeout(SOON, locks.mutex(name)?.lock()).await??)
         };
         let leases = [millis(3000), millis(4500), millis(9000)];

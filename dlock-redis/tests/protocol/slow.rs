@@ -69,12 +69,12 @@ async fn a_slow_waiter_knows(told: bool) -> Verdict {
 }
 
 #[test]
-fn a_slow_waiter_that_is_told_knows_that_it_has_the_lock() {
+fn a_slow_waiter_that_is_notified_knows_that_it_has_the_lock() {
     run(a_slow_waiter_knows(true));
 }
 
 #[test]
-fn a_slow_waiter_that_asks_knows_that_it_has_the_lock() {
+fn a_slow_waiter_that_polls_knows_that_it_has_the_lock() {
     run(a_slow_waiter_knows(false));
 }
 
@@ -88,7 +88,7 @@ fn a_lock_over_a_slow_way_comes_to_an_end() {
         for lease in [millis(250), LEASE] {
             let (proxy, url) = slow(&server, true).await?;
             let options = LockOptions::new().with_lease(lease).with_renew(Renew::Auto);
-            let locks = Locks::over(connect(&url).await?)?.with_options(options)?;
+            let locks = Locks::new(connect(&url).await?)?.with_options(options)?;
             let held = exclusive("a");
             take(&other, &held).await?;
             delay(&proxy);

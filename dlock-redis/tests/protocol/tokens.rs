@@ -69,11 +69,11 @@ async fn its_answers_are_lost(at_once: bool) -> Verdict {
 }
 
 #[test]
-fn an_acquire_whose_answer_is_lost_and_that_is_sent_again_has_a_token_above_all_others() {
+fn a_resent_acquire_with_a_lost_reply_has_the_largest_token() {
     run(its_answers_are_lost(true));
 }
 
 #[test]
-fn an_acquire_that_failed_and_that_is_asked_for_again_has_a_token_above_all_others() {
+fn a_failed_acquire_that_is_retried_has_the_largest_token() {
     run(its_answers_are_lost(false));
 }

@@ -190,7 +190,7 @@ async fn look(server: &RedisServer) -> Verdict {
 }
 
 #[test]
-fn clients_that_come_and_go_leave_the_server_in_order_at_every_moment_and_empty_in_the_end() {
+fn random_clients_keep_the_server_in_order_and_leave_it_empty() {
     run(async {
         let seed = rand::random::<u64>();
         println!("seed {seed}");

@@ -49,7 +49,7 @@ fn users_and_passwords_of_any_letters_get_in() {
 }
 
 #[test]
-fn who_may_not_get_in_is_told_and_hears_no_secret() {
+fn a_refused_login_is_explained_without_a_secret() {
     run(async {
         let (heard, _guard) = Heard::listen();
         let server = RedisServer::start(&Options::new().with_password("hunter2theirs")).await?;
@@ -85,7 +85,7 @@ fn nothing_that_is_shown_holds_a_secret() {
         let config = RedisConfig::from_url(&server.url())?;
         let client: DynBackend =
             Traced::new(connect(&format!("{}?dlock.response_timeout=500ms", server.url())).await?);
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let lock = locks.mutex("a")?;
         let guard = lock.lock().await?;
         server.kill_clients().await?;

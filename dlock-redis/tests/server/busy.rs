@@ -47,7 +47,7 @@ async fn until_granted(client: &DynBackend) -> Verdict {
 }
 
 #[test]
-fn a_server_full_of_clients_names_the_limit_and_lets_the_next_one_in() {
+fn the_connection_limit_is_named_and_a_later_client_connects() {
     run(async {
         let server = RedisServer::start(&Options::new().with_config("maxclients 4")).await?;
         let client = connect(&server.url()).await?;
@@ -86,7 +86,7 @@ fn a_replica_is_refused() {
 }
 
 #[test]
-fn a_master_that_becomes_a_replica_and_master_again_is_used_again() {
+fn a_master_is_used_again_after_it_was_a_replica() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let other = RedisServer::start(&Options::new()).await?;
@@ -181,7 +181,7 @@ fn a_script_that_blocks_the_server_for_long_is_named() {
 }
 
 #[test]
-fn a_server_that_can_not_save_or_replicate_takes_no_locks_and_says_why() {
+fn a_server_that_cannot_save_or_replicate_refuses_with_reason() {
     run(async {
         let options = Options::new().with_config("enable-protected-configs yes");
         let server = RedisServer::start(&options).await?;
@@ -210,7 +210,7 @@ fn a_server_that_can_not_save_or_replicate_takes_no_locks_and_says_why() {
 }
 
 #[test]
-fn who_waits_is_served_after_the_server_was_busy() {
+fn a_waiter_is_granted_after_the_server_was_busy() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;

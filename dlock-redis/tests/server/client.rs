@@ -23,7 +23,7 @@ fn a_client_leads_to_the_locks_that_its_url_leads_to() {
 }
 
 #[test]
-fn a_client_with_a_wrong_password_is_told_so() {
+fn a_wrong_password_is_refused_with_its_reason() {
     run(async {
         let server = RedisServer::start(&Options::new().with_password("p")).await?;
         let url = server.url().replace(":p@", ":q@");

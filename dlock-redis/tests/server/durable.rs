@@ -52,14 +52,14 @@ fn brief(server: &RedisServer, durability: &str) -> String {
 /// Locks that wait for one attempt only.
 async fn locks(url: &str) -> Result<Locks, Stop> {
     let options = LockOptions::new().with_wait(Duration::ZERO);
-    Ok(Locks::over(connect(url).await?)?.with_options(options)?)
+    Ok(Locks::new(connect(url).await?)?.with_options(options)?)
 }
 
 /// An attempt fails and does not hang, says so, and leaves nobody as the holder.
 async fn is_refused(locks: &Locks, server: &RedisServer) -> Verdict {
     let answer = timeout(SOON, locks.mutex("a")?.lock()).await?;
     let error = answer.err().ok_or("granted, though the replicas know nothing")?;
-    says(&error, ErrorKind::Unavailable, "replicas know of the grant");
+    says(&error, ErrorKind::Unavailable, "replicas have the grant");
     assert!(error.to_string().contains("dlock.durability"), "{error}");
     until("nobody holds it", async || {
         Ok(server.command(&["EXISTS", "dlock:{0}:a"]).await?.int()? == 0)
@@ -74,11 +74,7 @@ fn without_replicas_nothing_is_granted_and_nothing_stays() {
         let locks = locks(&brief(&server, "1")).await?;
         is_refused(&locks, &server).await?;
         let readers = timeout(SOON, locks.rw("a")?.read().lock()).await?;
-        says(
-            &readers.err().ok_or("granted")?,
-            ErrorKind::Unavailable,
-            "replicas know of the grant",
-        );
+        says(&readers.err().ok_or("granted")?, ErrorKind::Unavailable, "replicas have the grant");
         until("nobody holds it", async || Ok(locks.inspect("a").await?.is_free())).await?;
         // The others know nothing of it.
         works_fully(&connect(&server.url()).await?, &connect(&server.url()).await?, "a").await
@@ -152,7 +148,7 @@ fn a_majority_counts_the_nodes_that_are_there_when_connecting() {
 }
 
 #[test]
-fn who_finds_it_taken_or_joins_the_queue_needs_no_replica_for_that() {
+fn a_busy_try_or_a_queued_claim_waits_for_no_replica() {
     run(async {
         let (server, other) = start().await?;
         let client = connect(&brief(&server, "1")).await?;
@@ -178,7 +174,7 @@ fn a_majority_of_nodes_that_are_not_known_is_refused() {
 }
 
 #[test]
-fn who_may_not_wait_for_replicas_holds_nothing() {
+fn without_the_wait_right_nothing_is_held() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let url = set_joe_without(&server, "-wait").await? + "?dlock.durability=1" + BRIEF;

@@ -102,7 +102,7 @@ fn too_few_replicas_for_the_durability_are_wrong() {
 }
 
 #[test]
-fn who_may_not_ask_is_told_what_is_not_told() {
+fn missing_rights_are_reported_as_warnings() {
     run(async {
         let (server, _) = start().await?;
         let line = include_str!("../../src/acl.txt").replace(" +info +scan", "");

@@ -11,7 +11,7 @@ use crate::support::{
     take, works, works_fully,
 };
 
-const REMEDY: &str = "remove it, or use another name or dlock.prefix";
+const REMEDY: &str = "delete it, or use another name or dlock.prefix";
 
 /// Commands that make a key of each type.
 const OTHERS: [&[&str]; 5] = [
@@ -132,7 +132,7 @@ fn a_last_token_that_is_not_ours_is_named_and_left_alone() {
 }
 
 #[test]
-fn a_queue_and_readers_that_are_not_ours_are_named_and_left_alone() {
+fn a_foreign_queue_or_reader_set_is_named_and_left_alone() {
     run(async {
         all_in_the_way(Way::Wait, Q, &NO_SETS).await?;
         all_in_the_way(Way::Take(Mode::Shared), R, &NO_SETS).await
@@ -199,7 +199,7 @@ fn a_key_in_the_way_of_one_lock_is_not_the_loss_of_others() {
 }
 
 #[test]
-fn a_key_in_the_way_of_one_lock_is_not_in_the_way_of_who_waits_for_others() {
+fn a_foreign_key_of_one_lock_does_not_block_other_waiters() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;

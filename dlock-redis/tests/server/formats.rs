@@ -1,5 +1,5 @@
-//! Records of a later format, and records that were cut off: dlock names them and leaves them as they
-//! are.
+//! Records of a later format, and records that were cut off: the error names the problem, and the
+//! record stays unchanged.
 
 use dlock_core::{
     AcquireRequest, DynBackend, Error, ErrorKind, FencingToken, Mode, Queue, Renewal, Renewed,
@@ -18,7 +18,7 @@ const H: &str = KEYS_OF_A[0];
 const F: &str = KEYS_OF_A[1];
 const W: &str = KEYS_OF_A[3];
 
-/// What a record of a later format has behind the fields of the first one.
+/// The end of a record of a later format, behind the fields of format 1.
 const MARKER: &str = " \u{1}9 web-3";
 
 const SAYS: &str = "has format 9, and this program reads format";
@@ -28,7 +28,7 @@ async fn text(server: &RedisServer, command: &[&str]) -> Result<String, Stop> {
     Ok(format!("{answer:?}"))
 }
 
-/// Every key of the lock as others see it.
+/// Returns the dump of every key of the lock.
 async fn all(server: &RedisServer) -> Result<Vec<String>, Stop> {
     let mut all = Vec::new();
     for key in KEYS_OF_A {
@@ -38,18 +38,18 @@ async fn all(server: &RedisServer) -> Result<Vec<String>, Stop> {
 }
 
 #[track_caller]
-fn is_told<T: std::fmt::Debug>(answer: Result<T, Error>) {
+fn fails<T: std::fmt::Debug>(answer: Result<T, Error>) {
     says(&answer.expect_err("it can't be read"), ErrorKind::Protocol, SAYS);
 }
 
-/// All that needs to read the lock fails, and changes nothing.
-async fn all_is_told(server: &RedisServer, client: &DynBackend) -> Verdict {
+/// Checks that everything that has to read the lock fails, and changes nothing.
+async fn all_fails(server: &RedisServer, client: &DynBackend) -> Verdict {
     let before = all(server).await?;
     for request in [exclusive("a"), attempt("a"), ask("a", Mode::Shared)] {
-        is_told(client.acquire(&request).await);
+        fails(client.acquire(&request).await);
     }
-    is_told(client.acquire_all(&[exclusive("a")]).ok_or("it takes several at once")?.await);
-    is_told(client.inspect(&exclusive("a").name).await);
+    fails(client.acquire_all(&[exclusive("a")]).ok_or("it takes several at once")?.await);
+    fails(client.inspect(&exclusive("a").name).await);
     assert_eq!(all(server).await?, before);
     Ok(())
 }
@@ -59,7 +59,7 @@ fn renewal(request: &AcquireRequest) -> Renewal {
 }
 
 #[test]
-fn a_holder_of_a_later_format_is_told_and_stays_held() {
+fn a_lock_of_a_later_format_is_an_error_and_stays_held() {
     run(async {
         let (server, client) = start().await?;
         let held = exclusive("a");
@@ -67,13 +67,13 @@ fn a_holder_of_a_later_format_is_told_and_stays_held() {
         let claim = held.claim;
         let later = format!("{claim}:7{MARKER}");
         server.command(&["SET", H, &later, "KEEPTTL"]).await?.ok()?;
-        all_is_told(&server, &client).await?;
+        all_fails(&server, &client).await?;
         let admin = client.admin().ok_or("it has one")?;
-        is_told(admin.raise_tokens(&held.name, FencingToken::new(1 << 52)?).await);
-        // Its client renews it, and can't release what may mean more.
+        fails(admin.raise_tokens(&held.name, FencingToken::new(1 << 52)?).await);
+        // Its client renews it, but does not release it, since the record may mean more.
         assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
         for used in [0, 1] {
-            is_told(client.release(&held.as_claim().with_used(used)).await);
+            fails(client.release(&held.as_claim().with_used(used)).await);
         }
         let expected = text(&server, &["ECHO", &later]).await?;
         assert_eq!(text(&server, &["GET", H]).await?, expected);
@@ -91,7 +91,7 @@ fn a_wait_behind_a_later_format_ends_with_its_error() {
         queue(&client, &waiting).await?;
         let later = format!("{}!7{MARKER}", held.claim);
         server.command(&["SET", H, &later, "KEEPTTL"]).await?.ok()?;
-        is_told(timeout(SOON, client.granted(&waiting)).await?);
+        fails(timeout(SOON, client.granted(&waiting)).await?);
         let expected = text(&server, &["ECHO", &later]).await?;
         assert_eq!(text(&server, &["GET", H]).await?, expected);
         Ok(())
@@ -100,7 +100,7 @@ fn a_wait_behind_a_later_format_ends_with_its_error() {
 
 /// A waiter whose record has a later format keeps its place, for a client that reads it.
 #[test]
-fn a_waiter_of_a_later_format_is_told_and_keeps_its_place() {
+fn a_waiter_of_a_later_format_keeps_its_place() {
     run(async {
         let (server, client) = start().await?;
         let (held, waiting) = (exclusive("a"), exclusive("a"));
@@ -110,13 +110,13 @@ fn a_waiter_of_a_later_format_is_told_and_keeps_its_place() {
         let record = server.command(&["HGET", W, &claim]).await?.ok()?.text()? + MARKER;
         server.command(&["HSET", W, &claim, &record]).await?.ok()?;
         let before = text(&server, &["HGET", W, &claim]).await?;
-        is_told(client.inspect(&held.name).await);
-        is_told(client.release(&waiting.as_claim()).await);
-        // The holder is not in its way.
+        fails(client.inspect(&held.name).await);
+        fails(client.release(&waiting.as_claim()).await);
+        // The holder can still be renewed and released.
         assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
         free(&client, &held).await?;
-        all_is_told(&server, &client).await?;
-        is_told(timeout(SOON, client.granted(&waiting)).await?);
+        all_fails(&server, &client).await?;
+        fails(timeout(SOON, client.granted(&waiting)).await?);
         assert_eq!(text(&server, &["HGET", W, &claim]).await?, before);
         Ok(())
     });
@@ -131,8 +131,8 @@ fn a_reader_of_a_later_format_is_renewed_and_not_released() {
         let claim = held.claim.to_string();
         let record = format!("1:1073741824:1:180000:7:{MARKER}");
         server.command(&["HSET", W, &claim, &record]).await?.ok()?;
-        is_told(client.inspect(&held.name).await);
-        is_told(client.release(&held.as_claim()).await);
+        fails(client.inspect(&held.name).await);
+        fails(client.release(&held.as_claim()).await);
         assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
         let expected = text(&server, &["ECHO", &record]).await?;
         assert_eq!(text(&server, &["HGET", W, &claim]).await?, expected);
@@ -145,19 +145,19 @@ fn a_reader_of_a_later_format_is_renewed_and_not_released() {
 }
 
 #[test]
-fn a_last_token_of_a_later_format_is_told() {
+fn a_last_token_of_a_later_format_is_an_error() {
     run(async {
         let (server, client) = start().await?;
         for token in ["7\u{1}9", "7q\u{1}9"] {
             server.command(&["SET", F, token, "PX", "500000"]).await?.ok()?;
-            all_is_told(&server, &client).await?;
+            all_fails(&server, &client).await?;
         }
         Ok(())
     });
 }
 
 #[test]
-fn records_that_were_cut_off_are_told_and_left() {
+fn truncated_records_are_errors_and_stay_unchanged() {
     run(async {
         let (server, client) = start().await?;
         let not_ours = "something that is not dlock's";
@@ -172,7 +172,7 @@ fn records_that_were_cut_off_are_told_and_left() {
         let error = client.inspect(&held.name).await;
         says(&error.err().ok_or("read")?, ErrorKind::Protocol, not_ours);
         assert_eq!(all(&server).await?, before);
-        // A waiter's.
+        // The record of a waiter.
         server.command(&["FLUSHALL"]).await?.ok()?;
         let waiting = exclusive("a");
         take(&client, &held).await?;
@@ -190,7 +190,7 @@ fn records_that_were_cut_off_are_told_and_left() {
 }
 
 #[test]
-fn a_quorum_tells_of_a_later_format() {
+fn a_quorum_reports_a_later_format() {
     run(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let client = connect(&format!("{}?dlock.restart_guard=0s", masters.url())).await?;
@@ -198,8 +198,8 @@ fn a_quorum_tells_of_a_later_format() {
         for master in masters.servers() {
             master.command(&["SET", H, &later, "PX", "500000"]).await?.ok()?;
         }
-        is_told(client.acquire(&attempt("a")).await);
-        is_told(client.inspect(&exclusive("a").name).await);
+        fails(client.acquire(&attempt("a")).await);
+        fails(client.inspect(&exclusive("a").name).await);
         works(&client, "b").await
     });
 }

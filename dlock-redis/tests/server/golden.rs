@@ -23,13 +23,13 @@ const FORMATS: [(Format, &str); 2] = [
     (Format::NEWEST, include_str!("../golden/format-2.txt")),
 ];
 
-/// In the year 2100, so that no lease of a golden record has ended.
+/// A time in the year 2100, so that no lease of a golden record has ended.
 const LATE: u64 = 4_102_444_800_000_000;
 
 const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
 
-/// Each lock, and how it is held.
+/// Each lock, and the mode in which it is held.
 fn locks() -> [(&'static str, Mode); 6] {
     let permits = Mode::Permits { n: 2, of: 5 };
     [
@@ -56,7 +56,7 @@ fn request(lock: &str, mode: Mode, claim: u128) -> AcquireRequest {
         .with_note(note)
 }
 
-/// Makes the keys that are golden.
+/// Writes the golden keys.
 async fn write(client: &DynBackend) -> Verdict {
     for (lock, mode) in locks() {
         let held = request(lock, mode, HOLDER);
@@ -70,7 +70,7 @@ async fn write(client: &DynBackend) -> Verdict {
     Ok(())
 }
 
-/// What no other run has is left out.
+/// Masks the parts that differ between runs.
 fn masked(word: &str) -> String {
     let mut text = String::new();
     let mut digits = String::new();
@@ -121,7 +121,7 @@ async fn dump(server: &RedisServer) -> Result<String, Stop> {
     Ok(text)
 }
 
-/// Makes keys of the golden ones.
+/// Restores the keys from the golden records.
 async fn load(server: &RedisServer, golden: &str) -> Verdict {
     for line in golden.lines().filter(|line| line.starts_with("dlock:")) {
         let (key, value) = line.split_once(": ").ok_or("a value")?;
@@ -144,7 +144,7 @@ async fn load(server: &RedisServer, golden: &str) -> Verdict {
 }
 
 #[test]
-fn keys_and_messages_are_written_as_the_golden_ones() {
+fn golden_keys_and_messages_are_written() {
     run(async {
         for (format, golden) in FORMATS {
             let (server, _) = start().await?;
@@ -195,7 +195,7 @@ async fn are_read(client: &DynBackend, lock: &str, mode: Mode, format: Format) -
     }
     let is_waited_for = matches!(lock, "read" | "waited");
     assert_eq!(state.waiters.len(), usize::from(is_waited_for), "{lock}");
-    // Tokens go on, for the waiter and for those who come.
+    // Tokens continue, for the waiter and for later claims.
     match client.acquire(&request(lock, Mode::Exclusive, WAITER)).await? {
         Acquired::Granted(grant) => assert!(Some(grant.token) > state.last_token, "{lock}"),
         other => return Err(Stop::failed(format!("{lock}: {other:?} after {state:?}"))),
@@ -203,7 +203,7 @@ async fn are_read(client: &DynBackend, lock: &str, mode: Mode, format: Format) -
     Ok(())
 }
 
-/// The plain form is the claim alone, which other programs share.
+/// The plain form is only the claim, which other programs share.
 #[test]
 fn a_plain_key_is_the_claim() {
     run(async {

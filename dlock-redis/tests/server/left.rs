@@ -67,7 +67,7 @@ async fn use_once(client: &DynBackend) -> Verdict {
 }
 
 #[test]
-fn names_out_of_use_leave_one_key_for_the_retention_and_then_none() {
+fn unused_names_keep_one_key_until_the_retention_ends() {
     run(async {
         let (server, client) = start().await?;
         use_once(&client).await?;
@@ -84,7 +84,7 @@ fn names_out_of_use_leave_one_key_for_the_retention_and_then_none() {
 }
 
 #[test]
-fn holders_and_waiters_that_died_leave_nothing_once_their_leases_and_the_retention_have_ended() {
+fn dead_clients_leave_nothing_after_leases_and_retention() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let client = connect(&format!("{}?dlock.retention=1s", server.url())).await?;

@@ -44,7 +44,7 @@ fn thousands_of_keys_are_walked_through() {
 }
 
 #[test]
-fn without_the_right_to_scan_locks_work_and_listing_names_the_remedy() {
+fn without_scan_locks_work_and_list_names_the_remedy() {
     run(async {
         let (server, _) = start().await?;
         let line = include_str!("../../src/acl.txt").replace(" +scan", "");

@@ -10,7 +10,7 @@ use crate::support::{
     works,
 };
 
-const REMEDY: &str = "out of memory (maxmemory): give it more, or remove keys";
+const REMEDY: &str = "out of memory (maxmemory): add memory, or delete keys";
 
 /// From now on there is no room for anything.
 async fn fill(server: &RedisServer) -> Verdict {
@@ -57,7 +57,7 @@ fn a_full_server_grants_nothing_and_keeps_nothing() {
 }
 
 #[test]
-fn locks_that_are_held_are_renewed_and_released_on_a_full_server() {
+fn held_locks_are_renewed_and_released_on_a_full_server() {
     run(async {
         let (server, client) = start().await?;
         let held = exclusive("a");
@@ -88,7 +88,7 @@ fn readers_and_permits_are_renewed_on_a_full_server() {
 }
 
 #[test]
-fn a_full_server_hands_over_to_who_waits() {
+fn a_full_server_hands_off_to_waiters() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;
@@ -113,7 +113,7 @@ fn a_full_server_hands_over_to_who_waits() {
 }
 
 #[test]
-fn who_waits_on_a_full_server_keeps_its_place() {
+fn a_waiter_on_a_full_server_keeps_its_place() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;
@@ -136,7 +136,7 @@ fn who_waits_on_a_full_server_keeps_its_place() {
 }
 
 #[test]
-fn who_comes_to_a_full_server_is_told() {
+fn a_full_server_refuses_a_new_client_with_a_remedy() {
     run(async {
         let (server, _client) = start().await?;
         fill(&server).await?;

@@ -34,7 +34,7 @@ async fn share(old: &DynBackend, new: &DynBackend) -> Verdict {
                 assert!(granted(second, &waiting).await?.token > token);
                 let state = first.inspect(&held.name).await?;
                 assert_eq!((state.holders[0].format, &state.holders[0].note), (other, &note));
-                // Without a waiter, a release has less to do.
+                // Without a waiter, a release takes the short way.
                 free(second, &waiting).await?;
                 let alone = exclusive("a").with_note(note.clone());
                 take(second, &alone).await?;

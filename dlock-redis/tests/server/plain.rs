@@ -34,7 +34,7 @@ async fn theirs(server: &RedisServer, name: &str, millis: &str) -> Result<bool, 
 }
 
 #[test]
-fn who_holds_it_keeps_the_others_out() {
+fn a_holder_keeps_others_out() {
     run(async {
         let (server, client) = start().await?;
         let note = Some(Note::new("web-3")?);
@@ -106,7 +106,7 @@ fn renewals_keep_all_that_are_held() {
 }
 
 #[test]
-fn who_waits_asks_until_it_is_free() {
+fn a_waiter_polls_until_the_lock_is_free() {
     run(async {
         let (server, client) = start().await?;
         // One that is given back, and one whose lease ends.
@@ -145,11 +145,11 @@ fn an_acquire_sent_again_is_the_same_hold() {
 }
 
 #[test]
-fn mutexes_over_it_are_renewed_handed_over_and_bundled() {
+fn mutexes_over_it_are_renewed_handed_off_and_bundled() {
     run(async {
         let (server, client) = start().await?;
         let options = LockOptions::new().with_lease(Duration::from_secs(2));
-        let locks = Locks::over(client)?.with_options(options)?;
+        let locks = Locks::new(client)?.with_options(options)?;
         let guard = locks.mutex("a")?.lock().await?;
         sleep(options.lease() * 5 / 4).await;
         assert!(!theirs(&server, "a", "1").await?);
@@ -168,7 +168,7 @@ fn mutexes_over_it_are_renewed_handed_over_and_bundled() {
 fn a_prefix_stands_before_the_key() {
     run(async {
         let (server, client) = start().await?;
-        let locks = Locks::over(Prefixed::new(client, "app:")?)?;
+        let locks = Locks::new(Prefixed::new(client, "app:")?)?;
         let guard = locks.mutex("{a} b")?.lock().await?;
         assert_eq!(server.keys("*").await?, ["app:{a} b"]);
         guard.release().await?;

@@ -20,7 +20,7 @@ fn it_promises_little_and_refuses_the_rest() {
         assert_eq!(given.fairness, Fairness::None);
         assert_eq!(given.wake_up, WakeUp::Poll);
         assert_eq!(given.permits, Permits::Refused);
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let unsupported = ErrorKind::Unsupported;
         says(&locks.fair("a").err().ok_or("a fair lock")?, unsupported, "use a mutex");
         says(&locks.semaphore("a", 2).err().ok_or("a semaphore")?, unsupported, "permits");
@@ -41,7 +41,7 @@ fn a_key_that_is_no_lock_is_named_and_left_alone() {
     run(async {
         let (server, client) = start().await?;
         server.command(&["RPUSH", "a", "theirs"]).await?.ok()?;
-        let remedy = "remove it, or use another name";
+        let remedy = "delete it, or use another name";
         let request = exclusive("a");
         let verbs: [(&str, Answer); 3] = [
             ("acquire", client.acquire(&request).await.map(|_| ())),
@@ -92,14 +92,14 @@ fn a_full_server_grants_nothing_and_lets_holders_end() {
 }
 
 #[test]
-fn who_loses_rights_is_told_and_holds_nothing() {
+fn lost_rights_are_reported_and_nothing_is_held() {
     run(async {
         let (server, _) = start().await?;
         for without in ["-set", "-time"] {
             let user = ["ACL", "SETUSER", "joe", "reset", "on", ">p", "~*", "+@all"];
             server.command(&user).await?.ok()?;
             let url = format!("redis://joe:p@{}?dlock.plain=true", server.address());
-            let locks = Locks::over(connect(&url).await?)?;
+            let locks = Locks::new(connect(&url).await?)?;
             server.command(&["ACL", "SETUSER", "joe", without]).await?.ok()?;
             let error = locks.mutex("a")?.lock().await.err().ok_or(without)?;
             says(&error, ErrorKind::Config(ConfigIssue::Access), "lacks rights");

@@ -77,7 +77,7 @@ fn it_begins_anew_with_each_start_of_the_server() {
 }
 
 #[test]
-fn it_holds_for_who_asks_while_the_server_starts() {
+fn the_restart_guard_holds_for_requests_during_a_start() {
     run(async {
         let (server, _) = start().await?;
         let url = format!("{}?dlock.restart_guard=5s", server.url());
@@ -105,7 +105,7 @@ fn a_lease_that_it_can_not_outlast_is_refused() {
 }
 
 #[test]
-fn who_held_or_waited_may_give_up_meanwhile() {
+fn holders_and_waiters_may_release_during_the_guard() {
     run(async {
         let (server, client) = start().await?;
         let (held, waiting) = (exclusive("a"), exclusive("a"));
@@ -171,7 +171,7 @@ mod outside {
             let (server, _) = start().await?;
             for option in ["", "&dlock.plain=true"] {
                 let url = format!("{}?dlock.restart_guard=5s{option}", server.url());
-                let job = Locks::over(connect(&url).await?)?.job("nightly")?;
+                let job = Locks::new(connect(&url).await?)?.job("nightly")?;
                 let error = job.clone().with_at_least(GUARD * 2).unwrap_err();
                 says(&error, ErrorKind::Config(ConfigIssue::Lease), "dlock.restart_guard");
                 job.with_at_least(GUARD)?;

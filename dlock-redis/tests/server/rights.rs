@@ -80,7 +80,7 @@ fn the_line_is_enough_in_a_cluster() {
 }
 
 #[test]
-fn who_lacks_any_word_of_the_line_is_told_at_the_start() {
+fn each_missing_right_of_the_acl_line_is_reported_at_start() {
     run(async {
         let (server, _) = start().await?;
         let url = format!("{}/1", url_of(&server));
@@ -106,7 +106,7 @@ fn who_lacks_any_word_of_the_line_is_told_at_the_start() {
 }
 
 #[test]
-fn who_may_not_send_scripts_is_told_though_the_server_knows_them() {
+fn a_missing_eval_right_is_reported_although_scripts_are_cached() {
     run(async {
         let (server, client) = start().await?;
         set_user(&server, "+eval").await?;
@@ -117,7 +117,7 @@ fn who_may_not_send_scripts_is_told_though_the_server_knows_them() {
 }
 
 #[test]
-fn who_lacks_the_words_for_a_cluster_is_told_at_the_start() {
+fn missing_cluster_rights_are_reported_at_start() {
     run(async {
         let cluster = RedisCluster::start(&Options::new()).await?;
         let url = cluster.url().replace("//", "//dlock:password@");
@@ -149,7 +149,7 @@ fn who_lacks_the_words_for_a_cluster_is_told_at_the_start() {
 }
 
 #[test]
-fn who_may_not_wait_for_replicas_is_told_at_the_start() {
+fn a_missing_wait_right_is_reported_at_start() {
     run(async {
         let (server, _) = start().await?;
         set_user(&server, "+wait").await?;

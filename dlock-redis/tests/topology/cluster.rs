@@ -56,7 +56,7 @@ pub(crate) fn every_kind_of_lock_works_in_many_buckets() {
     });
 }
 
-pub(crate) fn a_hand_over_is_pushed_on_one_channel_for_each_bucket_in_use() {
+pub(crate) fn a_hand_off_is_pushed_on_one_channel_per_bucket_in_use() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let (first, second) = (connect(&nodes.url()).await?, connect(&nodes.url()).await?);

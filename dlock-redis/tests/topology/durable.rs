@@ -37,7 +37,7 @@ pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
         }
         let refused = ask("refused", secs(60));
         let error = within(SOON, backend.acquire(&refused)).await?.unwrap_err();
-        assert_unavailable(&error, &["0 of 1 replicas know of the grant", "dlock.durability"]);
+        assert_unavailable(&error, &["only 0 of 1 replicas have the grant", "dlock.durability"]);
         assert_eq!(error.certainty(), Certainty::Unknown);
         assert_eq!(backend.release(&refused.as_claim()).await?, Released::Released);
         assert!(backend.inspect(&refused.name).await?.is_free());
@@ -56,7 +56,7 @@ pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
 }
 
 /// The guards know nothing of it: a caller that waits gets the lock once the replicas are back.
-pub(crate) fn who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_does() {
+pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let url = format!("{}?dlock.durability=majority", servers.url());

@@ -81,7 +81,7 @@ pub(crate) fn a_failover_from_a_master_that_hangs_is_followed() {
     });
 }
 
-pub(crate) fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
+pub(crate) fn unserved_slots_are_unavailable_and_the_others_go_on() {
     with_redis(async {
         let (nodes, lease) = (Nodes::start().await?, secs(12));
         let (here, away) = (locks(&nodes.url(), lease).await?, locks(&nodes.url(), lease).await?);
@@ -114,7 +114,7 @@ pub(crate) fn slots_that_nobody_serves_are_unavailable_and_the_others_go_on() {
 }
 
 /// What one client holds at a master that is gone and at the others is renewed together.
-pub(crate) fn what_is_held_at_other_masters_outlives_a_dead_one() {
+pub(crate) fn locks_at_other_masters_outlive_a_dead_one() {
     with_redis(async {
         let (nodes, lease) = (Nodes::start().await?, secs(12));
         let holder = locks(&nodes.url(), lease).await?;

@@ -27,7 +27,7 @@ pub(crate) fn a_master_that_started_a_short_while_ago_does_not_vote() {
         let guarded = format!("{}?dlock.restart_guard=6s", masters.url());
         let backend = connect(&guarded).await?;
         let error = tried(&backend, "a").await.unwrap_err();
-        assert_unavailable(&error, &["2 of 3 masters", "started a short while ago"]);
+        assert_unavailable(&error, &["2 of 3 masters", "restarted a short while ago"]);
         sleep(GROWN_UP).await;
         take(&backend, &ask("held", secs(6))).await?;
 

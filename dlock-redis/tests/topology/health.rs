@@ -57,7 +57,7 @@ pub(crate) fn a_connection_that_went_silent_is_replaced() {
     });
 }
 
-pub(crate) fn what_can_not_be_renewed_is_lost_before_the_store_lets_another_in() {
+pub(crate) fn an_unrenewed_lock_is_lost_before_the_next_grant() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;

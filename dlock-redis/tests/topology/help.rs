@@ -39,7 +39,7 @@ pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
 
 /// Locks of a client of its own, with leases of this length. Each hold is the store's.
 pub(crate) async fn locks(url: &str, lease: Duration) -> Result<Locks, Error> {
-    let locks = Locks::over(connect(url).await?)?;
+    let locks = Locks::new(connect(url).await?)?;
     locks.without_handoff().with_options(LockOptions::new().with_lease(lease))
 }
 

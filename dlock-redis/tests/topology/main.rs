@@ -48,22 +48,22 @@ fn main() {
         }
         cluster {
             every_kind_of_lock_works_in_many_buckets,
-            a_hand_over_is_pushed_on_one_channel_for_each_bucket_in_use,
+            a_hand_off_is_pushed_on_one_channel_per_bucket_in_use,
             a_script_that_a_node_forgot_is_sent_to_that_node_only,
             a_cluster_is_found_by_any_node_that_runs,
             a_mode_of_its_own_does_not_meet_another,
         }
         durable {
             a_grant_that_no_replica_knows_of_is_refused_and_taken_back,
-            who_waits_gets_the_lock_once_replicas_know_of_it_and_a_new_master_does,
+            a_waiters_grant_reaches_replicas_and_a_new_master,
             replicas_of_a_cluster_are_waited_for_in_every_bucket,
         }
         fall {
             a_failover_that_was_asked_for_is_followed,
             a_failover_from_a_dead_master_is_followed,
             a_failover_from_a_master_that_hangs_is_followed,
-            slots_that_nobody_serves_are_unavailable_and_the_others_go_on,
-            what_is_held_at_other_masters_outlives_a_dead_one,
+            unserved_slots_are_unavailable_and_the_others_go_on,
+            locks_at_other_masters_outlive_a_dead_one,
         }
         guard {
             a_master_that_started_a_short_while_ago_does_not_vote,
@@ -73,34 +73,34 @@ fn main() {
         health {
             a_server_that_never_answers_is_an_error_in_bounded_time,
             a_connection_that_went_silent_is_replaced,
-            what_can_not_be_renewed_is_lost_before_the_store_lets_another_in,
+            an_unrenewed_lock_is_lost_before_the_next_grant,
         }
         moves {
             answers_belong_to_their_commands_while_slots_move,
             a_lock_that_is_held_and_waited_for_moves_with_its_slot,
-            while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_nothing_is_lost,
+            verbs_on_a_half_moved_slot_are_bounded_and_lose_nothing,
         }
         push {
-            a_hand_over_costs_two_scripts_and_one_message_however_many_wait,
-            a_grant_while_the_connection_was_cut_is_heard_of_right_after_it,
-            who_waits_is_granted_the_lock_by_a_server_that_was_restarted,
+            a_hand_off_costs_two_scripts_and_one_message,
+            a_grant_during_a_cut_is_noticed_after_the_reconnect,
+            a_waiter_is_granted_by_a_restarted_server,
         }
         quorum {
             two_of_five_masters_may_die_and_three_may_not,
-            a_master_that_hangs_costs_neither_a_busy_nor_a_free_try_its_time,
-            who_waits_gets_the_lock_soon_after_its_release_and_its_end,
+            a_hanging_master_does_not_delay_a_try,
+            a_waiter_is_granted_soon_after_a_release_or_an_expiry,
             masters_that_forgot_the_scripts_are_sent_them,
-            what_majorities_can_not_do_is_refused,
+            operations_unsupported_by_a_quorum_are_refused,
         }
         resolve {
-            a_master_that_nobody_knows_and_sentinels_that_are_down_are_errors_with_a_remedy,
+            an_unknown_master_or_dead_sentinels_give_a_remedy,
             a_sentinel_that_is_behind_sends_nobody_to_the_old_master,
-            a_master_that_became_a_replica_is_an_error_until_it_is_master_again,
+            a_demoted_master_is_an_error_until_it_is_master_again,
             a_failover_under_load_is_not_noticed,
         }
         sentinel {
             locks_and_waiters_go_on_after_a_failover_that_was_asked_for,
-            locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back,
+            locks_and_waiters_outlive_a_killed_and_restarted_master,
             locks_and_waiters_go_on_when_the_master_hangs_and_comes_back,
         }
         votes {

@@ -86,7 +86,7 @@ pub(crate) fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
 }
 
 /// Scripts name keys that need not exist, so a node refuses them until the slot has moved.
-pub(crate) fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_nothing_is_lost() {
+pub(crate) fn verbs_on_a_half_moved_slot_are_bounded_and_lose_nothing() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let backend = connect(&nodes.url()).await?;
@@ -122,7 +122,7 @@ pub(crate) fn while_a_slot_is_half_moved_verbs_wait_or_fail_in_bounded_time_and_
         };
         let (acquired, again, released, renewed) = within(SOON, verbs).await?;
         for error in [acquired.err(), again.err(), released.err(), renewed.err()].iter().flatten() {
-            assert_unavailable(error, &["the cluster can't serve this lock just now"]);
+            assert_unavailable(error, &["the cluster can't serve this lock at present"]);
         }
         let lock = locks.mutex(&*alike[2])?;
         let patient = beside(async move { lock.lock().await });

@@ -19,7 +19,7 @@ use crate::help::{
 const EXACT: usize = 60;
 const SPOILT: usize = 30;
 
-pub(crate) fn a_hand_over_costs_two_scripts_and_one_message_however_many_wait() {
+pub(crate) fn a_hand_off_costs_two_scripts_and_one_message() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let mut clients = Vec::new();
@@ -71,7 +71,7 @@ async fn waiter_behind_proxy(
     Ok((proxy, holder, waiter))
 }
 
-pub(crate) fn a_grant_while_the_connection_was_cut_is_heard_of_right_after_it() {
+pub(crate) fn a_grant_during_a_cut_is_noticed_after_the_reconnect() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let (proxy, holder, waiter) = waiter_behind_proxy(&server).await?;
@@ -119,7 +119,7 @@ async fn hand_over_while_it_is_cut(
     Ok(took)
 }
 
-pub(crate) fn who_waits_is_granted_the_lock_by_a_server_that_was_restarted() {
+pub(crate) fn a_waiter_is_granted_by_a_restarted_server() {
     with_redis(async {
         for persistence in [Persistence::AofAlways, Persistence::None] {
             let server = RedisServer::start(&Options::new().with_persistence(persistence)).await?;

@@ -42,7 +42,10 @@ pub(crate) fn two_of_five_masters_may_die_and_three_may_not() {
 
         masters.servers()[2].kill();
         let error = within(SOON, two.mutex("free")?.try_lock()).await?.unwrap_err();
-        assert_unavailable(&error, &["3 of 5 masters do not answer", "see that they run", "free"]);
+        assert_unavailable(
+            &error,
+            &["3 of 5 masters do not answer", "check that they run", "free"],
+        );
         let error = within(SOON, connect(&url)).await?.unwrap_err();
         assert_unavailable(&error, &["3 of 5 masters do not answer", "redis+quorum://"]);
         within(SOON, guard.lost()).await?;
@@ -63,7 +66,7 @@ pub(crate) fn two_of_five_masters_may_die_and_three_may_not() {
     });
 }
 
-pub(crate) fn a_master_that_hangs_costs_neither_a_busy_nor_a_free_try_its_time() {
+pub(crate) fn a_hanging_master_does_not_delay_a_try() {
     with_redis(async {
         // A try that waits for the answer of the master is not over soon.
         let (masters, url) = masters_with(5, "60s").await?;
@@ -83,7 +86,7 @@ pub(crate) fn a_master_that_hangs_costs_neither_a_busy_nor_a_free_try_its_time()
     });
 }
 
-pub(crate) fn who_waits_gets_the_lock_soon_after_its_release_and_its_end() {
+pub(crate) fn a_waiter_is_granted_soon_after_a_release_or_an_expiry() {
     with_redis(async {
         let (masters, url) = masters(3).await?;
         let (one, two) = (locks(&url, LEASE).await?, locks(&url, LEASE).await?);
@@ -122,7 +125,7 @@ pub(crate) fn masters_that_forgot_the_scripts_are_sent_them() {
     });
 }
 
-pub(crate) fn what_majorities_can_not_do_is_refused() {
+pub(crate) fn operations_unsupported_by_a_quorum_are_refused() {
     with_redis(async {
         let (_masters, url) = masters(3).await?;
         let locks = locks(&url, secs(20)).await?;

@@ -22,7 +22,7 @@ fn patient(servers: &RedisSentinel) -> String {
     format!("{}?dlock.response_timeout=60s", servers.url())
 }
 
-pub(crate) fn a_master_that_nobody_knows_and_sentinels_that_are_down_are_errors_with_a_remedy() {
+pub(crate) fn an_unknown_master_or_dead_sentinels_give_a_remedy() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let unknown = servers.url().replace(servers.master_name(), "nobody");
@@ -42,7 +42,7 @@ pub(crate) fn a_master_that_nobody_knows_and_sentinels_that_are_down_are_errors_
             sentinel.kill();
         }
         let error = within(SOON, connect(&servers.url())).await?.unwrap_err();
-        assert_unavailable(&error, &["no sentinel answers: see that they run"]);
+        assert_unavailable(&error, &["no sentinel answers: check that they run"]);
         Ok(())
     });
 }
@@ -92,7 +92,7 @@ async fn stays_with_the_new_master() -> Result<bool, Stop> {
     Ok(true)
 }
 
-pub(crate) fn a_master_that_became_a_replica_is_an_error_until_it_is_master_again() {
+pub(crate) fn a_demoted_master_is_an_error_until_it_is_master_again() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let other = RedisServer::start(&Options::new()).await?;

@@ -108,7 +108,7 @@ pub(crate) fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
     });
 }
 
-pub(crate) fn locks_and_waiters_go_on_when_the_master_is_killed_and_comes_back() {
+pub(crate) fn locks_and_waiters_outlive_a_killed_and_restarted_master() {
     with_redis(async {
         let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;

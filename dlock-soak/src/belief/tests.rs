@@ -47,7 +47,7 @@ fn a_line_that_was_cut_off_is_left_out_and_no_other() {
 }
 
 #[test]
-fn who_is_aborted_believes_no_more_and_those_after_it_do() {
+fn an_aborted_task_holds_no_more_and_later_ones_do() {
     let first = "1 ask 0 storm x 1 a\n1 got 5 7 80\n- abort 45 1\n";
     let both = tales(&[(first, None), (LATER, None)]);
     assert!(exclusion::check(&beliefs(&both)).is_ok());
@@ -59,7 +59,7 @@ fn who_is_aborted_believes_no_more_and_those_after_it_do() {
 }
 
 #[test]
-fn what_is_excused_ends_with_its_excuse_and_nothing_else_does() {
+fn an_excuse_ends_only_the_holds_that_it_covers() {
     let first = "1 ask 0 storm x 1 a\n1 got 5 7 80\n1 let 70\n";
     let both = tales(&[(first, None), (LATER, None)]);
     let is_right = |at, until| {
@@ -82,7 +82,7 @@ fn an_overlap_of_two_processes_is_found() {
 }
 
 #[test]
-fn who_is_killed_believes_no_more_and_keeps_its_token() {
+fn a_killed_process_holds_no_more_and_keeps_its_token() {
     let first = "1 ask 0 storm x 1 a\n1 got 5 10 80\n1 ke";
     let dead = tales(&[(first, Some(45)), (LATER, None)]);
     assert!(exclusion::check(&beliefs(&dead)).is_ok());
@@ -103,7 +103,7 @@ fn a_grant_that_is_learned_of_past_its_deadline_is_not_believed() {
 }
 
 #[test]
-fn who_has_waited_for_long_counts_from_the_begin_of_the_peace() {
+fn a_long_wait_counts_from_the_start_of_the_peace() {
     let patient = "1 ask 0 storm x 1 a\n1 got 7005 7 7090\n1 let 7010\n1 left 7011 released\n";
     let well = "1 ask 0 well x 7000 a\n1 got 7020 9 7090\n1 let 7030\n1 left 7031 released\n";
     let all = peace(&tales(&[(patient, None), (well, None)]));

@@ -1,4 +1,4 @@
-//! Where harm is done: stores of each kind, with what stands between them and the holders.
+//! The stores that faults are injected into, with the network between them and the holders.
 
 mod ensemble;
 mod network;
@@ -18,71 +18,72 @@ use crate::{Kind, Load};
 
 pub(super) use network::Network;
 
-/// A store to be harmed.
+/// A store that faults are injected into.
 #[async_trait]
 pub(super) trait Arena: Send + Sync {
-    /// Where the holders find it: through what can be cut.
+    /// Returns the URL for the holders, which leads through the proxy.
     fn url(&self) -> String;
 
-    /// Where it is found when all is over.
+    /// Returns the URL for the checks after the run, which leads to the store directly.
     fn quiet_url(&self) -> String {
         self.url()
     }
 
-    /// What can be done here, to holders or the store.
+    /// Returns the faults that can be injected here, into holders or the store.
     fn faults(&self) -> Vec<Fault>;
 
-    /// Does harm to the store, and mends it.
+    /// Injects a fault into the store, and repairs the store.
     ///
     /// # Errors
-    /// When it can't be mended.
+    /// If the store can't be repaired.
     async fn harm(&self, fault: Fault) -> Result<Bite, Stop>;
 
-    /// Whether two may believe in the same lock after it, and what is held may be forgotten.
+    /// Whether, after this fault, two holders may believe that they hold the same lock, and held
+    /// locks may be lost.
     fn excuses(&self, fault: Fault) -> bool {
         fault.may_let_two_in()
     }
 
-    /// Whether somebody has to be connected for the store to be swept.
+    /// Whether the store deletes old records only while a client is connected.
     fn is_swept_by_clients(&self) -> bool {
         true
     }
 
-    /// What the store keeps of locks that nobody holds or waits for.
+    /// Returns what the store contains of locks without holders and waiters.
     async fn left(&self) -> Result<Vec<String>, Stop> {
         Ok(Vec::new())
     }
 
-    /// How many connections the store has, but for those that look at it.
+    /// Returns the number of the store's connections, without those of this observer.
     async fn connections(&self) -> Result<usize, Stop> {
         Ok(0)
     }
 
-    /// What the holders do.
+    /// Returns the work of the holders.
     fn load(&self) -> Load {
         many_locks(Load::new("soak"))
     }
 }
 
-/// An arena by its name on the command line.
+/// A store, as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// One that is set up for the purpose.
+    /// A private store that is started for the run.
     Private(&'static Setup),
-    /// A store that is there already, of which only the holders are harmed.
+    /// An existing store; faults are injected into its holders only.
     Given(String),
 }
 
 /// A private store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Setup {
-    /// As in `private:redis`.
+    /// The name, as in `private:redis`.
     pub(super) name: &'static str,
-    /// What it is, for people.
+    /// A description for people.
     pub(super) what: &'static str,
-    /// As in `DLOCK_TEST_REQUIRE`.
+    /// The name in `DLOCK_TEST_REQUIRE`.
     pub(super) store: &'static str,
-    /// How many grants a minute are the least for a verdict.
+    /// The smallest number of grants a minute for a verdict.
     pub(super) grants: u32,
 }
 
@@ -109,10 +110,10 @@ const fn setup(name: &'static str, store: &'static str, what: &'static str, gran
 }
 
 impl Place {
-    /// Reads `private:NAME`, or a URL.
+    /// Parses `private:NAME` or a URL.
     ///
     /// # Errors
-    /// Says which names there are.
+    /// A text with the names that exist.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let Some(name) = text.strip_prefix("private:") else {
             return match text.contains(':') {
@@ -130,7 +131,8 @@ impl Place {
         })
     }
 
-    /// Its name in reports. Of a given store it is the kind, since its URL may have secrets.
+    /// Returns its name in reports. For an existing store this is the scheme, since the URL may
+    /// contain secrets.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Private(setup) => setup.name,
@@ -138,7 +140,7 @@ impl Place {
         }
     }
 
-    /// What it is, for people.
+    /// Returns a description for people.
     pub(super) fn what(&self) -> &str {
         match self {
             Self::Private(setup) => setup.what,
@@ -146,7 +148,7 @@ impl Place {
         }
     }
 
-    /// The least grants a minute for a verdict.
+    /// Returns the smallest number of grants a minute for a verdict.
     pub(super) fn grants(&self) -> u32 {
         match self {
             Self::Private(setup) => setup.grants,
@@ -154,10 +156,10 @@ impl Place {
         }
     }
 
-    /// Sets it up.
+    /// Starts the store.
     ///
     /// # Errors
-    /// [`Stop::missing`] without the programs for it.
+    /// [`Stop::missing`], if its programs are not installed.
     pub(super) async fn open(&self) -> Result<Box<dyn Arena>, Stop> {
         let setup = match self {
             Self::Private(setup) => setup,
@@ -177,7 +179,7 @@ impl Place {
     }
 }
 
-/// Connects to any store.
+/// Connects to a store of any kind.
 pub(super) async fn connect(url: String) -> Result<DynBackend, Error> {
     let registry = Registry::new()
         .with(Memory::FACTORY)
@@ -189,7 +191,7 @@ pub(super) async fn connect(url: String) -> Result<DynBackend, Error> {
     registry.connect(url.parse()?, &[]).await
 }
 
-/// With some locks beside those that all want.
+/// Adds locks with little contention to the load.
 fn many_locks(load: Load) -> Load {
     load.with_lock(Kind::Mutex, &["soak/e"])
         .with_lock(Kind::Fair, &["soak/f"])
@@ -197,7 +199,7 @@ fn many_locks(load: Load) -> Load {
         .with_lock(Kind::ReadWrite, &["soak/h"])
 }
 
-/// A random time in these bounds, in milliseconds.
+/// Returns a random time between these bounds, in milliseconds.
 fn some(from: u64, to: u64) -> Duration {
     Duration::from_millis(rand::random_range(from..=to))
 }
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_says_what_can() {
+    fn an_unknown_place_is_refused_with_the_known_ones() {
         let error = Place::parse("private:oracle").unwrap_err();
         assert!(error.contains("redis-sentinel"), "{error}");
         assert!(Place::parse("redis").unwrap_err().contains("private:NAME"));

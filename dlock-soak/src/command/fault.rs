@@ -1,40 +1,40 @@
-//! What is done to holders, to stores, and to what is between them.
+//! The faults of holders, stores and connections.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A way to do harm.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Fault {
     /// A process of holders is killed.
     HolderKilled,
-    /// A process stands still, for up to several leases.
+    /// A process is stopped, for up to several leases.
     HolderStopped,
-    /// All threads of a process's runtime are kept busy: no timer fires, nothing is renewed.
+    /// All threads of a process's runtime are blocked: no timer fires, and no lease is renewed.
     HolderStalled,
-    /// The tasks of a process are aborted where they are.
+    /// The tasks of a process are aborted.
     TasksAborted,
-    /// Most attempts of a process are dropped half-way.
+    /// Most attempts of a process are cancelled.
     CancelStorm,
-    /// The wall clock of all holders is a minute off for a moment.
+    /// The wall clock of all holders is wrong by a minute for a moment.
     HolderClock,
     /// All connections are reset or closed.
     ConnectionsCut,
-    /// Nothing passes in either direction, and nobody is told.
+    /// No data passes in either direction, and the connections stay open.
     HalfOpen,
-    /// What is asked is done, and no answer arrives.
+    /// Requests take effect, but their answers are lost.
     RepliesDropped,
-    /// Answers come late.
+    /// Answers are delayed.
     RepliesDelayed,
-    /// What the store tells waiters is lost.
+    /// Notifications of the store to waiters are lost.
     PushesLost,
-    /// The server stands still.
+    /// The server is stopped.
     ServerStopped,
-    /// The server is killed, and comes back with what it had.
+    /// The server is killed, and starts again with its data.
     ServerKilled,
-    /// The server is killed, and comes back with nothing.
+    /// The server is killed, and starts again without data.
     ServerEmptied,
     /// The server ends all sessions.
     SessionsEnded,
@@ -44,17 +44,17 @@ pub(super) enum Fault {
     ClockAhead,
     /// The server's clock is a minute behind for a moment.
     ClockBehind,
-    /// The server's clock goes to and fro.
+    /// The server's clock steps forward and back several times.
     ClockStrobing,
     /// The master is killed and a replica takes its place.
     Failover,
-    /// The same, with a replica that had not heard of the last grants.
+    /// The master is killed, and a replica without the last grants takes its place.
     LaggingFailover,
-    /// A minority of the servers is away.
+    /// A minority of the servers is unreachable.
     MinorityAway,
     /// The leader of an ensemble is killed.
     LeaderKilled,
-    /// The leader of an ensemble stands still.
+    /// The leader of an ensemble is stopped.
     LeaderStopped,
     /// The leader is cut off from the others.
     LeaderCut,
@@ -62,17 +62,17 @@ pub(super) enum Fault {
     FollowerCut,
 }
 
-/// What came of an attempt to do harm.
+/// The result of an attempt to inject a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bite {
-    /// It is proven to have happened.
+    /// The fault has proven that it took effect.
     Bit,
-    /// It did not happen, or nothing shows that it did.
+    /// The fault did not take effect, or nothing proves that it did.
     Missed(String),
 }
 
 impl Fault {
-    /// What can be done to holders of any store.
+    /// The faults of holders, which every store allows.
     pub(super) const HOLDERS: [Self; 6] = [
         Self::HolderKilled,
         Self::HolderStopped,
@@ -82,12 +82,13 @@ impl Fault {
         Self::HolderClock,
     ];
 
-    /// What can be done to connections.
+    /// The faults of connections.
     pub(super) const NETWORK: [Self; 4] =
         [Self::ConnectionsCut, Self::HalfOpen, Self::RepliesDropped, Self::RepliesDelayed];
 
-    /// Whether two may believe in the same lock after it, and what is held may be forgotten: the
-    /// store has lost what it acknowledged, or its clock has ended the leases.
+    /// Whether, after this fault, two holders may believe that they hold the same lock, and held
+    /// locks may be lost. The store has then lost what it acknowledged, or its clock has let the
+    /// leases expire.
     pub(super) const fn may_let_two_in(self) -> bool {
         matches!(
             self,
@@ -99,7 +100,7 @@ impl Fault {
         )
     }
 
-    /// Whether nobody could reach the store meanwhile, or hear of it.
+    /// Whether clients could not reach the store or receive its answers during this fault.
     pub(super) const fn takes_store_away(self) -> bool {
         matches!(
             self,
@@ -107,7 +108,7 @@ impl Fault {
         )
     }
 
-    /// Whether the clock that leases run by may have been ahead.
+    /// Whether the clock that measures the leases may have been ahead.
     pub(super) const fn steps_clock(self) -> bool {
         matches!(
             self,

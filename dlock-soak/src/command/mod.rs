@@ -1,18 +1,18 @@
-//! The command `dlock-soak`: it harms stores, what is between them and those who take locks, and
-//! these themselves, for as long as is asked for; and says whether what dlock promises was kept.
+//! The command `dlock-soak`. It injects faults into stores, their connections and their clients for
+//! the requested time, and reports whether dlock kept its promises.
 //!
 //! ```text
 //! dlock-soak --url private:redis --url private:zk --minutes 10 --report out/
 //! ```
 //!
-//! Each store is harmed in rounds. A round is quiet at first, which tells how fast it goes; then
-//! the faults that there are for this store come in random order, and each has to prove that it
-//! happened; then it is quiet again. What the holders believed is a [history](dlock_testkit::history),
-//! which is judged by all checkers of [the load](crate).
+//! Each store is tested in rounds. A round begins without faults, which shows the normal rate. Then
+//! the faults of this store follow in random order, and each has to prove that it took effect. Then
+//! the round continues without faults. The beliefs of the holders are a
+//! [history](dlock_testkit::history), which all checkers of [the load](crate) judge.
 //!
-//! The verdict is *pass* when nothing was wrong and enough happened to say so, *fail* when
-//! something was, and *unknown* when too little happened: few grants, few faults, a kind of fault
-//! that never bit.
+//! The verdict is *pass* if nothing was wrong and enough happened to say so, *fail* if something
+//! was wrong, and *unknown* if too little happened: few grants, few faults, or a kind of fault that
+//! never took effect.
 
 mod arena;
 mod fault;
@@ -38,13 +38,14 @@ use self::{
 };
 use crate::{Report, run::serve_if_child};
 
-/// Rounds are no longer than this, so that each begins with a new store and a history of its own.
+/// The longest round. A longer time is divided into several rounds, each with a new store and its
+/// own history.
 const LONGEST: Duration = Duration::from_secs(150);
 
-/// What the command can't do as it is given.
+/// The exit status of a usage error.
 const MISUSED: u8 = 2;
 
-/// Runs the command by the arguments of this process. In a process of holders, it is one.
+/// Runs the command with the arguments of this process. In a process of holders, serves the parent.
 pub fn main() -> ExitCode {
     serve_if_child(connect);
     let options = match Asked::read(lexopt::Parser::from_env()) {
@@ -74,7 +75,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Judges a history that was kept.
+/// Judges a recorded history.
 fn judge(file: &Path) -> ExitCode {
     let report = match Report::read_history(file) {
         Ok(report) => report,
@@ -136,7 +137,7 @@ fn written(directory: &Path, rows: &[Row]) -> Result<(), String> {
     Ok(())
 }
 
-/// All rounds on one store, of this length together.
+/// Runs all rounds on one store, which take this time together.
 async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
     let count = u32::try_from(time.as_nanos().div_ceil(LONGEST.as_nanos())).unwrap_or(u32::MAX);
     let plan = Plan::of(time / count);
@@ -162,7 +163,7 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
         rounds.push(round);
     }
     let tally = Tally::of(place, &rounds);
-    let mut judgement = Judgement::of(&tally, place, time.as_secs_f64());
+    let mut judgement = Judgement::of(&tally, place, time.as_secs_f64(), options.busy);
     if !trouble.is_empty() && judgement.outcome == Outcome::Pass {
         judgement.outcome = Outcome::Unknown;
     }
@@ -173,7 +174,7 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
     Row { judgement, tally }
 }
 
-/// Keeps what is to be kept of a round.
+/// Writes the files of a round that are kept.
 fn kept(round: &Round, name: &str, options: &Options) -> Result<(), Stop> {
     let Some(directory) = &options.report else { return Ok(()) };
     plot::draw(round, directory, name)?;

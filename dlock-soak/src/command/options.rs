@@ -6,67 +6,69 @@ use lexopt::{Arg, Parser, ValueExt};
 
 use super::arena::{Place, SETUPS};
 
-/// What is asked for.
+/// The options of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Options {
     pub(super) places: Vec<Place>,
-    /// How long all of it takes, one after the other, without the time to set up.
+    /// The time for all stores one after another, without the time to start them.
     pub(super) time: Duration,
-    /// Where the report goes.
+    /// The directory of the report.
     pub(super) report: Option<PathBuf>,
-    /// How many places are harmed at the same time.
+    /// Whether other work runs on the machine.
+    pub(super) busy: bool,
+    /// The number of stores that run at the same time.
     pub(super) jobs: usize,
-    /// The command of an older version, for half of the processes.
+    /// The command of an older version, which half of the processes run.
     pub(super) old: Option<PathBuf>,
-    /// Keeps all histories, and not only those that are wrong.
+    /// Whether all histories are kept, and not only those with violations.
     pub(super) keep: bool,
 }
 
-/// What the command line asks for.
+/// The request of the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asked {
     Run(Options),
-    /// Judges a history that was kept.
+    /// Judges a recorded history.
     Judge(PathBuf),
     Help,
     List,
 }
 
-/// Less than this for one place leaves no time for harm between the quiet before and after it.
+/// The shortest time for one store. It leaves time for faults between the phases without faults.
 const SHORTEST: Duration = Duration::from_secs(30);
 
 pub(super) const HELP: &str = "\
-Harms stores and those who take locks in them, and says whether what dlock promises was kept.
+Injects faults into stores and their clients, and checks that dlock keeps its promises.
 
 Usage: dlock-soak --url URL [--url URL ...] [--minutes N] [--report DIR]
 
 Options:
-  --url URL        a private store, such as private:redis (see --list), or the URL of one that is
-                   there, of which only the holders are harmed; private:all for all private ones
-  --minutes N      the minutes on all stores together, which they share alike; 1 for each unless
-                   given
-  --report DIR     writes report.md, report.json, plots (SVG), and the histories that were wrong
-  --keep           writes the histories that were right, too
-  --jobs N         harms so many stores at the same time, which takes so many times less; 1 unless
-                   given
-  --with-old BIN   has every second process run BIN, the dlock-soak of an older version: see
+  --url URL        a private store, such as private:redis (see --list), or the URL of a running
+                   store, where only the clients get faults; private:all for all private stores
+  --minutes N      the total time, which all stores share equally [default: 1 for each store]
+  --report DIR     writes report.md, report.json, plots (SVG), and the histories of failed rounds
+  --keep           also writes the histories of rounds that passed
+  --busy           other work runs on this machine: a late notification is reported, but does not
+                   fail the run
+  --jobs N         tests N stores at the same time [default: 1]
+  --with-old BIN   runs BIN, the dlock-soak of an older version, in every second process: see
                    scripts/old-build
-  --judge FILE     judges a history that was kept (DIR/NAME.jsonl) once more, and harms nobody
+  --judge FILE     checks a recorded history (DIR/NAME.jsonl) again, without faults
   --list           lists the private stores
-  --help           prints this
+  --help           prints this help
 
-Exit status: 0 all was kept (pass), 1 something was not (fail), 2 the command can't be done as
-given, 3 too little happened to say it (unknown).
+Exit status: 0 every promise was kept (pass), 1 a promise was broken (fail), 2 usage error, 3 too
+little happened for a verdict (unknown).
 ";
 
 impl Asked {
-    /// Reads the arguments of this process.
+    /// Parses the arguments of this process.
     ///
     /// # Errors
-    /// What can't be read, and what to do.
+    /// A text with the invalid argument and a remedy.
     pub(super) fn read(mut parser: Parser) -> Result<Self, String> {
         let (mut places, mut minutes, mut report) = (Vec::new(), None, None);
-        let (mut jobs, mut keep, mut old) = (1, false, None);
+        let (mut jobs, mut keep, mut busy, mut old) = (1, false, false, None);
         let text = |error: lexopt::Error| error.to_string();
         while let Some(arg) = parser.next().map_err(text)? {
             match arg {
@@ -87,6 +89,7 @@ impl Asked {
                     jobs = parser.value().and_then(|n| n.parse::<usize>()).map_err(text)?;
                 }
                 Arg::Long("keep") => keep = true,
+                Arg::Long("busy") => busy = true,
                 Arg::Long("with-old") => {
                     old = Some(program(parser.value().map_err(text)?.into())?);
                 }
@@ -116,14 +119,14 @@ impl Asked {
                  or more"
             ));
         }
-        Ok(Self::Run(Options { places, time, report, jobs, old, keep }))
+        Ok(Self::Run(Options { places, time, report, jobs, old, keep, busy }))
     }
 }
 
-/// A program that can be started.
+/// Returns the full path of a program.
 fn program(path: PathBuf) -> Result<PathBuf, String> {
     match path.is_file() {
-        // Without a directory, it would be looked for on the path.
+        // A path without a directory would be searched in PATH.
         true => path.canonicalize().map_err(|error| format!("{}: {error}", path.display())),
         false => Err(format!(
             "--with-old {} is no program: build one with scripts/old-build COMMIT",
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_read() {
+    fn options_are_read() {
         let asked = read(&["--url", "private:redis", "--url=private:zk", "--minutes", "3"]);
         let Ok(Asked::Run(options)) = asked else { panic!("{asked:?}") };
         assert_eq!(options.places.len(), 2);
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_done_says_what_can() {
+    fn wrong_options_are_refused_with_the_right_ones() {
         for (args, says) in [
             (&[][..], "--list"),
             (&["--url", "private:oracle"], "one of memory"),

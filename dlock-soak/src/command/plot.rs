@@ -1,4 +1,4 @@
-//! What happened in a round, as pictures.
+//! The plots of a round.
 
 use std::{error::Error, ops::Range, path::Path, time::Duration};
 
@@ -28,7 +28,7 @@ const SMALL: (&str, u32) = ("sans-serif", 13);
 /// Draws `NAME-grants.svg`, `NAME-hand-over.svg` and `NAME-lateness.svg` into this directory.
 ///
 /// # Errors
-/// When a file can't be written.
+/// If a file can't be written.
 pub(super) fn draw(round: &Round, directory: &Path, name: &str) -> Result<(), Stop> {
     let Some(report) = &round.report else { return Ok(()) };
     let since = |times: &[(Instant, Duration)]| -> Vec<(f64, f64)> {
@@ -77,7 +77,7 @@ fn grants(area: &Area<'_>, title: &str, rates: &[(f64, f64)], round: &Round) -> 
     for (number, kind) in kinds.iter().enumerate() {
         let colour = Palette99::pick(number).mix(0.9);
         let done = round.deeds.iter().filter(|deed| deed.fault == *kind && deed.bite == Bite::Bit);
-        // Each kind has a height of its own, so that they can be told apart without colours.
+        // Each kind has its own height, so that the kinds differ even without colours.
         let height = top * (0.99 - 0.012 * f64::from(u32::try_from(number)?));
         let lines = done.map(|deed| {
             let at = deed.at.since(round.began).as_secs_f64();

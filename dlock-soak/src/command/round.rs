@@ -1,4 +1,5 @@
-//! One round: quiet, then harm, then quiet again, and what is left when all have gone.
+//! One round: a phase without faults, then one with faults, then one without, and the check of what
+//! remains when all clients have ended.
 
 use std::{path::Path, time::Duration};
 
@@ -14,32 +15,34 @@ use super::{
 };
 use crate::{Check, Report, Running};
 
-/// How long each part of a round is.
+/// The length of each part of a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// At first, nobody does harm: this is how fast it goes.
+    /// The first phase, without faults; it shows the normal rate.
     pub(super) quiet: Duration,
     pub(super) harm: Duration,
-    /// At last, it has to be as fast again, once [`RECOVERY`] is over.
+    /// The last phase, without faults. The rate has to recover once [`RECOVERY`] is over.
     pub(super) after: Duration,
 }
 
-/// In this time after the last fault all is to be as it was.
+/// The time after the last fault within which the store and its clients must recover.
 pub(super) const RECOVERY: Duration = Duration::from_secs(5);
 
-/// What the first second shows is how long it takes to connect.
+/// The time at the beginning that rates do not count, because clients still connect.
 pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How long what is left may stay: the retention and the longest lease of what died are shorter.
+/// The longest time for which leftovers may remain. The retention and the leases of dead holders
+/// are shorter.
 const LEFT: Duration = Duration::from_secs(20);
 
-/// For so many leases after the clock of a store was off nobody is killed. Leases that it gave while
-/// it was ahead last for that much longer, as GUARANTEES.md says, so who died with one would keep
-/// the others out until the end. By then all of them have been let go.
+/// The number of leases for which no process is killed after the clock of a store was wrong. As
+/// GUARANTEES.md says, a lease that was granted while the clock was ahead lasts longer by the step.
+/// If its holder died, the lock would be unavailable until the end of the run. After this time, all
+/// such locks have been released.
 const DATED: u32 = 5;
 
 impl Plan {
-    /// A round of this length.
+    /// Plans a round of this length.
     pub(super) fn of(time: Duration) -> Self {
         let quiet = (time / 6).clamp(Duration::from_secs(5), Duration::from_secs(10));
         let after = RECOVERY + quiet.max(Duration::from_secs(5)) - WARM_UP;
@@ -47,7 +50,7 @@ impl Plan {
     }
 }
 
-/// Harm that was done, or was to be.
+/// A fault that was injected or attempted.
 #[derive(Clone, Debug)]
 pub(super) struct Deed {
     pub(super) fault: Fault,
@@ -56,24 +59,24 @@ pub(super) struct Deed {
     pub(super) bite: Bite,
 }
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) plan: Plan,
-    /// When the holders began.
+    /// The time at which the holders began.
     pub(super) began: Instant,
     pub(super) deeds: Vec<Deed>,
-    /// None when they did not come to an end.
+    /// The report; `None` if the run of the holders failed.
     pub(super) report: Option<Report>,
-    /// All that was not kept.
+    /// All violations.
     pub(super) violations: Vec<(Check, String)>,
 }
 
 impl Round {
-    /// Harms a store for as long as is planned.
+    /// Runs a round on a new store as planned.
     ///
     /// # Errors
-    /// When it can't be set up or mended: nothing is known then.
+    /// If the store can't be started or repaired: then there is no verdict.
     pub(super) async fn run(place: &Place, plan: Plan, old: Option<&Path>) -> Result<Self, Stop> {
         let arena = place.open().await?;
         let clock = SteppedClock::start().await?;
@@ -108,7 +111,7 @@ impl Round {
         clock: &SteppedClock,
     ) -> Result<(), Stop> {
         let end = now().saturating_add(self.plan.harm);
-        // All in turn, each time in another order.
+        // All faults take turns, each time in another order.
         let mut next: Vec<Fault> = Vec::new();
         let mut dated = now();
         while now() < end {
@@ -140,7 +143,7 @@ impl Round {
                 if arena.excuses(fault) {
                     running.excuse(at, until);
                 }
-                // What was out of reach could not be let go.
+                // While the store was unreachable, such locks could not be released.
                 if fault.steps_clock() || (fault.takes_store_away() && at < dated) {
                     dated = until.saturating_add(arena.load().longest_lease() * DATED);
                 }
@@ -151,7 +154,7 @@ impl Round {
         Ok(())
     }
 
-    /// Looks at what is left once all holders have gone.
+    /// Checks what remains once all holders have ended.
     async fn look(&mut self, arena: &dyn Arena) -> Result<(), Stop> {
         let end = now().saturating_add(LEFT);
         let linked = settled(end, async || {
@@ -161,7 +164,7 @@ impl Round {
         .await?;
         self.wrong(Check::Leaks, linked);
         let Some(report) = &self.report else { return Ok(()) };
-        // Somebody has to be there to sweep.
+        // Some stores delete old records only while a client is connected.
         let backend: DynBackend = connect(arena.quiet_url()).await?;
         let orphans = report.orphans(&backend).await?;
         self.wrong(Check::Orphans, orphans);
@@ -176,13 +179,13 @@ impl Round {
         self.violations.extend(texts.into_iter().map(|text| (check, text)));
     }
 
-    /// How long after the beginning the last harm was over.
+    /// Returns the time from the beginning to the end of the last fault.
     pub(super) fn harmed(&self) -> Duration {
         let last = self.deeds.last().map(|deed| deed.until.since(self.began));
         last.unwrap_or(self.plan.quiet)
     }
 
-    /// What was done and when, in seconds since the beginning.
+    /// Returns the faults and their times, in seconds since the beginning.
     pub(super) fn deeds_told(&self) -> String {
         let told = self.deeds.iter().map(|deed| {
             let (at, until) = (deed.at.since(self.began), deed.until.since(self.began));
@@ -192,7 +195,7 @@ impl Round {
         told.collect::<Vec<_>>().join(", ")
     }
 
-    /// Writes down all that happened.
+    /// Writes the whole history into a file.
     pub(super) fn write_history(&self, file: &Path) -> Result<(), Stop> {
         self.report.as_ref().map_or(Ok(()), |report| report.write_history(file))
     }
@@ -218,7 +221,7 @@ async fn harm_holders(fault: Fault, arena: &dyn Arena, running: &mut Running) ->
     }
 }
 
-/// Steps the wall clock of all holders, which none of them may go by.
+/// Steps the wall clock of all holders, which none of them may depend on.
 async fn step(clock: &SteppedClock) -> Result<Bite, Stop> {
     const FAR: Duration = Duration::from_secs(60);
     let right = seen_with(clock).await?;
@@ -236,7 +239,7 @@ async fn step(clock: &SteppedClock) -> Result<Bite, Stop> {
     })
 }
 
-/// The seconds that a program sees that was started with this clock.
+/// Returns the wall clock in seconds, as a program sees it that was started with this clock.
 async fn seen_with(clock: &SteppedClock) -> Result<u64, Stop> {
     let date = Command::new("date").arg("+%s").envs(clock.env()).output().await?;
     Ok(str::from_utf8(&date.stdout)?.trim().parse()?)
@@ -249,7 +252,7 @@ fn some_of(what: &str) -> impl FnOnce(usize) -> Result<(), Stop> {
     }
 }
 
-/// What is still there when nothing more goes, or when it is time.
+/// Waits until nothing remains or the time is over. Returns what remains.
 async fn settled(
     end: Instant,
     look: impl AsyncFn() -> Result<Vec<String>, Stop>,

@@ -16,7 +16,7 @@ pub(super) struct Row {
     pub(super) tally: Tally,
 }
 
-/// The columns that have to be zero, and what is counted in each.
+/// The columns that must be zero, with the checks that each of them counts.
 const ZEROS: [(&str, &[Check]); 6] = [
     ("overlaps", &[Check::Exclusion]),
     ("tokens out of order", &[Check::Tokens]),
@@ -26,7 +26,7 @@ const ZEROS: [(&str, &[Check]); 6] = [
     ("panics, hangs, other", &[Check::Hangs, Check::Errors, Check::Losses, Check::Lateness]),
 ];
 
-/// The whole report as Markdown.
+/// Returns the whole report as Markdown.
 pub(super) fn markdown(rows: &[Row]) -> String {
     let mut text = String::from("# What was harmed, and what was kept\n\n");
     text.push_str(&summary(rows));
@@ -49,7 +49,7 @@ pub(super) fn markdown(rows: &[Row]) -> String {
     text
 }
 
-/// The table that people compare.
+/// Returns the table that people compare.
 pub(super) fn summary(rows: &[Row]) -> String {
     let mut table = Table::new(&["store", "verdict", "harm", "grants", "faults (kinds)"]);
     for (title, _) in ZEROS {
@@ -109,10 +109,10 @@ fn faults(rows: &[Row]) -> String {
     table.text()
 }
 
-/// All of it, for programs.
+/// Returns the whole report as JSON, for programs.
 ///
 /// # Errors
-/// None that is known: every value has a form.
+/// None in practice: every value has a JSON form.
 pub(super) fn json(rows: &[Row]) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(rows)
 }
@@ -151,7 +151,7 @@ mod tests {
     use super::{super::verdict::Outcome, *};
 
     #[test]
-    fn what_is_wrong_stands_in_its_column_and_below() {
+    fn a_failure_is_shown_in_its_column_and_below() {
         let mut tally = Tally { store: "redis".to_owned(), ..Tally::default() };
         tally.add(Check::Tokens, "one token\ntwice");
         let judgement = Judgement { outcome: Outcome::Fail, reasons: Vec::new() };

@@ -1,4 +1,4 @@
-//! What all rounds on one store come to, as numbers.
+//! The results of all rounds on one store, as numbers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,53 +11,53 @@ use super::{
 };
 use crate::Check;
 
-/// How many examples of each violation are kept.
+/// The number of examples that are kept for each kind of violation.
 const EXAMPLES: usize = 5;
 
-/// What all rounds on one store come to.
+/// The results of all rounds on one store, as numbers.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Tally {
     pub(super) store: String,
     pub(super) what: String,
     pub(super) rounds: u32,
-    /// How long harm was done, in seconds.
+    /// The time in which faults were injected, in seconds.
     pub(super) harm_s: f64,
     pub(super) grants: usize,
     pub(super) faults: BTreeMap<Fault, Count>,
-    /// Why harm that was to be done was not, a few of each.
+    /// The reasons why faults did not take effect, with a few examples.
     pub(super) missed: Vec<String>,
-    /// How many believed on after the store had lost what it knew or its clock had stepped, while
-    /// another held.
+    /// The number of holders that kept their belief after the store had lost its data or its clock
+    /// had stepped, while another client held the lock.
     pub(super) excused: usize,
-    /// How many were told that the store's clock had stepped, or that it had lost what it knew.
+    /// The number of holders that were notified of a clock step or of lost data.
     pub(super) told: usize,
-    /// Late writes that the fence refused.
+    /// The number of late writes that the fence refused.
     pub(super) refused: usize,
     pub(super) lost: usize,
     pub(super) violations: BTreeMap<Check, Violations>,
-    /// Grants a second.
+    /// The grants a second.
     pub(super) rates: Rates,
-    /// From the release to the next holder, in milliseconds.
+    /// The time from a release to the next grant, in milliseconds.
     pub(super) hand_over_ms: Spread,
-    /// From the deadline to `lost()`, in milliseconds.
+    /// The time from the local deadline to `lost()`, in milliseconds.
     pub(super) lateness_ms: Spread,
 }
 
-/// How often a fault was tried, and how often it is proven to have happened.
+/// How often a fault was attempted, and how often it proved that it took effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Count {
     pub(super) tried: u32,
     pub(super) bit: u32,
 }
 
-/// What was not kept.
+/// The violations of one check.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Violations {
     pub(super) count: usize,
     pub(super) examples: Vec<String>,
 }
 
-/// Grants a second: means over all rounds.
+/// Grants a second, as means over all rounds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Rates {
     pub(super) quiet: f64,
@@ -65,7 +65,7 @@ pub(super) struct Rates {
     pub(super) after: f64,
 }
 
-/// How times are spread.
+/// The distribution of times.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Spread {
     pub(super) count: usize,
@@ -75,7 +75,7 @@ pub(super) struct Spread {
 }
 
 impl Tally {
-    /// What these rounds come to.
+    /// Computes the results of these rounds.
     pub(super) fn of(place: &Place, rounds: &[Round]) -> Self {
         let mut tally = Self {
             store: place.name().to_owned(),
@@ -138,17 +138,17 @@ impl Tally {
         }
     }
 
-    /// How many faults are proven to have happened.
+    /// Returns the number of faults that took effect.
     pub(super) fn bites(&self) -> u32 {
         self.faults.values().map(|count| count.bit).sum()
     }
 
-    /// How many kinds of them.
+    /// Returns the number of kinds of faults that took effect.
     pub(super) fn kinds(&self) -> usize {
         self.faults.values().filter(|count| count.bit > 0).count()
     }
 
-    /// How often this was not kept.
+    /// Returns the number of violations of these checks.
     pub(super) fn wrong(&self, checks: &[Check]) -> usize {
         let of = |check| self.violations.get(check).map_or(0, |wrong| wrong.count);
         checks.iter().map(of).sum()

@@ -2,12 +2,12 @@ use dlock_core::FencingToken;
 
 use super::*;
 use crate::{
-    record::{Broke, Excuse, Fault, KILL, Record, Run},
+    record::{Broke, Excuse, FaultRecord, KILL, Record, Run},
     resource::Write,
     short,
 };
 
-/// What a process wrote of one acquisition: granted at 100 ns, let go at 200.
+/// Returns the lines of one acquisition that was granted at 100 ns and released at 200 ns.
 fn well(hold: u64, mode: &str, name: &str) -> String {
     let ask = format!("{hold} ask {hold} well {mode} 90 {name}\n");
     ask + &format!("{hold} got 100 {hold} 500\n{hold} let 200\n{hold} left 210 released\n")
@@ -39,7 +39,7 @@ fn is_wrong(log: &str, what: &str) {
 }
 
 #[test]
-fn what_is_right_passes() {
+fn a_correct_history_passes() {
     let log = well(1, "x", "a") + &well(2, "s", "b") + &well(3, "s", "b");
     let report = report(&(log + &well(4, "1/3", "c") + &well(5, "2/3", "c")));
     report.check().unwrap();
@@ -61,7 +61,7 @@ fn a_token_that_falls_is_found() {
 }
 
 #[test]
-fn who_fails_or_waits_for_ever_in_peace_is_found() {
+fn failures_and_endless_waits_in_peace_are_found() {
     let right = well(1, "x", "a");
     is_wrong(&format!("{right}2 ask 2 well x 90 a\n2 not 900 Timeout late\n"), "stalled");
     is_wrong(&format!("{right}2 ask 2 storm x 90 a\n"), "stalled");
@@ -94,8 +94,8 @@ fn a_history_that_was_kept_gets_the_same_verdict() {
     let log = well(1, "x", "a") + &well(2, "x", "a") + "- late 300 100\n- uses early 5 5 5\n";
     let (at, broke) = (Instant::from_nanos(7), "panicked".to_owned());
     let mut records = vec![
-        Record::Fault(Fault { at, until: at, fault: KILL.to_owned(), process: Some(3) }),
-        Record::Fault(Fault { at, until: at, fault: "flush".to_owned(), process: None }),
+        Record::Fault(FaultRecord { at, until: at, fault: KILL.to_owned(), process: Some(3) }),
+        Record::Fault(FaultRecord { at, until: at, fault: "flush".to_owned(), process: None }),
         Record::Broke(Broke { at, process: 0, broke }),
         write(150, 2, true),
         write(160, 1, false),
@@ -117,7 +117,7 @@ fn a_history_that_was_kept_gets_the_same_verdict() {
 }
 
 #[test]
-fn what_is_excused_is_counted_and_tokens_are_not_excused() {
+fn excuses_are_counted_and_do_not_cover_tokens() {
     let log = well(1, "x", "a") + &well(2, "x", "a").replace("got 100", "got 150");
     let excuse = |at, until| {
         let (at, excused_until) = (Instant::from_nanos(at), Instant::from_nanos(until));
@@ -135,7 +135,7 @@ fn what_is_excused_is_counted_and_tokens_are_not_excused() {
 }
 
 #[test]
-fn what_a_process_must_never_do_is_found() {
+fn forbidden_acts_of_a_process_are_found() {
     let (at, broke) = (Instant::from_nanos(7), "a process has ended by itself".to_owned());
     let wrong = with(&well(1, "x", "a"), vec![Record::Broke(Broke { at, process: 2, broke })]);
     let text = wrong.check().unwrap_err().into_text();
@@ -143,7 +143,7 @@ fn what_a_process_must_never_do_is_found() {
 }
 
 #[test]
-fn what_comes_late_is_passed_over_or_leaks_is_found() {
+fn late_losses_bypasses_and_leaks_are_found() {
     let right = well(1, "x", "a");
     let late = "2 ask 2 storm s 100 b\n2 got 110 2 120\n2 lost 200000000 expired\n";
     is_wrong(&(right.clone() + late + &well(3, "s", "b")), "late: lost()");

@@ -1,8 +1,9 @@
-//! Jobs that wait for a row which another transaction keeps locked.
+//! Jobs that wait for a row that another transaction has locked.
 //!
-//! A statement that meets such a row waits for it, and all that came with it or came later waits as
-//! well. So a worker that has met one sets the jobs of its name aside, does the others, and looks now
-//! and then whether the row is free, which waits for nobody.
+//! A statement waits for such a row, and all operations in it or behind it wait as well. So a
+//! worker that meets such a row sets the jobs of its name aside, serves the others, and checks
+//! regularly, without waiting, whether the row is free. dlock itself never keeps a row locked: each
+//! of its statements commits.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,7 +12,7 @@ use hashbrown::HashMap;
 
 use super::{conn::Conn, job::Job, row::Wanted};
 
-/// The first pause between two looks, and the longest.
+/// The first and the longest pause between two checks.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 
@@ -20,16 +21,16 @@ pub(crate) struct Aside {
     /// In the order in which they came.
     jobs: VecDeque<Job>,
     rows: HashMap<LockName, Locked>,
-    /// When to look again, and the pause after that.
+    /// When to check again, and the pause after that check.
     due: Instant,
     pause: Duration,
 }
 
 #[derive(Debug)]
 struct Locked {
-    /// What a statement that has met it was told.
+    /// The error of the statement that met the locked row.
     error: Error,
-    /// Of a row that can't be seen, since who makes it has not committed: when to try again.
+    /// When to retry. Only for a row that is not visible because its insert has not committed.
     again: Option<Instant>,
 }
 
@@ -39,12 +40,13 @@ impl Aside {
         Self { jobs: VecDeque::new(), rows: HashMap::new(), due, pause: SHORTEST }
     }
 
-    /// Whether no job waits.
+    /// Returns whether no job waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// How long until it is time to look; `None` while nothing waits and no row is known to be locked.
+    /// Returns the time until the next check. `None` while no job waits and no row is known to be
+    /// locked.
     pub(crate) fn due_in(&self) -> Option<Duration> {
         (!self.rows.is_empty() || !self.jobs.is_empty()).then(|| self.due.since(Clock::Boot.now()))
     }
@@ -53,12 +55,12 @@ impl Aside {
         !self.rows.is_empty() && self.rows.contains_key(name)
     }
 
-    /// Why the first of these names that is locked can't be written.
+    /// Returns the error of the first of these names whose row is locked.
     pub(crate) fn why<'a>(&self, mut names: impl Iterator<Item = &'a LockName>) -> Option<Error> {
         names.find_map(|name| self.rows.get(name)).map(|row| row.error.clone())
     }
 
-    /// Rows are locked, as a statement has found that failed so.
+    /// Records rows that are locked, and the error of the statement that met them.
     pub(crate) fn lock(&mut self, names: Vec<LockName>, error: &Error) {
         for name in names {
             self.rows.insert(name, Locked { error: error.clone(), again: None });
@@ -66,14 +68,15 @@ impl Aside {
         self.look_soon();
     }
 
-    /// These names made a statement fail that took so long, and their rows are not there.
+    /// Records names without visible rows. A statement with them took this long, and failed with
+    /// this error.
     pub(crate) fn lock_unseen(
         &mut self,
         names: impl IntoIterator<Item = LockName>,
         error: &Error,
         took: Duration,
     ) {
-        // Most of the time is for the others.
+        // Most of the time belongs to other names.
         let again = Clock::Boot.now().saturating_add((2 * took).max(LONGEST));
         for name in names {
             self.rows.insert(name, Locked { error: error.clone(), again: Some(again) });
@@ -86,12 +89,12 @@ impl Aside {
         self.due = Clock::Boot.now().saturating_add(SHORTEST);
     }
 
-    /// They wait for rows that are locked.
+    /// Adds jobs that wait for locked rows.
     pub(crate) fn push(&mut self, jobs: impl IntoIterator<Item = Job>) {
         self.jobs.extend(jobs);
     }
 
-    /// Looks which of the rows are free by now.
+    /// Checks which of the rows are free by now.
     pub(crate) async fn look<C: Conn>(&mut self, conn: &mut C) {
         let now = Clock::Boot.now();
         self.rows.retain(|_, row| row.again.is_none_or(|again| now < again));
@@ -104,7 +107,7 @@ impl Aside {
         self.due = Clock::Boot.now().saturating_add(self.pause);
     }
 
-    /// Takes out the jobs whose rows are free, and fails those whose time is up: `late` says which.
+    /// Takes out the jobs whose rows are free, and fails those whose time is up.
     pub(crate) fn ready(
         &mut self,
         late: impl Fn(&Job) -> bool,
@@ -126,15 +129,16 @@ impl Aside {
     }
 }
 
-/// Which of these names have rows that another transaction keeps locked. `None` if the database does
-/// not tell.
+/// Returns the names whose rows another transaction has locked. `None` if the database does not
+/// answer.
 pub(crate) async fn locked<C: Conn>(conn: &mut C, names: &[&LockName]) -> Option<Vec<LockName>> {
     if names.is_empty() {
         return Some(Vec::new());
     }
     let unlocked = conn.unlocked(names).await.ok()?;
     let unlocked: std::collections::HashSet<&str> = unlocked.iter().map(String::as_str).collect();
-    // The others are locked, or not there.
+    // The other rows are locked or do not exist. A read, which ignores locks, distinguishes the
+    // two.
     let wanted: Vec<Wanted> = names
         .iter()
         .filter(|name| !unlocked.contains(name.as_str()))

@@ -1,7 +1,8 @@
-//! The pauses before a connection is made anew.
+//! The pauses before a reconnect.
 //!
-//! A server that takes no writes, or has no room, is in trouble already, and each new connection costs
-//! it a process or a thread. So the pause doubles until a statement has worked, not only a connect.
+//! A server that accepts no writes, or no more clients, is already overloaded or failing, and each
+//! new connection costs it a process or a thread. So the pause doubles until a statement has
+//! succeeded. A successful connect is not enough.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ use super::{
     patience::jittered,
 };
 
-/// The first pause, behind one try that goes at once, and the longest.
+/// The first pause, which follows one retry without a pause, and the longest.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// For so long a call waits at the most: its caller may have to be told in time.
+/// The longest wait of a call here. Its caller may need the error in time.
 const STEP: Duration = Duration::from_millis(100);
 
-/// What one connection's owner remembers of its failures.
+/// The recent failures of one connection.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -32,12 +33,12 @@ impl Backoff {
         Self { failures: 0, until: Instant::from_nanos(0), last: None }
     }
 
-    /// A statement has worked.
+    /// Records that a statement has succeeded.
     pub(crate) fn worked(&mut self) {
         (self.failures, self.last) = (0, None);
     }
 
-    /// A connection could not be made, or is of no use any more.
+    /// Records that a connect failed, or that the connection can't be used any more.
     pub(crate) fn failed(&mut self, fault: Fault) -> Fault {
         let now = Clock::Boot.now();
         let pause = match self.failures {
@@ -53,7 +54,7 @@ impl Backoff {
     /// Waits until another connection may be made.
     ///
     /// # Errors
-    /// The last one, of which nothing was applied now, when that takes longer.
+    /// The last error, if the remaining wait is longer than that. This attempt applied nothing.
     pub(crate) async fn pause(&self) -> Result<(), Fault> {
         let left = self.until.since(Clock::Boot.now());
         let Some((error, cure)) = self.last.as_ref().filter(|_| !left.is_zero()) else {

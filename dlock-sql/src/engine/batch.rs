@@ -1,4 +1,8 @@
-//! Which of the waiting jobs go into one statement.
+//! The choice of the jobs that go into one statement.
+//!
+//! The order within each queue is kept: a job never overtakes an earlier job, which may be about
+//! the same name. A statement has at most [`SHARED`] operations, so that one slow row delays few
+//! others.
 
 use std::collections::VecDeque;
 
@@ -7,22 +11,25 @@ use hashbrown::HashMap;
 
 use super::job::Job;
 
-/// The most operations that jobs share a statement for. A job that has more goes alone.
+/// The largest number of operations in a statement that several jobs share. A job with more gets
+/// its own statement.
 pub(crate) const SHARED: usize = 64;
 
-/// How many bytes an operation takes in a statement at most, its name in hexadecimal digits.
+/// The largest number of bytes of an operation in a statement, with its name in hexadecimal digits.
 const LARGEST: usize = 2 * LockName::MAX_BYTES + 3 * Note::MAX_BYTES + 192;
 
-/// How many operations fit into a statement of so many bytes.
+/// Returns the number of operations that fit into a statement of this size.
 pub(crate) fn fitting(bytes: usize) -> usize {
     (bytes / LARGEST).max(1)
 }
 
-/// Takes the jobs that can go next: the first one, and those behind it that fit, with at most so many
-/// operations. Those of the first queue go before those of the second.
+/// Takes the jobs for the next statement: the first one, and the jobs behind it that fit, with at
+/// most `most` operations. The first queue goes before the second.
 pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     let mut room = SHARED.min(most);
     let mut taken = Vec::new();
+    // If a job of the first queue does not fit, the second queue has to wait. Otherwise claims
+    // could delay a large batch of renewals for ever.
     for waiting in queues {
         waiting.retain(|job| !job.is_moot());
         let fits = |job: &&Job| {
@@ -40,7 +47,8 @@ pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     taken
 }
 
-/// The renewals in parts that go into one statement each: of distinct names and not too large.
+/// Splits renewals into statements with distinct names and a bounded size. A statement can change a
+/// row only once, so two claims of one name go into different statements.
 pub(crate) fn distinct(renewals: &[Renewal], most: usize) -> Vec<Vec<usize>> {
     let mut seen = HashMap::with_capacity(renewals.len());
     let mut rounds: Vec<Vec<usize>> = Vec::new();
@@ -62,20 +70,20 @@ mod tests {
     use dlock_core::{Claim, ClaimId, Mode, machine::Op};
 
     use super::*;
-    use crate::engine::job::Ask;
+    use crate::engine::job::PendingOp;
 
-    type Kept = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
+    type Receivers = Vec<tokio::sync::oneshot::Receiver<crate::engine::job::Answers>>;
 
-    /// Of one queue.
+    /// Takes the jobs of one queue.
     fn take(waiting: &mut VecDeque<Job>, most: usize) -> Vec<Job> {
         super::take([&mut VecDeque::new(), waiting], most)
     }
 
-    fn jobs(names: &[&str]) -> (VecDeque<Job>, Kept) {
+    fn jobs(names: &[&str]) -> (VecDeque<Job>, Receivers) {
         let ask = |name: &str| {
             let renew =
                 Op::Renew { claim: ClaimId::random(), mode: dlock_core::Mode::Exclusive, lease: 1 };
-            Ask::new(LockName::new(name).unwrap(), renew)
+            PendingOp::new(LockName::new(name).unwrap(), renew)
         };
         names.iter().map(|names| Job::new(names.split(' ').map(ask).collect(), true)).unzip()
     }
@@ -116,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_left_out_unless_he_releases() {
+    fn a_dropped_request_is_skipped_unless_it_releases() {
         let (mut waiting, kept) = jobs(&["a", "b"]);
         waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0, bar: 0 };
         drop(kept);
@@ -150,7 +158,7 @@ mod tests {
         use super::*;
 
         #[test]
-        fn what_is_urgent_goes_first_and_shares_its_statement() {
+        fn urgent_requests_go_first_and_share_their_statement() {
             let ((mut urgent, _kept), (mut others, _others)) =
                 (jobs(&["u1", "u2"]), jobs(&["a", "b", "c"]));
             let batch = super::super::take([&mut urgent, &mut others], 4);

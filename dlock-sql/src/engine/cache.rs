@@ -1,7 +1,9 @@
-//! What the worker remembers of the rows that it has seen: their folded form, and who is held.
+//! A worker's cache of the rows that it has seen: their folded form, and whether the lock was held.
 //!
-//! It is a memory of hints. A fold is taken by the database only where it fits, and a lock that
-//! is remembered as held is looked at before a try is refused.
+//! All entries are hints, and may be out of date. The database takes a fold only if the row still
+//! has the same base and log. A lock that is remembered as held is read again before a try is
+//! refused. So the cache needs no invalidation when other clients write. One worker owns it,
+//! without a lock.
 
 use std::time::Duration;
 
@@ -16,51 +18,53 @@ use hashbrown::HashMap;
 
 use super::row::{Fold, Row};
 
-/// A log is folded when it is longer than this and than half of the snapshot: so replaying stays
-/// short, and a long queue is not written out for each operation. (A row of more than a quarter of
+/// The worker folds a log if it is longer than this and than half of the snapshot. So a replay
+/// stays short, and not every operation writes out a long queue. (A row of more than a quarter of
 /// SQLite's page takes a second page.)
 const FOLD_ABOVE: usize = 128;
 
-/// However long the snapshot is. (PostgreSQL writes values of a row of more than 2 KiB elsewhere:
-/// the snapshot may stand there, the log should not.)
+/// The length above which a log is folded, regardless of the snapshot. (PostgreSQL stores values of
+/// a row of more than 2 KiB elsewhere: this is fine for the snapshot, but not for the log.)
 const FOLD_ANYWAY: usize = 1024;
 
-/// How many names are remembered.
+/// The number of names that are remembered.
 const NAMES: usize = 8192;
 
-/// How many more of those that are only renewed, if their log is due. Who holds many locks comes
-/// back to each after all the others: were it forgotten by then, the log would grow as long as the
-/// lock is held. Each takes some 350 bytes, so not all of them have their turn at once.
+/// The number of further names that are only renewed and whose log is due. A client with many locks
+/// renews each of them only after all others. If the name were forgotten by then, the log would
+/// grow for as long as the lock is held. Each entry takes about 350 bytes, so not all names have
+/// one at the same time.
 const RENEWED: usize = 16_384;
 
-/// Who saw a lock held so long ago takes it for held: holders give a lock that many want back soon.
+/// A lock that was seen held this recently counts as held. The time is short, since the holder of a
+/// contended lock releases it soon.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Memory of names that were used of late, and of what else is to be folded.
+/// The names that were used recently, and further names that are to be folded.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    used: Halves<Known>,
-    /// Of locks that `used` has forgotten.
+    used: Halves<CachedName>,
+    /// The folds of locks that `used` has forgotten.
     renewed: Halves<Fold>,
-    /// In which format rows are folded.
+    /// The format of new snapshots.
     format: Format,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedName {
     fold: Option<Fold>,
-    /// How long its state is as a text, or longer.
+    /// An upper bound of the length of its state as text.
     length: usize,
-    /// When it was seen to be held.
+    /// The time when it was seen held.
     held: Option<Instant>,
 }
 
 /// A row as a statement returned it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct SeenRow<'a> {
     pub(crate) row: &'a Row,
     pub(crate) replayed: &'a Replayed,
-    /// How long its snapshot is.
+    /// The length of its snapshot.
     pub(crate) snap: usize,
     /// When the statement was sent.
     pub(crate) at: Instant,
@@ -71,23 +75,23 @@ impl Cache {
         Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED), format }
     }
 
-    /// Whether somebody held the lock when it was last seen.
+    /// Returns whether the lock was held when it was last seen.
     pub(crate) fn is_held(&self, name: &LockName) -> bool {
         self.used.get(name).is_some_and(|known| known.held.is_some())
     }
 
-    /// Whether somebody held the lock a moment ago.
+    /// Returns whether the lock was held a moment ago.
     pub(crate) fn was_just_held(&self, name: &LockName, now: Instant) -> bool {
         let held = self.used.get(name).and_then(|known| known.held);
         held.is_some_and(|seen| now.since(seen) < FRESH)
     }
 
-    /// How long the state of a lock is as a text, or longer, as far as it is remembered.
+    /// Returns an upper bound of the length of a lock's state as text, if it is remembered.
     pub(crate) fn length(&self, name: &LockName) -> usize {
         self.used.get(name).map_or(0, |known| known.length)
     }
 
-    /// The folded row, for the next statement about it.
+    /// Returns the folded row, for the next statement about it.
     pub(crate) fn fold(&self, name: &LockName) -> Option<Fold> {
         match self.used.get(name) {
             Some(known) => known.fold.clone(),
@@ -97,22 +101,25 @@ impl Cache {
 
     /// Learns from a row that a statement with these operations returned.
     ///
-    /// `written` is how much the statement appended.
+    /// `written` is the length that the statement appended.
     pub(crate) fn learn<'a>(
         &mut self,
         name: &LockName,
         ops: impl IntoIterator<Item = &'a Op>,
         written: usize,
-        seen: Seen<'_>,
+        seen: SeenRow<'_>,
     ) {
-        let Seen { row, replayed, snap, at } = seen;
+        let SeenRow { row, replayed, snap, at } = seen;
         let fold = folds(row.log.len(), snap, written).then(|| Fold {
             mark: row.mark(),
             time: replayed.now,
             snap: snapshot_in(self.format, &replayed.machine).into(),
         });
+        // Free at the time of the last operation. If a lease has expired since, the next read
+        // notices.
         let held = !replayed.machine.is_free(replayed.now);
         let renews = ops.into_iter().all(|op| matches!(op, Op::Renew { .. }));
+        // A name that is only renewed does not push out names in use: it goes into the second part.
         if renews && held && self.used.get(name).is_none() {
             return match fold {
                 Some(fold) => self.renewed.insert_if_room(name, fold),
@@ -123,7 +130,7 @@ impl Cache {
         match fold.is_some() || held {
             true => {
                 let length = fold.as_ref().map_or(snap + row.log.len(), |fold| fold.snap.len());
-                self.used.insert(name, Known { fold, length, held: held.then_some(at) });
+                self.used.insert(name, CachedName { fold, length, held: held.then_some(at) });
             }
             false => self.used.remove(name),
         }
@@ -136,7 +143,8 @@ impl Cache {
     }
 }
 
-/// Memory of a bounded number of names: when the young half is full, the old half is forgotten.
+/// A map with a bounded number of names. When the young half is full, it becomes the old half, and
+/// the old half before it is dropped. That is cheaper than an order of use for each name.
 #[derive(Debug)]
 struct Halves<T> {
     young: HashMap<LockName, T>,
@@ -160,7 +168,7 @@ impl<T> Halves<T> {
         self.young.insert(name.clone(), known);
     }
 
-    /// As `insert`, but those that have not been asked for stay, unless there are few.
+    /// Like `insert`, but a full map keeps its entries, unless the old half has become small.
     fn insert_if_room(&mut self, name: &LockName, known: T) {
         let full = self.young.len() >= self.half && !self.young.contains_key(name);
         if !full || self.old.len() <= self.half / 2 {
@@ -174,10 +182,12 @@ impl<T> Halves<T> {
     }
 }
 
-/// Whether a log is due to be folded, by whoever appended so much to it last.
+/// Returns whether this client has to fold a log, to which it has just appended `written` bytes.
 ///
-/// A long snapshot goes to the database with the next operation of each who folds, and only the
-/// first of them is taken. So it is on him who made the log too long; should he have gone, on all.
+/// A short snapshot is cheap, so every client folds it. A long one goes to the database with the
+/// next operation of each client that folds, and the database takes only the first. So only the
+/// client that made the log too long folds it. If that client has ended, the log grows to four
+/// times the limit, and then every client folds.
 fn folds(log: usize, snap: usize, written: usize) -> bool {
     let due = FOLD_ABOVE.max(snap / 2).min(FOLD_ANYWAY);
     let made_it_so = log.saturating_sub(written) <= due;
@@ -194,7 +204,7 @@ mod tests {
         LockName::new(&format!("n{n}")).unwrap()
     }
 
-    /// A row with so many acquire and release pairs, and then perhaps a holder.
+    /// Returns a row with this number of acquire and release pairs, and then perhaps a holder.
     fn row(pairs: usize, held: bool) -> (Row, Replayed) {
         let mut log = String::new();
         for n in 0..pairs {
@@ -208,8 +218,8 @@ mod tests {
         (row, replayed)
     }
 
-    fn seen<'a>(row: &'a Row, replayed: &'a Replayed) -> Seen<'a> {
-        Seen { row, replayed, snap: 0, at: Instant::from_nanos(1) }
+    fn seen<'a>(row: &'a Row, replayed: &'a Replayed) -> SeenRow<'a> {
+        SeenRow { row, replayed, snap: 0, at: Instant::from_nanos(1) }
     }
 
     fn renewal() -> Op {
@@ -242,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_long_ago_is_not_taken_for_held() {
+    fn a_lock_held_long_ago_is_not_assumed_held() {
         let mut cache = Cache::new(Format::OLDEST);
         let (held, of_held) = row(0, true);
         let (free, of_free) = row(1, false);
@@ -283,12 +293,12 @@ mod tests {
                 cache.learn(&name, [&renewal()], 50, seen(row, replayed));
             }
         }
-        // A seventh of them has room.
+        // There is room for a seventh of them.
         assert!(logs.iter().all(|log| *log < 16), "{logs:?}");
     }
 
     #[test]
-    fn what_was_folded_or_given_back_is_forgotten() {
+    fn a_folded_or_released_row_is_forgotten() {
         let mut cache = Cache::new(Format::OLDEST);
         let (long, replayed) = row(10, true);
         for n in 0..4 {

@@ -1,4 +1,11 @@
-//! What the engine asks of a database: five statements, each one round trip.
+//! The interface between the engine and a database: five statements, each with one round trip.
+//!
+//! | statement | changes | safe to send again |
+//! |---|---|---|
+//! | `apply` | appends operations | yes: each operation is idempotent by claim id |
+//! | `read`, `page`, `range` | nothing | yes |
+//! | `delete` | removes rows that are still as they were read | yes: a row that changed stays |
+//! | `tell` | nothing | yes: a notification is only a hint |
 
 use std::time::Duration;
 
@@ -11,28 +18,29 @@ use super::{
     row::{Mark, Row, Wanted, Write},
 };
 
-/// A connection, owned by one task, which never drops a call half-way.
+/// A connection. One task owns it, and never drops a call half-way.
 ///
-/// A call that finds the connection broken opens a new one, or says that trying again will.
+/// A call on a broken connection opens a new one, or fails so that the retry opens one.
 pub(crate) trait Conn: Send + 'static {
     /// Whether a write can be answered before it is safe from a crash.
     const CAN_HURRY: bool = false;
 
-    /// Whether a statement can reach the database after its sender has given it up.
+    /// Whether a statement can reach the database after its sender has stopped waiting.
     const CAN_BE_LATE: bool = true;
 
-    /// How many bytes a statement may have.
+    /// Returns the largest size of a statement, in bytes.
     fn most_bytes(&self) -> usize {
         usize::MAX
     }
 
-    /// From now on no call, connecting included, takes longer than this, or than the connection allows
-    /// anyway. A database in this process goes its own pace.
+    /// Bounds the time of each later call, including a connect. The connection may have a lower
+    /// bound of its own. A database in this process ignores it.
     fn bound(&mut self, limit: Duration) {
         let _ = limit;
     }
 
-    /// Which of these names have rows that no other transaction keeps locked, without waiting for one.
+    /// Returns the names whose rows are not locked by another transaction. Does not wait for a
+    /// lock.
     fn unlocked(
         &mut self,
         names: &[&LockName],
@@ -41,10 +49,10 @@ pub(crate) trait Conn: Send + 'static {
         std::future::ready(Ok(all))
     }
 
-    /// Appends the operations to their rows at one point of the database's order, all or none.
-    /// The writes have distinct names and stand by name. Gives their rows in the same order; of one
-    /// whose snapshot is known it may leave that out. One that can't be read is no matter of the
-    /// others.
+    /// Appends the operations to their rows at one point of the database's order, all or none. The
+    /// writes have distinct names, in the order of names, which is also the order in which rows are
+    /// locked. Returns the rows in the same order, perhaps without snapshots that the client knows.
+    /// If a row can't be read, the error is only for its name.
     fn apply(
         &mut self,
         writes: &[Write],
@@ -53,7 +61,8 @@ pub(crate) trait Conn: Send + 'static {
     /// Reads these rows, in their order.
     fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
 
-    /// A number that changes when somebody else has written; `None` if the database has none.
+    /// Returns a number that changes when another connection has written. `None` if the database
+    /// has none.
     fn version(&mut self) -> impl Future<Output = Result<Option<i64>, Fault>> + Send {
         std::future::ready(Ok(None))
     }
@@ -66,7 +75,7 @@ pub(crate) trait Conn: Send + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<Paged>, Fault>> + Send;
 
-    /// Reads the first `most` rows whose names are in the range, in order. They are all of interest.
+    /// Reads the first `most` rows whose names are in the range, in order, all with their contents.
     fn range(
         &mut self,
         range: &Range,
@@ -77,34 +86,36 @@ pub(crate) trait Conn: Send + 'static {
     fn delete(&mut self, rows: &[(String, Mark)])
     -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// Tells others of grants, if the database can. What gets lost is found by looking.
+    /// Notifies other clients of grants, if the database can. Polls find the grants of lost
+    /// notifications.
     fn tell(&mut self, notes: &[Note]) -> impl Future<Output = Result<(), Fault>> + Send {
         let _ = notes;
         std::future::ready(Ok(()))
     }
 
-    /// Whether it keeps over a crash what it has answered, as it is set up now.
+    /// Returns whether answered writes survive a crash, with the current settings.
     fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send {
         std::future::ready(Ok(true))
     }
 
-    /// Looks at how the database is set up.
+    /// Returns the findings about the settings of the database.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
     /// Closes the connection.
     fn close(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Where notes arrive, for databases that can tell.
+/// A connection that receives notifications, for databases that have them.
 pub(crate) trait Ears: Send + 'static {
-    /// Listens, anew where it has to be. Notes that were sent before may get lost.
+    /// Starts to listen, again if necessary. Notifications that were sent before may be lost.
     fn open(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The text of the next note. After an error it must be opened again.
+    /// Returns the text of the next notification. After an error, the listener must be opened
+    /// again.
     fn next(&mut self) -> impl Future<Output = Result<String, Error>> + Send;
 }
 
-/// The ears of a database that can't tell.
+/// The listener of a database without notifications. It has no values.
 #[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
 #[derive(Debug)]
 pub(crate) enum Deaf {}
@@ -120,23 +131,25 @@ impl Ears for Deaf {
     }
 }
 
-/// What a read saw.
+/// The result of a read.
 #[derive(Debug)]
 pub(crate) struct Sighting {
-    /// The database's time. Zero if no name was asked for.
+    /// The database's time. Zero if no name was read.
     pub(crate) now: Micros,
-    /// The rows, `None` for a lock that has none. One that can't be read is no matter of the others.
+    /// The rows, `None` for a lock without one. If a row can't be read, the error is only for its
+    /// name.
     pub(crate) rows: Vec<Option<Result<Row, Error>>>,
 }
 
 impl Sighting {
-    /// Of so many names, before anything was seen.
+    /// Returns the empty result for this number of names.
     pub(crate) fn of(names: usize) -> Self {
         Self { now: 0, rows: std::iter::repeat_with(|| None).take(names).collect() }
     }
 
-    /// What was seen at a time of the name at this place: its row, if it has one.
+    /// Records the time, and the row of the name at this index, if it has one.
     pub(crate) fn put(&mut self, at: i64, now: Micros, row: Option<Result<Row, Error>>) {
+        // A bad index from the database is ignored: the name then counts as a name without a row.
         self.now = now;
         if let Some(slot) = usize::try_from(at).ok().and_then(|at| self.rows.get_mut(at)) {
             *slot = row;
@@ -150,7 +163,6 @@ pub(crate) struct Paged {
     pub(crate) name: String,
     /// The database's time.
     pub(crate) now: Micros,
-    /// `None` for a row whose snapshot is too young for the row to be of interest, or whose text
-    /// can't be read.
+    /// `None` if the snapshot is too young for the sweep, or the text can't be read.
     pub(crate) row: Option<Row>,
 }

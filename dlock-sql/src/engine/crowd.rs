@@ -1,8 +1,8 @@
-//! How many may wait for a lock where a statement has to fit into a packet.
+//! The limit of a queue on databases whose statements have a maximum size.
 //!
-//! The row of a lock holds its queue. When its log is due, a statement brings all of it in a shorter
-//! form. Once that does not fit any more the log grows until the row takes nothing, not even a
-//! release. So nobody is let in who would make it so long.
+//! The row of a lock contains its queue. When its log is due, a statement brings the whole row in a
+//! shorter form. If that does not fit into a statement any more, the log grows until the row
+//! accepts nothing, not even a release. So claims that would make the queue that long are refused.
 
 use std::collections::HashSet;
 
@@ -14,12 +14,12 @@ use dlock_core::{
 use super::{
     cache::Cache,
     conn::Conn,
-    job::{Ask, Job},
+    job::{Job, PendingOp},
     row::{Row, Wanted},
 };
 
-/// Refuses new claims where the queue is longer than half of a statement, by a look at it. Those that
-/// are there can be renewed and given up, so it gets shorter again.
+/// Refuses new claims for queues that are longer than half of a statement, after a read of the row.
+/// The claims in the queue can still be renewed and released, so it gets shorter again.
 pub(crate) async fn refuse<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec<Job>) {
     let most = conn.most_bytes() / 2;
     let asks = batch.iter().flat_map(|job| &job.asks).filter(|ask| is_claim(&ask.op));
@@ -30,20 +30,20 @@ pub(crate) async fn refuse<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec
     }
     let wanted: Vec<_> =
         names.into_iter().map(|name| Wanted { name: name.clone(), known: None }).collect();
-    // What a read can't answer, the write will.
+    // If the read fails, the write decides.
     let Ok(seen) = conn.read(&wanted).await else { return };
     let rows = wanted.into_iter().zip(seen.rows);
     let full: HashSet<LockName> = rows
         .filter(|(_, row)| is_longer(row.as_ref().and_then(|row| row.as_ref().ok()), most))
         .map(|(wanted, _)| wanted.name)
         .collect();
-    let is_refused = |ask: &Ask| is_claim(&ask.op) && full.contains(&ask.name);
+    let is_refused = |ask: &PendingOp| is_claim(&ask.op) && full.contains(&ask.name);
     for mut job in batch.extract_if(.., |job| job.asks.iter().any(is_refused)) {
         job.fail(&Error::new(
             ErrorKind::Unavailable,
             format!(
-                "so many wait for this lock that a statement can't hold their queue ({most} bytes): \
-                 have fewer wait, or raise max_allowed_packet"
+                "the queue of this lock is too long for one statement ({most} bytes): reduce the \
+                 number of waiters, or raise max_allowed_packet"
             ),
         ));
     }
@@ -53,7 +53,7 @@ fn is_claim(op: &Op) -> bool {
     matches!(op, Op::Acquire { .. } | Op::Join { .. })
 }
 
-/// Whether the state that a row tells is longer than this as a text.
+/// Returns whether the state of a row is longer than this as text.
 fn is_longer(row: Option<&Row>, most: usize) -> bool {
     let replayed = row.and_then(|row| row.replay().ok());
     replayed.is_some_and(|replayed| snapshot(&replayed.machine).len() > most)

@@ -1,8 +1,10 @@
-//! The claims that were asked for without an answer, as on a connection that was lost.
+//! The claims with a request that was not answered, for example because the connection was lost.
 //!
-//! What was sent for them may still reach the database, up to its deadline, and perhaps after the claim
-//! was asked for again, granted and given back. So whoever gives such a claim back says until when it
-//! must not come back, and the row remembers that. No other claim pays for it.
+//! That request may still reach the database, up to its deadline, and perhaps after the claim was
+//! sent again, granted and released. So the release of such a claim states how long the claim is
+//! barred, and the row remembers that. It costs other claims nothing.
+//!
+//! The map changes under its mutex, since all workers of an engine share it.
 
 use std::time::Duration;
 
@@ -12,7 +14,8 @@ use parking_lot::Mutex;
 
 use super::micros;
 
-/// A claim is kept in mind for so long after its deadline, however the database's clock goes.
+/// How long a claim is remembered after its deadline, in case the database's clock is slow or is
+/// set back.
 const KEPT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -21,22 +24,22 @@ pub(crate) struct Doubts(Mutex<Book>);
 #[derive(Debug, Default)]
 struct Book {
     claims: HashMap<ClaimId, Doubt>,
-    /// At this size those that are over are looked for: twice what was left the last time, so that
-    /// thousands of claims in an outage cost no look at all of them each.
+    /// At this size, claims that are over are removed. It is twice the number that the last removal
+    /// left, so that thousands of claims in an outage do not each visit all others.
     full: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
-    /// Until when what was sent may change the row, by the database's clock.
+    /// The time until which a request may still change the row, by the database's clock.
     until: Micros,
-    /// When all of that is over by any clock.
+    /// The time when that has passed by any clock.
     forget: Instant,
 }
 
 impl Doubts {
-    /// What was sent for these claims has not been answered. It may begin by its deadline, and takes
-    /// `patience` at most from there.
+    /// Records that a request for these claims was not answered. It may begin up to its deadline,
+    /// and takes at most `patience` from there.
     pub(crate) fn unanswered(
         &self,
         claims: impl Iterator<Item = ClaimId>,
@@ -58,12 +61,13 @@ impl Doubts {
         }
     }
 
-    /// Until when a claim that is given back must not come back; 0 if nothing is on its way.
+    /// Returns the time until which the row must bar a released claim, or 0 if no request can still
+    /// arrive.
     pub(crate) fn bar(&self, claim: ClaimId) -> Micros {
         self.0.lock().claims.get(&claim).map_or(0, |doubt| doubt.until)
     }
 
-    /// A claim was given back, and the row remembers it.
+    /// Records that a claim was released, and that the row has the bar.
     pub(crate) fn settled(&self, claim: ClaimId) {
         self.0.lock().claims.remove(&claim);
     }
@@ -74,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_sending_counts_until_its_claim_is_given_back() {
+    fn the_last_sending_counts_until_its_claim_is_released() {
         let (doubts, claim) = (Doubts::default(), ClaimId::from_bits(7));
         assert_eq!(doubts.bar(claim), 0);
         for deadline in [10, 30, 20] {

@@ -1,4 +1,8 @@
-//! How a call fails, and what helps.
+//! The failures of calls, and the remedy for each.
+//!
+//! The certainty of the error decides what a later answer means, and the cure decides whether there
+//! is a retry. The two are independent: a statement that timed out may have been applied, and is
+//! retried; one that the server refused was not applied, and may be retried or not.
 
 use std::borrow::Cow;
 
@@ -11,44 +15,46 @@ pub(crate) struct Fault {
     pub(crate) cure: Cure,
 }
 
-/// What helps against a fault.
+/// The remedy for a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cure {
-    /// Sending the same again, soon.
+    /// A retry, soon.
     Retry,
-    /// The same, a few times without a pause: somebody else's write was in the way.
+    /// A few retries without a pause: another client's write caused the fault.
     AtOnce,
-    /// The same, soon, without a row that somebody else may keep locked.
+    /// A retry, soon, without a row that another transaction may have locked.
     Apart,
-    /// Nobody knows: perhaps sending the same again, later, or without one of the rows.
+    /// Unknown: perhaps a retry, later, or without one of the rows.
     Unclear,
-    /// Nothing that this program can do.
+    /// No retry helps.
     None,
 }
 
 impl Fault {
-    /// The database can't be used like this.
+    /// Returns the fault of a configuration with which the database can't be used.
     pub(crate) fn config(issue: ConfigIssue, text: impl Into<Cow<'static, str>>) -> Self {
         Error::config(issue, text).into()
     }
 
-    /// It may pass by itself, and nothing was applied.
+    /// Returns a transient fault. Nothing was applied.
     pub(crate) fn passing(text: impl Into<Cow<'static, str>>) -> Self {
         Self::cut(text).with_certainty(Certainty::NotApplied)
     }
 
-    /// The same, but somebody has to do something first.
+    /// Returns a transient fault that lasts until a person does something. Nothing was applied.
     pub(crate) fn stuck(text: impl Into<Cow<'static, str>>) -> Self {
         Self::passing(text).with_cure(Cure::None)
     }
 
-    /// There was no answer, so nobody knows what was applied. It may pass by itself.
+    /// Returns the fault of a lost answer: it is unknown whether the call was applied. The fault
+    /// may be transient.
     pub(crate) fn cut(text: impl Into<Cow<'static, str>>) -> Self {
+        // It is retried anyway: operations are idempotent, and the doubt is remembered.
         let error = Error::new(ErrorKind::Unavailable, text);
         Self { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
     }
 
-    /// The tables are those of a later version than ours.
+    /// Returns the fault of tables that belong to a later version than this one.
     pub(crate) fn newer(found: i64, ours: i64) -> Self {
         Self::config(
             ConfigIssue::SchemaNewer,
@@ -59,11 +65,12 @@ impl Fault {
         )
     }
 
-    /// A statement came past its deadline. Its answer has told the time, so that the next one will not.
+    /// Returns the fault of a statement that came after its deadline. Its answer has shown the
+    /// time, so the next statement has the right deadline.
     pub(crate) fn too_late() -> Self {
         Self::passing(
-            "what was sent came to the database too late, and was not done: see whether it is \
-             overloaded or its clock jumps, or raise dlock.response_timeout",
+            "the request came to the database too late and had no effect: check whether the \
+             database is overloaded or its clock jumps, or raise dlock.response_timeout",
         )
         .with_cure(Cure::AtOnce)
     }
@@ -81,7 +88,7 @@ impl Fault {
         Self { error: self.error.with_certainty(certainty), ..self }
     }
 
-    /// With what the driver says.
+    /// Adds the driver's error.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn with_source(
         self,
@@ -90,9 +97,10 @@ impl Fault {
         Self { error: self.error.with_source(source), ..self }
     }
 
-    /// The same of a connection that could not be had: nothing was applied, and no row is in the way.
+    /// Changes the fault to that of a failed connect: nothing was applied, and no row caused it.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
+        // Both cures would look for the row that caused the fault, but no statement was sent.
         let cure = match self.cure {
             Cure::Apart | Cure::Unclear => Cure::Retry,
             cure => cure,
@@ -107,7 +115,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// For who does not try again.
+/// For callers that do not retry.
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         fault.error

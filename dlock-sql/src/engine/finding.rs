@@ -4,34 +4,37 @@ use dlock_core::{Error, ErrorKind, Finding};
 
 use super::Fault;
 
-/// So many connections have to be left: those of a few clients, with about five each.
+/// The number of connections that should be free: a few clients need about five each.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const ENOUGH: i64 = 20;
 
-/// What an attempt to use the tables says of them. What may pass is no finding.
+/// Returns the finding from an attempt to use the tables. A transient error is no finding.
 pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault> {
     match prepared {
         Ok(_) => Ok(Finding::fine(
             "tables",
-            "dlock's tables are there, and this user has all rights that it needs",
+            "dlock's tables exist, and this user has all the rights that it needs",
         )),
         Err(fault) => match fault.error.kind() {
+            // These last until a person changes something. All others may be transient, and are
+            // errors of the examination.
             ErrorKind::Config(_) | ErrorKind::Unsupported => Ok(of_error("tables", &fault.error)),
             _ => Err(fault),
         },
     }
 }
 
-/// An error is what was found, and behind a colon what to do.
+/// Splits an error into the finding and, behind the colon, the remedy.
 fn of_error(about: &'static str, error: &Error) -> Finding {
+    // Messages of this crate have the form "finding: remedy".
     let text = error.to_string();
     match text.split_once(": ") {
         Some((found, remedy)) => Finding::wrong(about, found, remedy),
-        None => Finding::wrong(about, text, "see the server's log"),
+        None => Finding::wrong(about, text, "check the server's log"),
     }
 }
 
-/// Whether there is room for more connections.
+/// Returns the finding about the room for more connections.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn room(left: i64, most: i64) -> Finding {
     let found = format!("{} of {most} are left (max_connections)", left.max(0));
@@ -53,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_the_tables_is_wrong_and_one_that_may_pass_stays_one() {
+    fn a_table_error_is_a_finding_and_a_temporary_one_an_error() {
         let missing = Error::config(ConfigIssue::SchemaMissing, "no tables: make them: now");
         let finding = of_tables::<()>(Err(missing.into())).unwrap();
         let expected = Finding::wrong("tables", "no tables", "make them: now");
@@ -65,7 +68,7 @@ mod tests {
 
     #[test]
     #[cfg(any(feature = "mysql", feature = "postgres"))]
-    fn few_connections_that_are_left_are_told_of() {
+    fn few_free_connections_are_reported() {
         for (left, most, level) in [
             (90, 100, Level::Fine),
             (10, 100, Level::Warning),

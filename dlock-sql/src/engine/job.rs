@@ -1,6 +1,7 @@
-//! What callers hand to the workers: operations that must reach the database together.
+//! The jobs that callers send to the workers: operations that must reach the database together.
 //!
-//! A caller holds nothing but the other end of a oneshot, so it may go away at any time.
+//! A caller has only the receiving end of a oneshot, so it may stop waiting at any time. The worker
+//! then skips the job if it has not begun, except for a release.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
@@ -18,15 +19,15 @@ use super::{
     told::Told,
 };
 
-/// An operation and, once the database has spoken, its answer.
+/// An operation, and its answer once there is one.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct PendingOp {
     pub(crate) name: LockName,
     pub(crate) op: Op,
     pub(crate) told: Option<Result<Told, Error>>,
 }
 
-impl Ask {
+impl PendingOp {
     pub(crate) fn new(name: LockName, op: Op) -> Self {
         Self { name, op, told: None }
     }
@@ -38,51 +39,54 @@ pub(crate) type Answers = Vec<Result<Told, Error>>;
 /// Operations on distinct names.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) asks: Vec<PendingOp>,
     /// Whether they take effect together or not at all.
     pub(crate) together: bool,
-    /// When it was handed over; or later, when the database last answered before it could be done.
+    /// The later of two times: when it was sent, and the last answer of the database before its
+    /// turn.
     pub(crate) asked: Instant,
-    /// Whether an earlier try may have taken effect.
+    /// Whether an earlier sending may have taken effect.
     pub(crate) in_doubt: bool,
-    /// `None` once it has been answered.
+    /// `None` after the answer.
     reply: Option<oneshot::Sender<Answers>>,
 }
 
 impl Job {
-    pub(crate) fn new(asks: Vec<Ask>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
+    pub(crate) fn new(asks: Vec<PendingOp>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
         let (reply, answer) = oneshot::channel();
+        // Its retry budget starts here. The worker may move that start: see `admit`.
         let asked = Clock::Boot.now();
         (Self { asks, together, asked, in_doubt: false, reply: Some(reply) }, answer)
     }
 
-    /// Whether nobody needs it done any more. A release is always needed.
+    /// Returns whether no caller needs it any more. A release is always needed.
     pub(crate) fn is_moot(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
             && !self.asks.iter().any(|ask| matches!(ask.op, Op::Release { .. }))
     }
 
-    /// Whether all of its operations have their answers.
+    /// Returns whether all of its operations have their answers.
     pub(crate) fn is_done(&self) -> bool {
         self.asks.iter().all(|ask| ask.told.is_some())
     }
 
-    /// Takes it out of its place, where nothing is left to be done or answered.
+    /// Moves its contents out, and leaves an empty job without operations or a caller.
     pub(crate) fn take(&mut self) -> Self {
         Self { asks: std::mem::take(&mut self.asks), reply: self.reply.take(), ..*self }
     }
 
-    /// Answers with what each of the asks was told, once.
+    /// Sends the answers, once.
     pub(crate) fn finish(&mut self) {
         let Some(reply) = self.reply.take() else { return };
-        let told = |ask: Ask| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
-        // The caller may have gone; that is its right.
+        let told = |ask: PendingOp| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
+        // The caller may have stopped waiting.
         let _ = reply.send(std::mem::take(&mut self.asks).into_iter().map(told).collect());
     }
 
-    /// Answers that all of it failed.
+    /// Answers that the whole job failed.
     pub(crate) fn fail(&mut self, error: &Error) {
         for ask in &mut self.asks {
+            // Overwrites earlier answers: the operations of one job succeed or fail together.
             ask.told = Some(Err(error.clone()));
         }
         self.finish();
@@ -91,7 +95,7 @@ impl Job {
 
 impl Message for Job {
     fn is_urgent(&self) -> bool {
-        // Only renewals of what is held need not happen together.
+        // Only renewals of held claims are jobs that are not `together`.
         !self.together || self.asks.iter().all(|ask| matches!(ask.op, Op::Release { .. }))
     }
 }
@@ -100,12 +104,12 @@ impl Message for Job {
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
     writers: Arc<[Lanes<Job>]>,
-    /// The one for renewals, if there is one for them alone.
+    /// The queue of the worker for renewals, if there is one.
     keeper: Option<Lanes<Job>>,
 }
 
 impl Jobs {
-    /// Queues for so many workers, and their ends of them; that of the keeper is the last.
+    /// Creates the queues and their receiving ends. The keeper's end is the last.
     pub(crate) fn channels(writers: usize, keeper: bool) -> (Self, Vec<Ends<Job>>) {
         let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..writers).map(|_| lanes()).unzip();
         let keeper = keeper.then(|| {
@@ -116,17 +120,17 @@ impl Jobs {
         (Self { writers: senders.into(), keeper }, receivers)
     }
 
-    /// Has these operations done together. Dropped, they may be done or not.
-    pub(crate) async fn ask(&self, asks: Vec<Ask>) -> Result<Vec<Told>, Error> {
+    /// Applies these operations together. If the future is dropped, they may be applied or not.
+    pub(crate) async fn ask(&self, asks: Vec<PendingOp>) -> Result<Vec<Told>, Error> {
         let queue = self.queue_of(&asks);
         self.ask_at(queue, asks, true).await?.into_iter().collect()
     }
 
-    /// Has these renewals done at once, each by itself: one that fails is no matter of the others.
+    /// Applies these renewals separately: the failure of one does not affect the others.
     ///
     /// # Errors
-    /// When nobody is there to do any of them.
-    pub(crate) async fn keep(&self, asks: Vec<Ask>) -> Result<Answers, Error> {
+    /// An error if the worker has ended.
+    pub(crate) async fn keep(&self, asks: Vec<PendingOp>) -> Result<Answers, Error> {
         let queue = self.keeper.as_ref().unwrap_or_else(|| self.queue_of(&asks));
         self.ask_at(queue, asks, false).await
     }
@@ -134,7 +138,7 @@ impl Jobs {
     async fn ask_at(
         &self,
         queue: &Lanes<Job>,
-        asks: Vec<Ask>,
+        asks: Vec<PendingOp>,
         together: bool,
     ) -> Result<Answers, Error> {
         if asks.is_empty() {
@@ -146,29 +150,31 @@ impl Jobs {
         answer_of(answer, lane).await.ok_or_else(|| unanswered(Certainty::Unknown))
     }
 
-    fn queue_of(&self, asks: &[Ask]) -> &Lanes<Job> {
+    fn queue_of(&self, asks: &[PendingOp]) -> &Lanes<Job> {
         &self.writers[asks.first().map_or(0, |ask| self.home(&ask.name))]
     }
 
-    /// Which of the workers has the jobs of a name.
+    /// Returns the index of the worker for a name. The hash has no random state, so that a name
+    /// always has the same worker: with two, an operation could overtake another on the same name.
     fn home(&self, name: &LockName) -> usize {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
         let many = u64::try_from(self.writers.len()).unwrap_or(1).max(1);
         usize::try_from(hash % many).unwrap_or(0)
     }
 
-    /// Has one operation done.
+    /// Applies one operation.
     pub(crate) async fn ask_one(&self, name: LockName, op: Op) -> Result<Told, Error> {
-        let told = self.ask(vec![Ask::new(name, op)]).await?;
+        let told = self.ask(vec![PendingOp::new(name, op)]).await?;
         told.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
     }
 }
 
-/// What the task at the other end of `queue` answers; `None` when it has ended.
+/// Waits for the answer of the task at the other end of `queue`. Returns `None` if that task has
+/// ended.
 ///
 /// A message that is sent at the moment when the queue's receiver is dropped stays in the queue,
-/// with its end of the oneshot alive, until the last sender goes: so the answer is not waited for
-/// alone.
+/// and its end of the oneshot stays alive until the last sender is dropped. So a wait for only the
+/// answer could last for ever.
 pub(crate) async fn answer_of<T, M>(
     mut answer: oneshot::Receiver<T>,
     queue: &mpsc::Sender<M>,
@@ -176,16 +182,17 @@ pub(crate) async fn answer_of<T, M>(
     select! {
         biased;
         answered = &mut answer => answered.ok(),
+        // Once more, since the answer may have come between the two.
         () = queue.closed() => answer.try_recv().ok(),
     }
 }
 
-/// The task that would have answered does not run any more.
+/// Returns the error for the case that the task that would answer has ended.
 pub(crate) fn gone() -> Error {
     Error::config(
         ConfigIssue::Runtime,
-        "the tokio runtime that this backend was opened on is gone: open it on the runtime that \
-         uses it, and keep that alive",
+        "the tokio runtime of this backend has ended: open the backend on the runtime that uses \
+         it, and keep that alive",
     )
 }
 
@@ -203,7 +210,7 @@ mod tests {
         let (queue, receiver) = mpsc::channel::<oneshot::Sender<u8>>(1);
         let permit = queue.clone().reserve_owned().await.unwrap();
         let (reply, answer) = oneshot::channel();
-        // Reserved before the receiver goes, sent after: nobody will take it out.
+        // Reserved before the receiver is dropped, and sent after: no task will receive it.
         drop(receiver);
         permit.send(reply);
         assert_eq!(answer_of(answer, &queue).await, None);

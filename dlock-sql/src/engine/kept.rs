@@ -1,11 +1,12 @@
-//! Whether the database keeps over a crash what it has answered, which its settings decide, also those
-//! that somebody changes while it is in use.
+//! The record of whether answered writes survive a crash of the database. That depends on the
+//! database's settings, which may change while it is in use.
 //!
 //! # Concurrency
 //!
-//! `is_kept` and `due` stand for themselves, so their accesses are relaxed. Every reader of the settings
-//! may write `is_kept`; the swap makes one of them warn. Two calls of `used` may both see that a look is
-//! due: then the task is woken twice, and looks once, since the bell keeps one notice.
+//! `is_kept` and `due` order nothing else, so their accesses are relaxed. Every task that reads the
+//! settings may write `is_kept`, and the swap lets one of them warn. Two calls of `used` may both
+//! see that a check is due. Then the task is woken twice and checks once, since the bell keeps one
+//! notification.
 
 use std::{
     sync::{
@@ -20,18 +21,19 @@ use tokio::sync::Notify;
 
 use super::fault::Fault;
 
-/// How often the settings are looked at again, while the database is used. It costs no operation a
-/// round trip: another connection looks.
+/// How often the settings are read again while the database is used. Another connection reads them,
+/// so no operation pays a round trip.
 const REREAD: Duration = Duration::from_secs(10);
 
-/// What was seen of it, shared by all that see something. What was worse once is not promised again.
+/// The result of all checks so far, shared by all tasks. After a failed check, the guarantee is
+/// never promised again.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept(Arc<Inner>);
+pub(crate) struct Kept(Arc<KeptState>);
 
 #[derive(Debug)]
-struct Inner {
+struct KeptState {
     is_kept: AtomicBool,
-    /// When to look again, in nanoseconds of the clock.
+    /// The time of the next check, in nanoseconds of the clock.
     due: AtomicU64,
     bell: Notify,
 }
@@ -39,12 +41,12 @@ struct Inner {
 impl Kept {
     pub(crate) fn new(is_kept: bool) -> Self {
         let (is_kept, due, bell) = (AtomicBool::new(is_kept), AtomicU64::new(0), Notify::new());
-        let this = Self(Arc::new(Inner { is_kept, due, bell }));
+        let this = Self(Arc::new(KeptState { is_kept, due, bell }));
         this.put_off(Clock::Boot.now());
         this
     }
 
-    /// Takes back from what the database promises at best what it does not keep.
+    /// Returns the guarantees of the database, reduced if writes may be lost.
     pub(crate) fn promised(&self, best: Guarantees) -> Guarantees {
         match self.0.is_kept.load(Ordering::Relaxed) {
             true => best,
@@ -52,7 +54,7 @@ impl Kept {
         }
     }
 
-    /// Books what its settings are now.
+    /// Records the current settings.
     pub(crate) fn saw(&self, keeps: bool) {
         if !keeps && self.0.is_kept.swap(false, Ordering::Relaxed) {
             tracing::warn!(
@@ -63,7 +65,7 @@ impl Kept {
         }
     }
 
-    /// Books what a look at its settings came to.
+    /// Records the result of a check.
     pub(crate) fn looked(&self, keeps: Result<bool, Fault>) {
         match keeps {
             Ok(keeps) => self.saw(keeps),
@@ -73,7 +75,7 @@ impl Kept {
         }
     }
 
-    /// Something was done: has the settings looked at, when it is time.
+    /// Called after each batch. Wakes the task that checks the settings, if a check is due.
     pub(crate) fn used(&self) {
         let now = Clock::Boot.now();
         let is_due = self.0.due.load(Ordering::Relaxed) <= now.as_nanos();
@@ -83,7 +85,7 @@ impl Kept {
         }
     }
 
-    /// Ends when it is time to look at the settings.
+    /// Waits until a check of the settings is due.
     pub(crate) async fn is_due(&self) {
         self.0.bell.notified().await;
     }

@@ -1,16 +1,18 @@
-//! The queue of a worker, which has two lanes: renewals and releases go before what asks for locks.
+//! The queue of a worker. It has two lanes: renewals and releases go before claims.
 //!
-//! A worker does one thing after the other, and there may be thousands who ask for locks, while
-//! those that are held have to be renewed in time. In each lane the first to come is the first served.
+//! A worker does one thing after the other. There may be thousands of claims, while held locks have
+//! to be renewed in time. Each lane is first in,
+//! first out. A release may overtake a claim that was sent before it. That is safe: the core does
+//! not release a claim while its acquire is under way.
 
 use tokio::{select, sync::mpsc};
 
-/// How many messages may wait in a lane before callers wait with them.
+/// The number of messages that can wait in a lane. Callers wait if it is full.
 const QUEUE: usize = 1024;
 
 /// A message to a worker.
 pub(crate) trait Message {
-    /// Whether it renews what is held, or gives something up.
+    /// Returns whether it only renews or releases.
     fn is_urgent(&self) -> bool;
 }
 
@@ -28,7 +30,7 @@ pub(crate) struct Ends<T> {
     others: mpsc::Receiver<T>,
 }
 
-/// An empty queue.
+/// Returns an empty queue.
 pub(crate) fn lanes<T: Message>() -> (Lanes<T>, Ends<T>) {
     let ((urgent, first), (others, second)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
     (Lanes { urgent, others }, Ends { urgent: first, others: second })
@@ -41,7 +43,7 @@ impl<T> Clone for Lanes<T> {
 }
 
 impl<T: Message> Lanes<T> {
-    /// The lane of a message.
+    /// Returns the lane of a message.
     pub(crate) fn of(&self, message: &T) -> &mpsc::Sender<T> {
         match message.is_urgent() {
             true => &self.urgent,
@@ -51,11 +53,12 @@ impl<T: Message> Lanes<T> {
 }
 
 impl<T> Ends<T> {
-    /// The next message; `None` when nobody can send one any more.
+    /// Returns the next message, or `None` when all senders are dropped.
     ///
     /// # Cancel safety
     /// Dropping the future loses no message.
     pub(crate) async fn recv(&mut self) -> Option<T> {
+        // Biased, so that an urgent message always goes first.
         select! {
             biased;
             Some(message) = self.urgent.recv() => Some(message),
@@ -64,18 +67,18 @@ impl<T> Ends<T> {
         }
     }
 
-    /// Whether nobody can send a message any more.
+    /// Returns whether all senders are dropped.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn is_closed(&self) -> bool {
         self.urgent.is_closed() && self.others.is_closed()
     }
 
-    /// The next urgent message that has come.
+    /// Returns the next urgent message that has arrived.
     pub(crate) fn try_urgent(&mut self) -> Option<T> {
         self.urgent.try_recv().ok()
     }
 
-    /// The next other message that has come.
+    /// Returns the next other message that has arrived.
     pub(crate) fn try_other(&mut self) -> Option<T> {
         self.others.try_recv().ok()
     }
@@ -93,28 +96,28 @@ mod tests {
         use super::super::*;
 
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        struct Sent {
+        struct TestMessage {
             is_urgent: bool,
             number: usize,
         }
 
-        impl Message for Sent {
+        impl Message for TestMessage {
             fn is_urgent(&self) -> bool {
                 self.is_urgent
             }
         }
 
-        /// What is there, if anything is.
-        fn recv(ends: &mut Ends<Sent>) -> Option<Option<Sent>> {
+        /// Returns the message that has arrived, if there is one.
+        fn recv(ends: &mut Ends<TestMessage>) -> Option<Option<TestMessage>> {
             match pin!(ends.recv()).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(message) => Some(message),
                 Poll::Pending => None,
             }
         }
 
-        /// All sequences of so many steps: two that send, and one that receives.
+        /// All sequences of this number of steps: two kinds send, and one receives.
         #[test]
-        fn what_is_urgent_goes_first_and_each_lane_keeps_its_order() {
+        fn urgent_requests_go_first_and_each_lane_keeps_its_order() {
             const STEPS: u32 = 8;
             for sequence in 0..3usize.pow(STEPS) {
                 let (lanes, mut ends) = lanes();
@@ -127,7 +130,7 @@ mod tests {
                         continue;
                     }
                     let number = usize::try_from(step).unwrap();
-                    let sent = Sent { is_urgent: lane == 0, number };
+                    let sent = TestMessage { is_urgent: lane == 0, number };
                     lanes.of(&sent).try_send(sent).unwrap();
                     model[lane].push_back(sent);
                 }
@@ -142,7 +145,8 @@ mod tests {
         #[test]
         fn a_full_lane_leaves_the_other_alone() {
             let (lanes, mut ends) = lanes();
-            let [urgent, other] = [true, false].map(|is_urgent| Sent { is_urgent, number: 0 });
+            let [urgent, other] =
+                [true, false].map(|is_urgent| TestMessage { is_urgent, number: 0 });
             while lanes.of(&other).try_send(other).is_ok() {}
             lanes.of(&urgent).try_send(urgent).unwrap();
             assert_eq!(ends.try_urgent(), Some(urgent));

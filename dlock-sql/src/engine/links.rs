@@ -1,4 +1,4 @@
-//! What an engine is given at its start.
+//! The connections that an engine gets at its start.
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use dlock_core::{Clock, LockName};
@@ -10,21 +10,21 @@ use super::{conn::Conn, row::Wanted};
 /// The connections of an engine.
 #[derive(Debug)]
 pub(crate) struct Links<C, E> {
-    /// One or more.
+    /// The connections that write, at least one.
     pub(crate) writers: Vec<C>,
-    /// For renewals alone.
+    /// The connection for renewals only.
     pub(crate) keeper: Option<C>,
     pub(crate) reader: C,
-    /// Open ears.
+    /// An open listener.
     pub(crate) ears: Option<E>,
-    /// When the database's clock was seen, so that the first statements have a deadline by it.
+    /// A sample of the database's clock, so that the first statements have a deadline.
     pub(crate) sight: Option<Sight>,
 }
 
-/// Looks at the database's clock.
+/// Reads the database's clock.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) async fn sight<C: Conn>(conn: &mut C) -> Option<Sight> {
-    // The time comes with the answer about a name, whatever it is.
+    // The answer about any name contains the time.
     let wanted = [Wanted { name: LockName::new("dlock").ok()?, known: None }];
     let sent = Clock::Boot.now();
     let seen = conn.read(&wanted).await.ok()?;

@@ -1,8 +1,9 @@
-//! The task that listens for notes of grants, where the database can tell.
+//! The task that listens for notifications of grants, if the database has them.
 //!
-//! A note may get lost, so it only makes a wait shorter: the reader looks now and then all the same,
-//! and often while nobody listens. When it finds a grant that a note should have told of long ago,
-//! the ears are opened anew: a connection is taken for dead, whatever the system thinks of it.
+//! A notification may be lost, so it only makes a wait shorter. The reader still polls rarely, and
+//! often while there is no listener. If a poll finds a grant whose notification should have come
+//! long ago, the listener reconnects: the connection counts as dead, even if the operating system
+//! has not noticed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +12,11 @@ use tokio::{select, sync::oneshot};
 
 use super::{conn::Ears, note::Note, patience::jittered, waiters::Waiters};
 
-/// The pause before a connection is made anew, which doubles to the longest until a note arrives.
+/// The pause before a reconnect. It doubles up to the longest until a notification arrives.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Listens until the engine is dropped. The ears are open.
+/// Listens until the engine is dropped. The listener is already open.
 pub(crate) async fn listen<E: Ears>(
     mut ears: E,
     waiters: Arc<Waiters>,

@@ -1,4 +1,4 @@
-//! What every SQL database shares: the verbs of the contract over rows, whatever the dialect.
+//! The part that all SQL databases share: the verbs of the contract over rows, in any dialect.
 //!
 //! ```text
 //! callers --jobs--> workers --one statement per batch--> database    writes, a connection each
@@ -6,11 +6,16 @@
 //!    |                 v                                  |  v
 //!    +-- bells --- waiters <------- reader <-- rows that changed     reads, one connection
 //!                      ^                                  v
-//!                      +----------- listener <--------- notes        if the database can tell
+//!                      +----------- listener <--------- notes        if it can notify
 //! ```
-//! The jobs of a name go to one worker, which knows its row; renewals may have one of their own.
-//! A database brings a [`Conn`], which is five statements, and its own way to open and to name
-//! its errors. Nothing here knows SQL.
+//! The jobs of a name go to one worker, which knows its row. Renewals may have a worker of their
+//! own. A database supplies a [`Conn`], which is five statements, and its own way to open a
+//! connection and to classify errors. This module contains no SQL.
+//!
+//! One statement applies an operation completely or not at all. So a process that dies leaves no
+//! partial operation, only claims whose leases end. If an answer is lost, the operation is sent
+//! again. It is idempotent by claim id, and if it arrives after its deadline, it does nothing.
+//! `dlock-models/src/sql_queue/` checks the protocol.
 
 mod aside;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -74,36 +79,38 @@ pub(crate) use names::{Listed, PAGE, list};
 pub(crate) use note::Note;
 pub(crate) use pace::Rarely;
 pub(crate) use patience::{Patience, retry};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use reader::Reply;
 pub(crate) use row::{Mark, Row, Wanted, Write, in_order};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use tasks::spawn;
 pub(crate) use verbs::Engine;
 
-/// What an engine is told at its start.
+/// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// How long a fault that may pass is tried again.
+pub(crate) struct EngineSettings {
+    /// How long a transient fault is retried.
     pub(crate) patience: Duration,
     /// How long the row of an unused lock is kept.
     pub(crate) retention: Duration,
     /// The step of the database's clock.
     pub(crate) tick: Micros,
-    /// After a look, this many times as long as it took passes before the next.
+    /// The pause after a read, as a multiple of the time that the read took.
     pub(crate) rest: u32,
-    /// Where notes for this engine go; 0 if it has no ears.
+    /// The number by which notifications reach this engine. 0 if it has no listener.
     pub(crate) home: u32,
-    /// How to look all the same, while those ears are open.
+    /// How often the rows are polled while the listener works.
     pub(crate) rarely: Rarely,
-    /// In which format rows are written.
+    /// The format in which rows are written.
     pub(crate) format: Format,
 }
 
-/// A time as statements take it.
+/// Converts a time to the form that statements take.
 fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }
 
-/// What rows promise at best.
+/// Returns the best guarantees that rows can give.
 pub(crate) fn guarantees(scope: Scope, wake_up: WakeUp) -> Guarantees {
     Guarantees::WEAKEST
         .with_exclusion(Exclusion::Restart)

@@ -1,17 +1,17 @@
-//! Names by their beginning, page by page.
+//! Names with a prefix, page by page.
 //!
-//! Names are compared byte for byte, so those with one beginning stand together. They are read as a
-//! range of the table's key, which needs no pattern, and so no characters that mean something else.
+//! Names are compared byte for byte, so names with one prefix are next to each other. They are read
+//! as a range of the table's key, without a pattern, so nothing has to be escaped.
 
 use dlock_core::{Error, LockName};
 
-/// How many rows are read with one statement.
+/// The number of rows that one statement reads.
 pub(crate) const PAGE: u32 = 256;
 
-/// Behind every name.
+/// A character that sorts behind every name.
 const LAST: char = char::MAX;
 
-/// Names from the first one, which is among them, to the second, which is not.
+/// The names from the first one, inclusive, to the second, exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) from: String,
@@ -19,23 +19,24 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// The names that begin so. `None` for a text that no name begins with.
+    /// Returns the names with this prefix, or `None` for a text that no name begins with.
     pub(crate) fn of(prefix: &str) -> Option<Self> {
         let end = match LockName::can_begin_with(prefix) {
             true => successor(prefix),
             false => return None,
         };
-        // As long as no name is.
+        // Longer than any name.
         let all = || LAST.to_string().repeat(LockName::MAX_BYTES / LAST.len_utf8() + 1);
         Some(Self { from: prefix.to_owned(), end: end.unwrap_or_else(all) })
     }
 }
 
-/// The first text behind all that begin with this one, by bytes, which is also by characters.
+/// Returns the first text that sorts behind all texts with this prefix. The order of bytes is also
+/// that of characters.
 fn successor(prefix: &str) -> Option<String> {
     let mut text = prefix.to_owned();
     while let Some(last) = text.pop() {
-        // The numbers between that are no characters are left out.
+        // A range of `char` skips the numbers that are no characters.
         if let Some(next) = (last..=LAST).nth(1) {
             text.push(next);
             return Some(text);
@@ -51,8 +52,8 @@ pub(crate) struct Listed {
     pub(crate) is_used: bool,
 }
 
-/// The names that begin with `prefix` and are held or waited for, at most `limit`. `page` reads the
-/// first [`PAGE`] of a range.
+/// Returns the names that begin with `prefix` and are held or waited for, at most `limit`. `page`
+/// reads the first [`PAGE`] of a range.
 pub(crate) async fn list<F>(
     prefix: &str,
     limit: usize,
@@ -63,14 +64,14 @@ where
 {
     let mut names = Vec::new();
     let Some(mut range) = Range::of(prefix) else { return Ok(names) };
-    // The last of a page is the first of the next one.
+    // The last name of a page is the first of the next one, and is skipped there.
     let mut known: Option<String> = None;
     while names.len() < limit {
         let rows = page(range.clone()).await?;
         let is_last = rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
         let last = rows.last().map(|row| row.name.clone());
         let used = rows.into_iter().filter(|row| row.is_used && known.as_ref() != Some(&row.name));
-        // A row that somebody else made may have a name that can't be.
+        // A row of another program may have an invalid name.
         names.extend(used.filter_map(|row| LockName::new(&row.name).ok()));
         match last {
             Some(last) if !is_last => {

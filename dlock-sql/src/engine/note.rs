@@ -1,4 +1,7 @@
-//! What one client tells another: that its claim has been granted.
+//! The notification from one client to another that its claim has been granted.
+//!
+//! It contains the whole grant, so the receiver need not read the row. It may be lost, arrive
+//! twice, or arrive before the answer that the claim waits: see [`waiters`](super::waiters).
 
 use std::fmt;
 
@@ -7,12 +10,12 @@ use dlock_core::{
     machine::{Granted, Machine, Micros},
 };
 
-/// The news of a grant, and all that its holder needs to know of it.
+/// A notification of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) name: LockName,
     pub(crate) granted: Granted,
-    /// When the first of the leases in the row ends.
+    /// The time when the first of the leases in the row ends.
     pub(crate) expiry: Micros,
 }
 
@@ -22,7 +25,7 @@ impl Note {
         Self { name: name.clone(), granted, expiry }
     }
 
-    /// Reads the text of one; `None` for what is none.
+    /// Parses a notification. Returns `None` if the text is not a notification.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut words = text.splitn(6, ' ');
         let claim: ClaimId = words.next()?.parse().ok()?;
@@ -33,7 +36,7 @@ impl Note {
     }
 }
 
-/// The text that travels. It does not say where to.
+/// The text that is sent. It does not contain the receiver.
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Granted { claim, token, block, since, .. } = self.granted;
@@ -56,9 +59,9 @@ mod tests {
         }
     }
 
-    /// Clients of other versions send and read the same.
+    /// Clients of other versions send and read the same text.
     #[test]
-    fn a_note_is_written_as_the_golden_one() {
+    fn the_golden_notification_is_written() {
         let golden = "00000000000000000000000000000007 1700000000000000 2 5 8 jobs/7";
         let claim = ClaimId::from_bits(7);
         let granted = Granted { claim, token: 1_700_000_000_000_000, block: 2, since: 5, home: 0 };
@@ -67,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_none() {
+    fn an_invalid_notification_is_none() {
         let later = "v9 00000000000000000000000000000007 1 1 1 1 n";
         for text in ["", "x", "00000000000000000000000000000007 1 1 1 n", later] {
             assert_eq!(Note::read(text), None, "{text}");

@@ -1,4 +1,8 @@
-//! How soon it is worth looking again at a lock that somebody here waits for.
+//! The pauses between polls of a lock with waiters in this process.
+//!
+//! A late poll delays a hand-off, and an early poll costs the database a read. The pause follows
+//! the speed of the queue: it grows with the time since the queue last moved, and with the number
+//! of claims ahead. While notifications arrive, polls only find lost ones, so they are rare.
 
 use std::time::Duration;
 
@@ -6,30 +10,31 @@ use dlock_core::Instant;
 
 pub(crate) const SHORTEST: Duration = Duration::from_micros(500);
 pub(crate) const LONGEST: Duration = Duration::from_millis(20);
-/// For those who stand far behind in a queue whose pace is known.
+/// The longest pause for a claim far behind in a queue with a known pace.
 const FARTHEST: Duration = Duration::from_millis(100);
-/// Looking costs a part of this of the time that has been waited, so a hand-over is noticed late
-/// by no more than that part.
+/// The pause is this fraction of the time since the queue moved. So a hand-off is noticed late by
+/// at most this fraction of the wait.
 const PART: u32 = 16;
 
-/// How those look who are told, unless what tells them gets lost.
+/// The pace of polls while notifications arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rarely {
     shortest: Duration,
     longest: Duration,
-    /// A note that has not arrived by then is lost.
+    /// A notification that has not arrived after this time is lost.
     late: Duration,
 }
 
 impl Rarely {
-    /// Where notes come from a server, and a look is a question to it.
+    /// For notifications from a server, where a poll is a request.
     pub(crate) const SERVER: Self = Self {
         shortest: Duration::from_millis(200),
         longest: Duration::from_secs(1),
         late: Duration::from_secs(1),
     };
 
-    /// Where they come from a neighbour, who may be unable to send any, and a look is cheap.
+    /// For notifications from another process, which may be unable to send any, and where a poll is
+    /// cheap.
     #[cfg(feature = "sqlite")]
     pub(crate) const FILE: Self = Self {
         shortest: Duration::from_millis(20),
@@ -37,7 +42,7 @@ impl Rarely {
         late: Duration::from_millis(10),
     };
 
-    /// Never, as far as a test can tell.
+    /// Never within a test.
     #[cfg(all(test, feature = "sqlite"))]
     pub(crate) const NEVER: Self = Self {
         shortest: Duration::from_secs(3600),
@@ -45,7 +50,7 @@ impl Rarely {
         late: Duration::from_millis(10),
     };
 
-    /// When a note of a grant that began so has been lost.
+    /// Returns the time from which the notification of a grant that began then counts as lost.
     pub(crate) fn lost(self, began: Instant) -> Instant {
         began.saturating_add(self.late)
     }
@@ -57,34 +62,35 @@ impl Default for Rarely {
     }
 }
 
-/// The movement of one queue, seen from the first of our waiters in it.
+/// The movement of one queue, seen from the first waiter of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// How many stand before it, the holders included.
+    /// The number of claims ahead, holders included.
     ahead: usize,
-    /// How long the quickest of them took, lately.
+    /// The shortest recent time of one hand-off.
     each: Duration,
     /// When the queue last moved.
     moved: Instant,
 }
 
 impl Pace {
-    /// Of a queue in which one took so long when it was last seen; zero if it never was.
+    /// Creates a queue with this last known time of one hand-off. Zero if none is known.
     pub(crate) const fn new(now: Instant, each: Duration) -> Self {
         Self { ahead: 1, each, moved: now }
     }
 
-    /// How long one of the queue takes.
+    /// Returns the time of one hand-off.
     pub(crate) const fn each(&self) -> Duration {
         self.each
     }
 
-    /// The queue was seen with so many before our first waiter.
+    /// Records that `ahead` claims are before the first waiter of this process.
     pub(crate) fn observe(&mut self, ahead: usize, now: Instant) {
         if let Some(left) = self.ahead.checked_sub(ahead).filter(|left| *left > 0) {
             let took = now.since(self.moved) / u32::try_from(left).unwrap_or(u32::MAX);
-            // The quickest of late: whoever comes too late to its turn slows all others down, who
-            // would take that for the pace, and come later still.
+            // The shortest recent time, not the average. A claim that notices its turn late slows
+            // the queue down. With an average, others would take that for the pace, and be later
+            // still.
             self.each = match self.each {
                 Duration::ZERO => took,
                 known if took < known => took,
@@ -97,13 +103,13 @@ impl Pace {
         self.ahead = ahead;
     }
 
-    /// When to look again although one would have been told.
+    /// Returns the pause before the next poll while notifications arrive.
     pub(crate) fn rare_delay(&self, now: Instant, rarely: Rarely) -> Duration {
         (now.since(self.moved) / PART).clamp(rarely.shortest, rarely.longest)
     }
 
-    /// When to look again: soon after the last change, ever more rarely in a long wait, and not
-    /// before those in the middle of the queue can have passed.
+    /// Returns the pause before the next poll. It is short after a change, grows in a long wait,
+    /// and leaves time for the claims ahead.
     pub(crate) fn delay(&self, now: Instant) -> Duration {
         let between = u32::try_from(self.ahead.saturating_sub(1)).unwrap_or(u32::MAX);
         let passing = self.each.saturating_mul(between).saturating_mul(3) / 5;
@@ -130,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_looks_all_the_same() {
+    fn a_notified_waiter_still_polls() {
         let pace = Pace::new(at(0), Duration::ZERO);
         let delays = |rarely| [0, 8_000, 60_000].map(|now| pace.rare_delay(at(now), rarely));
         assert_eq!(delays(Rarely::SERVER), [200, 500, 1000].map(Duration::from_millis));

@@ -1,15 +1,19 @@
-//! Parts of a batch: what goes into one statement, and into smaller ones when that fails.
+//! Parts of a batch: the operations of one statement, and of smaller ones if that fails.
+//!
+//! A split must keep two rules. Operations that belong together stay in one part, or a multi-lock
+//! would be half taken. All operations on one name stay in one part and in their order, or a claim
+//! could overtake the release before it.
 
 use std::{collections::HashSet, ops::Range, time::Duration};
 
 use dlock_core::{Error, LockName, machine::Op};
 
-use super::job::{Ask, Job};
+use super::job::{Job, PendingOp};
 
-/// The shortest time that an answer is given.
+/// The shortest time to wait for an answer.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// Asks of one job of a batch that take effect together or not at all.
+/// Operations of one job of a batch that take effect together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     job: usize,
@@ -21,15 +25,15 @@ impl Unit {
         &batch[self.job]
     }
 
-    pub(crate) fn asks_of<'a>(&self, batch: &'a [Job]) -> &'a [Ask] {
+    pub(crate) fn asks_of<'a>(&self, batch: &'a [Job]) -> &'a [PendingOp] {
         batch[self.job].asks.get(self.asks.clone()).unwrap_or_default()
     }
 }
 
-/// What goes into one statement.
+/// The units of one statement.
 pub(crate) type Part = Vec<Unit>;
 
-/// All that a batch has to do.
+/// Returns all units of a batch.
 pub(crate) fn whole(batch: &[Job]) -> Part {
     let mut part = Part::with_capacity(batch.len());
     for (job, Job { asks, together, .. }) in batch.iter().enumerate() {
@@ -41,17 +45,17 @@ pub(crate) fn whole(batch: &[Job]) -> Part {
     part
 }
 
-/// Where its asks are: the job, and the ask in it.
+/// Returns the indices of its operations: the job, and the operation in it.
 pub(crate) fn places(part: &[Unit]) -> impl Iterator<Item = (usize, usize)> {
     part.iter().flat_map(|unit| unit.asks.clone().map(move |ask| (unit.job, ask)))
 }
 
-/// The names that it is about.
+/// Its names.
 pub(crate) fn names(batch: &[Job], part: &[Unit]) -> HashSet<LockName> {
     part.iter().flat_map(|unit| unit.asks_of(batch)).map(|ask| ask.name.clone()).collect()
 }
 
-/// Those that touch one of these names, and the others.
+/// Returns the units with one of these names, and the others.
 pub(crate) fn touching(
     batch: &[Job],
     part: Part,
@@ -60,13 +64,14 @@ pub(crate) fn touching(
     part.into_iter().partition(|unit| unit.asks_of(batch).iter().any(|ask| is_one(&ask.name)))
 }
 
-/// Without what is done, and what nobody waits for any more.
+/// Leaves out units that are done, or for which no caller waits any more.
 pub(crate) fn wanted(batch: &[Job], mut part: Part) -> Part {
     let mut last = (usize::MAX, false);
     part.retain(|unit| {
         if unit.asks_of(batch).iter().all(|ask| ask.told.is_some()) {
             return false;
         }
+        // Checked once for each job: a caller that stops waiting meanwhile must not split its job.
         if last.0 != unit.job {
             last = (unit.job, batch[unit.job].is_moot());
         }
@@ -75,14 +80,15 @@ pub(crate) fn wanted(batch: &[Job], mut part: Part) -> Part {
     part
 }
 
-/// Two halves, so that what fails because of one name does so without the names of the other. All of
-/// a name stay in one half, and in their order. `None` if all of it belongs together.
+/// Splits a part into two halves with different names, so that a failure because of one name does
+/// not affect the other half. Returns `None` if the whole part belongs together.
 pub(crate) fn halves(batch: &[Job], part: &Part) -> Option<[Part; 2]> {
     let names = names(batch, part);
     let mut sorted: Vec<&LockName> = names.iter().collect();
     sorted.sort();
     let first: HashSet<&LockName> = sorted.iter().copied().take(sorted.len() / 2).collect();
-    // A job with names of both goes with the second, where all that touches its names has to go.
+    // A job with names of both halves goes into the second, and then all units with its names as
+    // well.
     let (mut second, mut rest) = touching(batch, part.clone(), |name| !first.contains(name));
     loop {
         let taken = self::names(batch, &second);
@@ -96,7 +102,7 @@ pub(crate) fn halves(batch: &[Job], part: &Part) -> Option<[Part; 2]> {
     }
 }
 
-/// Tells all of them that they failed.
+/// Records this error for all units, and answers the jobs that are done.
 pub(crate) fn fail(batch: &mut [Job], part: &[Unit], error: &Error) {
     for (job, ask) in places(part) {
         if let Some(ask) = batch[job].asks.get_mut(ask) {
@@ -116,13 +122,13 @@ pub(crate) fn finish(batch: &mut [Job], part: &[Unit]) {
     }
 }
 
-/// The jobs of a part, which leave the batch.
+/// Moves the jobs of a part out of the batch.
 pub(crate) fn take(batch: &mut [Job], part: &[Unit]) -> Vec<Job> {
     part.iter().map(|unit| batch[unit.job].take()).filter(|job| !job.asks.is_empty()).collect()
 }
 
-/// How long the answer to the renewals among these may take: after a third of the lease their callers
-/// give up, so half of that leaves time for another connection.
+/// Returns how long to wait for the answer, if the batch contains renewals. The core abandons a
+/// renewal after a third of its lease. Half of that leaves time for a retry on another connection.
 pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
     let asks = batch.iter().flat_map(|job| &job.asks);
     let leases = asks.filter_map(|ask| match ask.op {
@@ -132,10 +138,13 @@ pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
     Some((leases.min()? / 6).max(SHORTEST))
 }
 
-/// How long the answer to these is worth waiting for. Whoever takes a lock has nothing of one that
-/// comes after its lease, and whoever renews one gives up after a third of the lease.
-pub(crate) fn patience<'a>(asks: impl Iterator<Item = &'a Ask>, longest: Duration) -> Duration {
-    let lease = |ask: &Ask| match ask.op {
+/// Returns how long an answer to these jobs is useful. A grant is useless after its lease, and the
+/// core abandons a renewal after a third of the lease.
+pub(crate) fn patience<'a>(
+    asks: impl Iterator<Item = &'a PendingOp>,
+    longest: Duration,
+) -> Duration {
+    let lease = |ask: &PendingOp| match ask.op {
         Op::Acquire { lease, .. } | Op::Join { lease, .. } => Duration::from_micros(lease),
         Op::Renew { lease, .. } => Duration::from_micros(lease / 3).max(SHORTEST),
         _ => longest,
@@ -152,7 +161,7 @@ mod tests {
     fn batch(jobs: &[(&str, bool)]) -> Vec<Job> {
         let op =
             Op::Renew { claim: ClaimId::from_bits(1), mode: Mode::Exclusive, lease: 6_000_000 };
-        let ask = |name: &str| Ask::new(LockName::new(name).unwrap(), op.clone());
+        let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), op.clone());
         let job = |&(names, together): &(&str, bool)| {
             Job::new(names.split(' ').map(ask).collect(), together).0
         };
@@ -186,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_job_that_is_parted_is_answered_when_all_of_it_is_done() {
-        let ask = |name: &str| Ask::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
+        let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
         let (job, mut answer) = Job::new(vec![ask("a"), ask("b")], false);
         let mut batch = vec![job];
         let part = whole(&batch);

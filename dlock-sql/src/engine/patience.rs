@@ -1,4 +1,7 @@
-//! How long, and in which steps, a fault that may pass is tried again.
+//! The retries of an operation: the retry budget and the pauses.
+//!
+//! It also remembers the certainty over all attempts. If any of them may have been applied, the
+//! last error says so, even if the last attempt itself was refused.
 
 use std::time::Duration;
 
@@ -9,29 +12,29 @@ use super::{
     tasks::Napper,
 };
 
-/// How many tries follow at once when somebody else was in the middle of a write, which takes him
-/// some tens of microseconds: to ask again takes as long.
+/// The number of retries without a pause while another client writes. A write takes tens of
+/// microseconds, which is also the time of a retry.
 const AT_ONCE: u32 = 4;
 /// The first pause.
 const SHORTEST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// One operation's patience.
+/// The retry budget of one operation.
 #[derive(Debug)]
 pub(crate) struct Patience {
     until: Instant,
     at_once: u32,
     pause: Duration,
     certainty: Certainty,
-    /// Whether what may be the fault of one row is left to the caller.
+    /// Whether faults that one row may have caused are returned to the caller at once.
     of_all_names: bool,
     napper: Napper,
 }
 
-/// Does something until it works, or another try does not help, or the patience is over.
+/// Repeats a call until it succeeds, no retry helps, or the retry budget is used up.
 ///
-/// It is a macro, since the future of a function can't be shown to be `Send` when it calls a closure
-/// that borrows anew for each call.
+/// It is a macro, because the compiler can't prove that the future of a function is `Send` if it
+/// calls a closure that borrows again for each call.
 macro_rules! retry {
     ($patience:expr, $call:expr) => {{
         let mut patience = $patience;
@@ -51,12 +54,12 @@ macro_rules! retry {
 pub(crate) use retry;
 
 impl Patience {
-    /// Patience for so long.
+    /// Returns a retry budget of this length.
     pub(crate) fn of(time: Duration) -> Self {
         Self::until(Clock::Boot.now().saturating_add(time))
     }
 
-    /// Patience until the clock shows `until`.
+    /// Returns a retry budget until this time of the clock.
     pub(crate) fn until(until: Instant) -> Self {
         Self {
             until,
@@ -68,38 +71,38 @@ impl Patience {
         }
     }
 
-    /// An earlier try may have taken effect.
+    /// Records that an earlier attempt may have taken effect.
     pub(crate) fn doubt(&mut self) {
         self.certainty = Certainty::Unknown;
     }
 
-    /// Whether an earlier try may have taken effect.
+    /// Returns whether an earlier attempt may have taken effect.
     pub(crate) fn in_doubt(&self) -> bool {
         self.certainty == Certainty::Unknown
     }
 
-    /// Whether the time is up.
+    /// Returns whether the time is up.
     pub(crate) fn is_over(&self) -> bool {
         Clock::Boot.now() >= self.until
     }
 
-    /// Counts a fault, and says what is certain now.
+    /// Records the certainty of a fault, and returns the certainty over all attempts.
     pub(crate) fn certainty_of(&mut self, fault: &Fault) -> Certainty {
         self.certainty = self.certainty.min(fault.error.certainty());
         self.certainty
     }
 
-    /// That of a task which serves all names. What may be the fault of one row is left to the caller's
-    /// next try, so that the others have their turn.
+    /// Returns the retry budget of a task that serves all names. Faults that one row may have
+    /// caused are returned at once, so that other names are served before the caller's retry.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn of_all_names(time: Duration) -> Self {
         Self { of_all_names: true, ..Self::of(time) }
     }
 
-    /// Waits until it is time for another try.
+    /// Waits until it is time for the next retry.
     ///
     /// # Errors
-    /// The fault's, when another try does not help or the time is up.
+    /// The fault's error, if no retry helps or the time is up.
     pub(crate) async fn after(&mut self, fault: Fault) -> Result<(), Error> {
         let now = Clock::Boot.now();
         let certainty = self.certainty_of(&fault);
@@ -108,17 +111,20 @@ impl Patience {
         if fault.cure == Cure::None || is_left || now >= self.until {
             return Err(fault.error.with_certainty(certainty));
         }
+        // Without a pause: the other write has ended when the retry arrives.
         if fault.cure == Cure::AtOnce && self.at_once > 0 {
             self.at_once -= 1;
             return Ok(());
         }
+        // Never past the end of the retry budget, so that the last attempt comes in time.
         self.napper.nap(jittered(self.pause, now).min(self.until.since(now))).await;
         self.pause = (self.pause * 2).min(LONGEST);
         Ok(())
     }
 }
 
-/// Between half of it and one and a half. Two processes do not read the same nanosecond.
+/// Returns a random pause between 0.5 and 1.5 times this one. The jitter comes from the clock: two
+/// processes do not read the same nanosecond.
 pub(crate) fn jittered(pause: Duration, now: Instant) -> Duration {
     let span = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).max(1);
     pause / 2 + Duration::from_nanos(now.as_nanos() % span)
@@ -154,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_in_the_way_is_asked_again_at_once_a_few_times() {
+    async fn a_conflict_is_retried_at_once_a_few_times() {
         let mut patience = Patience::of(Duration::from_secs(60));
         for _ in 0..AT_ONCE {
             let mut again = pin!(patience.after(fault(Certainty::NotApplied, Cure::AtOnce)));
@@ -167,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_pass_is_not_tried_again() {
+    async fn a_permanent_error_is_not_retried() {
         let mut patience = Patience::of(Duration::from_secs(60));
         assert!(patience.after(fault(Certainty::NotApplied, Cure::None)).await.is_err());
     }

@@ -1,8 +1,10 @@
-//! The task that reads: it looks at the rows that somebody here waits for, and for onlookers. It
-//! also sends the notes of grants, so that no writer has to wait for that.
+//! The task that reads. It polls the rows of names with waiters, and reads for `inspect`, `list`
+//! and `examine`. It also sends the notifications of grants, so that no writer has to wait for
+//! them.
 //!
-//! It has a connection of its own, so it never waits behind a write. While nobody waits it does
-//! not look at all; while somebody does, it first asks the database whether anything was written.
+//! It has its own connection, so it never waits for a write. Without waiters it does not poll. With
+//! waiters it first asks the database whether anything was written, if the database can report
+//! that.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    Settings,
+    EngineSettings,
     conn::{Conn, Paged},
     fault::{Cure, Fault},
     kept::Kept,
@@ -32,27 +34,28 @@ use super::{
     worker::Shared,
 };
 
-/// How many onlookers may queue.
+/// The number of reads that may queue.
 const QUEUE: usize = 64;
 
-/// How many notes may queue, and how many are sent together.
+/// The number of notifications that may queue, and that are sent together.
 pub(crate) const NOTES: usize = 1024;
 const TOGETHER: usize = 64;
 
-/// While nobody waits, the next waiter ends the sleep.
+/// The sleep without waiters. The next waiter ends it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
-/// Somebody wants to see something.
+/// A read for a caller.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// A lock.
+    /// The state of a lock.
     State(LockName, Reply<LockState>),
     /// The first names of a range.
     Names(Range, Reply<Vec<Listed>>),
-    /// How the database is set up.
+    /// The findings about the database.
     Findings(Reply<Vec<Finding>>),
 }
 
+/// The channel for the answer to a caller.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 impl Look {
@@ -70,14 +73,15 @@ pub(crate) struct Reader<C> {
     snapshots: Arc<Snapshots>,
     clocks: Arc<StoreClocks>,
     kept: Kept,
-    settings: Settings,
-    /// When it last looked, or began to have somebody to look for.
+    settings: EngineSettings,
+    /// When it last polled, or when the first waiter came.
     looked: Instant,
-    /// The names that are waited for, as of `changes`.
+    /// The names with waiters, as of `changes`.
     names: Vec<LockName>,
     changes: u64,
+    /// The version at the last successful read.
     version: Option<i64>,
-    /// At least so long until the next look.
+    /// The shortest time until the next poll.
     rest: Duration,
     napper: Napper,
 }
@@ -88,7 +92,7 @@ impl<C: Conn> Reader<C> {
         looks: mpsc::Receiver<Look>,
         notes: mpsc::Receiver<Note>,
         shared: &Shared,
-        settings: Settings,
+        settings: EngineSettings,
     ) -> Self {
         Self {
             conn,
@@ -108,11 +112,12 @@ impl<C: Conn> Reader<C> {
         }
     }
 
-    /// Reads until the backend is dropped. Nothing that is due waits for what keeps coming.
+    /// Reads until the backend is dropped. Each round does all that is due, so that a stream of
+    /// notifications or reads can't delay a poll for ever.
     pub(crate) async fn run(mut self) {
         let mut notes = Vec::with_capacity(TOGETHER);
         if self.settings.home != 0 {
-            // The first note should not have to wait for a connection.
+            // Connects now, so that the first notification does not wait for it.
             let _ = self.conn.read(&[]).await;
         }
         loop {
@@ -144,19 +149,20 @@ impl<C: Conn> Reader<C> {
                 () = self.kept.is_due() => self.kept.looked(self.conn.keeps().await),
                 () = self.waiters.arrived() => {}
                 () = self.napper.nap(left), if !left.is_zero() => {}
-                // The look may have changed what is due.
+                // The poll may have changed the due times, so the loop starts again at once.
                 () = std::future::ready(()), if left.is_zero() => {}
             }
         }
-        // Who is granted something by the last releases of this process waits for that news.
+        // The last releases of this process may have granted locks to others: send those
+        // notifications before closing.
         while self.notes.recv_many(&mut notes, TOGETHER).await > 0 {
             self.tell(&mut notes).await;
         }
         self.conn.close().await;
     }
 
-    /// Sends notes, again if the connection had broken since the last ones: who gets one twice does
-    /// not mind, and who does not get his looks for himself.
+    /// Sends notifications, and once more if the connection had broken. If a waiter gets one twice,
+    /// it ignores the second. If it gets none, it finds the grant by polling.
     async fn tell(&mut self, notes: &mut Vec<Note>) {
         if notes.is_empty() {
             return;
@@ -176,7 +182,8 @@ impl<C: Conn> Reader<C> {
         self.rest = match self.look_at_rows().await {
             Ok(()) => Clock::Boot.now().since(started) * self.settings.rest,
             Err(fault) => {
-                // The waiters renew their places by writing, and so learn of a grant all the same.
+                // The heartbeats of waiters are writes on another connection, and their answers
+                // show a grant as well.
                 tracing::debug!(target: "dlock", error = %fault.error, "polling for grants failed");
                 pace::LONGEST
             }
@@ -185,7 +192,8 @@ impl<C: Conn> Reader<C> {
     }
 
     async fn look_at_rows(&mut self) -> Result<(), Fault> {
-        // Who has joined may have been granted before the version that was read last.
+        // A claim that has just joined may have been granted before the last read. So it needs a
+        // read even if the version is the same.
         let joined = self.waiters.names(self.changes);
         let version = self.conn.version().await?;
         if joined.is_none() && version.is_some() && version == self.version {
@@ -193,21 +201,22 @@ impl<C: Conn> Reader<C> {
         }
         if let Some((changes, names)) = joined {
             (self.changes, self.names) = (changes, names);
-            // Should the read fail, the next one must not be left out.
+            // If the read fails, the next poll must not skip it.
             self.version = None;
         }
         let wanted: Vec<Wanted> =
             self.names.iter().map(|name| self.snapshots.wanted(name)).collect();
         let sent = Clock::Boot.now();
         let seen = self.conn.read(&wanted).await?;
-        // Only now: had the read failed, it must be done again.
+        // Stored only after the read. The version was taken before it, so a write in between leads
+        // to another read. The other order could miss that write.
         self.version = version;
         let sight = Sight { sent, now: seen.now };
         if !self.names.is_empty() {
             self.clocks.observe(0, sight.now, sight.sent);
         }
         for (Wanted { name, known }, row) in wanted.iter().zip(seen.rows) {
-            // The waiters of one that can't be read find it out when they renew their places.
+            // The waiters of a row that can't be read get the error with their next heartbeat.
             let Ok(row) = row.transpose() else { continue };
             let mark = row.as_ref().map_or(Mark::default(), |row| row.mark());
             if !self.waiters.is_news(name, mark) {
@@ -224,7 +233,7 @@ impl<C: Conn> Reader<C> {
     }
 
     async fn show(&mut self, look: Look) {
-        // The onlooker may have gone.
+        // The caller may have stopped waiting.
         match look {
             Look::State(name, reply) => drop(reply.send(self.state(name).await)),
             Look::Names(range, reply) => drop(reply.send(self.names(&range).await)),
@@ -244,7 +253,7 @@ impl<C: Conn> Reader<C> {
     async fn names(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
         let rows = retry!(self.patience(), self.conn.range(range, names::PAGE).await)?;
         let listed = rows.into_iter().map(|Paged { name, now, row }| {
-            // A look at one that can't be read says why.
+            // A row that can't be read counts as used: `inspect` then reports the reason.
             let replayed = row.map(|row| row.replay()).and_then(Result::ok);
             let is_used = replayed.is_none_or(|replayed| !replayed.machine.is_free(now));
             Listed { name, is_used }
@@ -261,7 +270,8 @@ impl<C: Conn> Reader<C> {
     }
 }
 
-/// What an onlooker sees: leases as they were asked for, without the tick that the store adds.
+/// Returns the state for a caller: leases as they were requested, without the tick that the engine
+/// adds.
 fn state(machine: &Machine, now: Micros, tick: Micros) -> LockState {
     let mut state = machine.inspect(now);
     let tick = Duration::from_micros(tick);

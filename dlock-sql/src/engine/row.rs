@@ -1,8 +1,13 @@
-//! The row of a lock: what a statement is given and what it returns.
+//! The row of a lock: the arguments and the result of a statement.
 //!
-//! A row is a snapshot of the lock's machine and the log of the operations since. Everybody who
-//! reads it replays the same text and so reaches the same state, the time of each operation
-//! included. `base` names the snapshot, and grows with each one.
+//! A row is a snapshot of the lock's machine and the log of the operations since. Every client that
+//! reads it replays the same text, which includes the time of each operation, and so reaches the
+//! same state. `base` identifies the snapshot, and grows with each one.
+//!
+//! A statement appends to the log, and never computes a state. So two clients that write at the
+//! same time need no agreement: the database orders their operations. A fold replaces a snapshot
+//! and its log by an equal, shorter snapshot. It changes no state, so it may be lost or refused at
+//! any time.
 
 use std::sync::Arc;
 
@@ -14,35 +19,36 @@ use dlock_core::{
     },
 };
 
-/// A row as the database holds it.
+/// A row as the database stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) base: i64,
-    /// Empty if it was known.
+    /// Empty if the client knew it.
     pub(crate) snap: String,
     pub(crate) log: String,
 }
 
 impl Row {
-    /// The state that a whole row tells.
+    /// Returns the state of a complete row.
     pub(crate) fn replay(&self) -> Result<Replayed, Error> {
         text::replay(&self.snap, &self.log)
     }
 
-    /// The state that a row tells to whom its snapshot may have been known.
-    pub(crate) fn replay_on(&self, known: Option<&Known>) -> Result<Replayed, Error> {
+    /// Returns the state of a row whose snapshot may have been left out, because the client knew
+    /// it.
+    pub(crate) fn replay_on(&self, known: Option<&KnownSnapshot>) -> Result<Replayed, Error> {
         match known.filter(|known| known.base == self.base) {
             Some(known) => text::resume(known.machine.clone(), &self.log),
             None => self.replay(),
         }
     }
 
-    /// What tells this state of the row from every other: the log of a base only grows.
+    /// Identifies this state of the row: the log of one base only grows.
     pub(crate) fn mark(&self) -> Mark {
         Mark { base: self.base, len: self.len() }
     }
 
-    /// The length of the log. It is ASCII, so bytes and characters are the same.
+    /// Returns the length of the log. It is ASCII, so bytes and characters are the same.
     pub(crate) fn len(&self) -> i64 {
         i64::try_from(self.log.len()).unwrap_or(i64::MAX)
     }
@@ -55,10 +61,10 @@ pub(crate) struct Mark {
     pub(crate) len: i64,
 }
 
-/// A snapshot that has been read, which the database need not send again. No two snapshots of a
+/// A snapshot that has been read. The database need not send it again, since no two snapshots of a
 /// row have the same base.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownSnapshot {
     pub(crate) base: i64,
     /// The length of its text.
     pub(crate) len: usize,
@@ -69,11 +75,11 @@ pub(crate) struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) name: LockName,
-    pub(crate) known: Option<Arc<Known>>,
+    pub(crate) known: Option<Arc<KnownSnapshot>>,
 }
 
 impl Wanted {
-    /// The base whose snapshot need not be sent, or 0.
+    /// Returns the base whose snapshot need not be sent, or 0.
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
     }
@@ -85,9 +91,9 @@ pub(crate) struct Write {
     pub(crate) name: LockName,
     /// Their text, to which the statement appends the time.
     pub(crate) op: String,
-    /// A shorter form of what the row holds.
+    /// A shorter form of the row.
     pub(crate) fold: Option<Fold>,
-    pub(crate) known: Option<Arc<Known>>,
+    pub(crate) known: Option<Arc<KnownSnapshot>>,
     /// Whether a crash may lose it.
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no other has such writes"))]
     pub(crate) hurries: bool,
@@ -97,18 +103,18 @@ impl Write {
     /// The arguments of a statement that folds nothing: no row has base 0.
     pub(crate) const NO_FOLD: (i64, i64, i64, &'static str) = (0, 0, 0, "");
 
-    /// The arguments `seen`, `cut`, `time` and `snap` of the statement.
+    /// Returns the arguments `seen`, `cut`, `time` and `snap` of the statement.
     pub(crate) fn fold_args(&self) -> (i64, i64, i64, &str) {
         let Some(Fold { mark, time, snap }) = &self.fold else { return Self::NO_FOLD };
         (mark.base, mark.len, i64::try_from(*time).unwrap_or(i64::MAX), snap)
     }
 
-    /// The base whose snapshot need not be returned, or 0.
+    /// Returns the base whose snapshot need not be returned, or 0.
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
     }
 
-    /// How many bytes all of it takes as text, or less.
+    /// Returns a lower bound of its size as text.
     #[cfg(any(feature = "mysql", feature = "sqlite"))]
     pub(crate) fn room(&self) -> usize {
         let snap = self.fold.as_ref().map_or(0, |fold| fold.snap.len());
@@ -116,7 +122,7 @@ impl Write {
     }
 }
 
-/// The rows of the writes, in their order, which is that of their names.
+/// Returns the rows of the writes, in their order, which is that of their names.
 pub(crate) fn in_order<N: AsRef<str>>(
     writes: &[Write],
     mut found: Vec<(N, Result<Row, Error>)>,
@@ -124,24 +130,26 @@ pub(crate) fn in_order<N: AsRef<str>>(
     found.sort_by(|a, b| a.0.as_ref().cmp(b.0.as_ref()));
     let names = writes.iter().map(|write| write.name.as_str());
     if !names.eq(found.iter().map(|(name, _)| name.as_ref())) {
-        let text = "the database returned other rows than were written";
+        let text = "the database returned other rows than were written: check that no other \
+                    program writes to dlock's tables";
         return Err(Error::new(ErrorKind::Protocol, text));
     }
     Ok(found.into_iter().map(|(_, row)| row).collect())
 }
 
 /// No row has base 0.
-fn base_of(known: Option<&Known>) -> i64 {
+fn base_of(known: Option<&KnownSnapshot>) -> i64 {
     known.map_or(0, |known| known.base)
 }
 
-/// The snapshot of a row at a mark. The statement takes it, and cuts off the log up to the mark,
-/// only while the row still has that base, and this operation at its place: who comes late can't undo
-/// what others appended or folded, nor who has seen what the database has lost since.
+/// The snapshot of a row at a mark. The statement takes it, and removes the log up to the mark,
+/// only if the row still has that base and this operation at its place. So a late client can't undo
+/// operations that others appended or folded. Nor can a client bring back operations that the
+/// database has lost in a crash.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
     pub(crate) mark: Mark,
-    /// That of the last operation before the mark.
+    /// The time of the last operation before the mark.
     pub(crate) time: Micros,
     pub(crate) snap: Arc<str>,
 }

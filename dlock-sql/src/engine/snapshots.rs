@@ -1,6 +1,10 @@
-//! The long snapshots that were read last. A queue of many makes a long one; the operations behind
-//! it are few. So the database sends it once, and it is taken apart once, however many operations
+//! The long snapshots that were read last. A long queue makes a long snapshot, with few operations
+//! behind it. So the database sends it once, and the client parses it once, however many operations
 //! follow.
+//!
+//! The workers and the reader share the map, under its mutex. An entry can't be wrong, only
+//! useless: it is used only for a row with the same base, and no two snapshots of a row have the
+//! same base.
 
 use std::sync::Arc;
 
@@ -11,37 +15,38 @@ use dlock_core::{
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::row::{Known, Row, Wanted};
+use super::row::{KnownSnapshot, Row, Wanted};
 
-/// A shorter one is as quickly read again. (That of a lock with two waiters.)
+/// The shortest length that is kept: shorter snapshots are cheap to read again. (This is the length
+/// with two waiters.)
 const LONG: usize = 256;
 
-/// How many are remembered.
+/// The largest number of snapshots that are kept.
 const MOST: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
-    long: Mutex<HashMap<LockName, Arc<Known>>>,
+    long: Mutex<HashMap<LockName, Arc<KnownSnapshot>>>,
 }
 
 impl Snapshots {
-    /// What is known of a name.
-    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<Known>> {
+    /// Returns the snapshot of a name, if it is kept.
+    pub(crate) fn known(&self, name: &LockName) -> Option<Arc<KnownSnapshot>> {
         self.long.lock().get(name).cloned()
     }
 
-    /// A name to read, with what is known of it.
+    /// Returns a name to read, with its known snapshot.
     pub(crate) fn wanted(&self, name: &LockName) -> Wanted {
         Wanted { name: name.clone(), known: self.known(name) }
     }
 
-    /// The state that a row tells, which was asked for when this was known; and the length of its
-    /// snapshot.
+    /// Returns the state of a row, and the length of its snapshot. `known` is the snapshot that was
+    /// known when the row was requested: the map may have changed since.
     pub(crate) fn replay(
         &self,
         name: &LockName,
         row: &Row,
-        known: Option<&Known>,
+        known: Option<&KnownSnapshot>,
     ) -> Result<(Replayed, usize), Error> {
         if let Some(known) = known.filter(|known| known.base == row.base) {
             return Ok((resume(known.machine.clone(), &row.log)?, known.len));
@@ -54,7 +59,7 @@ impl Snapshots {
             return Ok((row.replay()?, len));
         }
         let machine = snapshot_of(&row.snap)?;
-        let known = Arc::new(Known { base: row.base, len, machine: machine.clone() });
+        let known = Arc::new(KnownSnapshot { base: row.base, len, machine: machine.clone() });
         let mut long = self.long.lock();
         if long.len() >= MOST && !long.contains_key(name) {
             long.clear();
@@ -83,7 +88,7 @@ mod tests {
         Op::Acquire { claim, mode, lease: 99, block: 1, queue, home: 0, note: None }
     }
 
-    /// A row in whose snapshot so many wait.
+    /// Returns a row with this number of waiters in its snapshot.
     fn row(base: i64, claims: u128) -> Row {
         let mut machine = Machine::default();
         for n in 0..claims {
@@ -108,14 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_known_gives_way_to_what_was_sent() {
+    fn a_newer_snapshot_replaces_the_known_one() {
         let (snapshots, name) = (Snapshots::default(), name(1));
         snapshots.replay(&name, &row(7, 9), None).unwrap();
         let known = snapshots.known(&name);
         let (newer, _) = snapshots.replay(&name, &row(8, 12), known.as_deref()).unwrap();
         assert_eq!(newer.machine, row(8, 12).replay().unwrap().machine);
         assert_eq!(snapshots.wanted(&name).known_base(), 8);
-        // A short one is not worth it.
+        // A short snapshot is not kept.
         let known = snapshots.known(&name);
         snapshots.replay(&name, &row(9, 1), known.as_deref()).unwrap();
         assert_eq!(snapshots.wanted(&name).known_base(), 0);

@@ -1,8 +1,9 @@
-//! Removes the rows of locks that nobody has used for long.
+//! The sweep, which deletes the rows of locks that have not been used for the retention.
 //!
-//! Every process does it: a page now and then, between the jobs. A row is deleted only if it is
-//! still as it was read, so no operation is lost. Tokens stay in order without the row: the next
-//! ones start at the database's clock, which must have passed the last of the old ones.
+//! Every process sweeps, one page at a time between its jobs. A row is deleted only if it is still
+//! as it was read, so no operation is lost, and two processes may sweep at the same time. Tokens
+//! stay in order without the row: the next ones start at the database's clock, which must have
+//! passed the last old one.
 
 use std::{pin::Pin, time::Duration};
 
@@ -15,7 +16,7 @@ use super::{
     row::Mark,
 };
 
-/// How many rows are looked at at a time.
+/// The number of rows in a page.
 const PAGE: u32 = 256;
 /// The pause between two pages.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -32,7 +33,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// One that begins at once and deletes what has been idle for `retention`.
+    /// Creates a sweep that begins at once, and deletes rows that have been idle for `retention`.
     pub(crate) fn new(retention: Duration) -> Self {
         Self {
             retention: micros(retention),
@@ -42,17 +43,17 @@ impl Sweep {
         }
     }
 
-    /// Whether a page is due.
+    /// Returns whether a page is due.
     pub(crate) fn is_due(&self) -> bool {
         tokio::time::Instant::now() >= self.next.deadline()
     }
 
-    /// Ends when a page is due.
+    /// Waits until a page is due.
     pub(crate) async fn due(&mut self) {
         self.next.as_mut().await;
     }
 
-    /// Does a page; gives the names whose rows it deleted, or tried to.
+    /// Processes a page. Returns the names whose rows it deleted, or tried to delete.
     pub(crate) async fn step<C: Conn>(&mut self, conn: &mut C) -> Vec<LockName> {
         let (pause, gone) = match self.page(conn).await {
             Ok(gone) if self.after.is_empty() => (self.spread_round(), gone),
@@ -80,10 +81,10 @@ impl Sweep {
         Ok(idle.iter().filter_map(|(name, _)| LockName::new(name).ok()).collect())
     }
 
-    /// The row, if its lock is free and has been for long enough.
+    /// Returns the row if its lock is free and has been free for the retention.
     fn idle(&self, paged: Paged) -> Option<(String, Mark)> {
         let row = paged.row?;
-        // A row that can't be read is not ours to delete.
+        // A row that can't be read may belong to another program or a later version.
         let replayed = row.replay().ok()?;
         let machine = &replayed.machine;
         let is_free = machine.is_free(paged.now) && !machine.bars(paged.now);
@@ -92,8 +93,8 @@ impl Sweep {
         (is_free && is_idle && is_passed).then(|| (paged.name, row.mark()))
     }
 
-    /// The pause until the next round, a little different each time, so that the processes of a
-    /// machine do not all go at once.
+    /// Returns the pause until the next round. It is a little different each time, so that the
+    /// processes of a machine do not sweep at the same time.
     fn spread_round(&self) -> Duration {
         let spread = self.round / 4;
         let nanos = u64::try_from(spread.as_nanos()).unwrap_or(u64::MAX).max(1);

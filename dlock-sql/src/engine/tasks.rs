@@ -1,4 +1,4 @@
-//! Where this crate's tasks start and sleep.
+//! The start of this crate's tasks, and their short sleeps.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio::{runtime::Handle, select, task::JoinHandle};
 /// tokio's timer counts whole milliseconds.
 const TIMER_STEP: Duration = Duration::from_millis(2);
 
-/// Starts a task of a backend. It ends by itself when the backend is dropped, and only
-/// [`Engine::start`](super::Engine::start) calls this, so no task is unaccounted for.
+/// Starts a task of a backend. The task ends when the backend is dropped. Only
+/// [`Engine::start`](super::Engine::start) calls this, so every task is accounted for.
 pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
-    // Nobody joins it: it ends when its queue is closed.
+    // No task joins it: it ends when its queue is closed.
     drop(runtime.spawn(task));
 }
 
-/// Sleeps, to the tenth of a millisecond.
+/// Sleeps with a precision of a tenth of a millisecond.
 #[derive(Debug, Default)]
 pub(crate) struct Napper {
-    /// A thread that sleeps for us, or will.
+    /// A blocking thread that sleeps, or waits for a free thread to do so.
     sleeper: Option<JoinHandle<()>>,
 }
 
@@ -26,13 +26,13 @@ impl Napper {
         if duration >= TIMER_STEP {
             return tokio::time::sleep(duration).await;
         }
-        // Not more than one: where the runtime's blocking threads are all busy, they would pile up.
+        // At most one: if all blocking threads of the runtime are busy, more would pile up.
         let sleeper = match self.sleeper.take() {
             Some(sleeper) if !sleeper.is_finished() => sleeper,
             _ => tokio::task::spawn_blocking(move || std::thread::sleep(duration)),
         };
         select! {
-            // It only fails when the runtime shuts down.
+            // It fails only if the runtime shuts down.
             _ = self.sleeper.insert(sleeper) => {}
             () = tokio::time::sleep(TIMER_STEP) => {}
         }

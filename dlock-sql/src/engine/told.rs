@@ -1,4 +1,7 @@
-//! What the database told about an operation, and what it means to the caller.
+//! The database's answer to an operation, and its meaning for the caller.
+//!
+//! An answer may belong to an earlier sending of the same operation. `in_doubt` records that, and
+//! the conversions below take it into account.
 
 use std::time::Duration;
 
@@ -8,17 +11,17 @@ use dlock_core::{
     machine::{Granted, Micros, Outcome, conflict, spent},
 };
 
-/// One moment on two clocks: `sent`, on the holder's, is before `now`, on the database's.
+/// One moment on two clocks. `sent`, by the holder's clock, is before `now`, by the database's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
-    /// Just before the statement was sent.
+    /// A time just before the statement was sent.
     pub(crate) sent: Instant,
     /// The time that the statement read.
     pub(crate) now: Micros,
 }
 
 impl Sight {
-    /// The instant of the holder's clock that is at or before the database's time `at`.
+    /// Returns the instant of the holder's clock that is at or before the database's time `at`.
     pub(crate) fn instant_of(self, at: Micros) -> Instant {
         match at.checked_sub(self.now) {
             Some(later) => self.sent.saturating_add(Duration::from_micros(later)),
@@ -26,20 +29,21 @@ impl Sight {
         }
     }
 
-    /// The grant as the core knows it.
+    /// Converts the grant to the core's type.
     ///
     /// # Errors
-    /// `Protocol` when the database holds a token that can't be.
+    /// `Protocol` if the token in the database is invalid.
     pub(crate) fn grant(self, granted: Granted) -> Result<Grant, Error> {
         let token = FencingToken::new(granted.token).map_err(|error| {
             Error::new(
                 ErrorKind::Protocol,
-                "the store holds a fencing token that dlock never gives out: somebody else writes \
-                 to its table",
+                "the store holds a fencing token that dlock never issues: check which other \
+                 program writes to its table",
             )
             .with_source(error)
         })?;
-        // It did not begin after it was learned of, however far the database's clock was set.
+        // After a clock step of the database the start could be in the future, and the holder would
+        // rely on the lease for too long.
         let since = self.instant_of(granted.since).min(Clock::Boot.now());
         Ok(Grant::new(token, granted.block, since))
     }
@@ -52,12 +56,12 @@ pub(crate) struct Told {
     pub(crate) sight: Sight,
     /// The last token that the row remembers; 0 for none.
     pub(crate) last: u64,
-    /// Whether an earlier try of the same operation may have taken effect.
+    /// Whether an earlier sending of the same operation may have taken effect.
     pub(crate) in_doubt: bool,
 }
 
 impl Told {
-    /// As the answer to an acquire of this mode.
+    /// Converts it to the answer to an acquire of this mode.
     ///
     /// # Errors
     /// `Config(Capacity)` and `Config(Token)`.
@@ -72,8 +76,8 @@ impl Told {
         }
     }
 
-    /// As the answer to a renewal of a grant with this token. The row of a claim that is held is
-    /// never deleted, and its last token never falls below the grant's.
+    /// Converts it to the answer to a renewal of a grant with this token. The row of a held claim
+    /// is never deleted, and its last token never falls below the grant's.
     pub(crate) fn renewed(self, token: Option<FencingToken>) -> Result<Renewed, Error> {
         let forgotten = token.is_some_and(|token| self.last < token.get());
         match self.outcome {
@@ -81,17 +85,18 @@ impl Told {
             Outcome::Queued { .. } | Outcome::Spent | Outcome::NotFound if forgotten => {
                 Ok(Renewed::Forgotten)
             }
-            // A late sending of the acquire may have queued it anew after it was lost.
+            // A late sending of the acquire may have queued the claim again after it was lost.
             Outcome::Queued { .. } | Outcome::Spent | Outcome::NotFound => Ok(Renewed::Lost),
             other => Err(nonsense(other)),
         }
     }
 
-    /// As the answer to a waiting claim's sign of life; `None` while it waits on.
+    /// Converts it to the answer to a waiting claim's heartbeat. Returns `None` while it still
+    /// waits.
     ///
     /// # Errors
-    /// `NotHeld` when its place in the queue has ended with its lease, `Config(Token)` when no token
-    /// is left.
+    /// `NotHeld` if its place in the queue has ended with its lease, `Config(Token)` if no token is
+    /// left.
     pub(crate) fn granted(self) -> Result<Option<Grant>, Error> {
         match self.outcome {
             Outcome::Granted(granted) => self.sight.grant(granted).map(Some),
@@ -99,24 +104,24 @@ impl Told {
             Outcome::Spent => Err(spent()),
             Outcome::NotFound => Err(Error::new(
                 ErrorKind::NotHeld,
-                "the place in the queue ended with its lease: ask for the lock again",
+                "the claim expired while it waited in the queue: acquire the lock again",
             )),
             other => Err(nonsense(other)),
         }
     }
 
-    /// As the answer to a release.
+    /// Converts it to the answer to a release.
     pub(crate) fn released(self) -> Result<Released, Error> {
         match self.outcome {
             Outcome::Released => Ok(Released::Released),
-            // The try whose answer was lost has released it.
+            // An earlier sending, whose answer was lost, has released it.
             Outcome::NotFound if self.in_doubt => Ok(Released::Released),
             Outcome::NotFound => Ok(Released::AlreadyLost),
             other => Err(nonsense(other)),
         }
     }
 
-    /// As the answer to a floor for tokens.
+    /// Converts it to the answer to a floor for tokens.
     pub(crate) fn raised(self) -> Result<(), Error> {
         match self.outcome {
             Outcome::Raised => Ok(()),
@@ -128,7 +133,10 @@ impl Told {
 fn nonsense(outcome: Outcome) -> Error {
     Error::new(
         ErrorKind::Protocol,
-        format!("the store answered {outcome:?}, which does not fit what was asked"),
+        format!(
+            "the store answered {outcome:?}, which does not fit the request: check that all \
+             programs have one version of dlock"
+        ),
     )
     .with_certainty(Certainty::Unknown)
 }
@@ -145,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_begins_as_long_before_or_after_the_sending_as_the_database_says() {
+    fn the_start_of_a_grant_is_computed_from_the_database_clock() {
         let sight = told(Outcome::Busy, false).sight;
         let since = |since| {
             let granted =
@@ -167,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_not_held() {
+    fn a_waiting_claim_is_not_held() {
         let waits = told(Outcome::Queued { ahead: 1 }, false);
         assert_eq!(waits.renewed(None).unwrap(), Renewed::Lost);
         for outcome in [Outcome::NotFound, Outcome::Queued { ahead: 1 }] {

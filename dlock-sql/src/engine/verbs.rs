@@ -1,4 +1,10 @@
 //! The verbs of the contract, as operations on rows.
+//!
+//! A verb sends a job to a worker and waits for the answer. Dropping its future drops only the
+//! wait: the worker skips jobs whose callers have stopped waiting, except releases. So `acquire`
+//! and `release` need no clean-up of their own, and the core cancels an `acquire` with a release.
+//!
+//! `warned` is a flag for the log. It is relaxed: the swap lets one of several callers warn.
 
 use std::{
     sync::{
@@ -22,9 +28,9 @@ use tokio::{
 };
 
 use super::{
-    Settings, batch,
+    EngineSettings, batch,
     conn::{Conn, Ears},
-    job::{Ask, Jobs, answer_of, gone},
+    job::{Jobs, PendingOp, answer_of, gone},
     kept::Kept,
     links::Links,
     listen::listen,
@@ -36,32 +42,32 @@ use super::{
     worker::{Shared, Worker},
 };
 
-/// How many claims are renewed in one statement at most.
+/// The largest number of claims that one statement renews.
 const RENEWALS: usize = 500;
 
-/// A lease is short that is less than this part of the response time-out.
+/// A lease below this part of the response timeout is short.
 const SHORT: u32 = 2;
 
-/// A waiting claim gives a sign of life after this part of its lease.
+/// A waiting claim sends a heartbeat after this part of its lease.
 const SIGN_OF_LIFE: u32 = 3;
 
-/// A backend over rows. Its tasks end when it and the answers that it gave are dropped.
+/// A backend over rows. Its tasks end when the backend and its answers are dropped.
 #[derive(Debug)]
 pub(crate) struct Engine {
     store: Arc<str>,
-    /// At best.
+    /// The best possible guarantees.
     guarantees: Guarantees,
     kept: Kept,
     jobs: Jobs,
     looks: mpsc::Sender<Look>,
     waiters: Arc<Waiters>,
     clocks: Arc<StoreClocks>,
-    settings: Settings,
-    /// Whether somebody was told that a lease is short.
+    settings: EngineSettings,
+    /// Whether the warning about a short lease was logged.
     warned: AtomicBool,
-    /// How many claims are renewed in one statement.
+    /// The number of claims that one statement renews.
     together: usize,
-    /// Dropped, it ends the listener.
+    /// Ends the listener when it is dropped.
     _listener: oneshot::Sender<()>,
 }
 
@@ -72,7 +78,7 @@ impl Engine {
         store: Arc<str>,
         guarantees: Guarantees,
         links: Links<C, E>,
-        settings: Settings,
+        settings: EngineSettings,
         kept: Kept,
     ) -> Self {
         let together = RENEWALS.min(batch::fitting(links.reader.most_bytes()));
@@ -92,7 +98,8 @@ impl Engine {
             let closing = closing.take();
             spawn(runtime, async move {
                 let conn = worker.run(closing.is_some()).await;
-                // One after the other, so that the last one knows that it is, and can tidy up.
+                // The reader closes before this worker, so that the last connection knows that it
+                // is the last, and can clean up.
                 if let Some(reader_closed) = closing {
                     let _ = reader_closed.await;
                 }
@@ -139,7 +146,7 @@ impl Backend for Engine {
     }
 
     fn check_lease(&self, lease: Duration) -> Result<(), Error> {
-        // A row that somebody locks is left alone after a part of the response time-out.
+        // A statement waits for a locked row for a part of the response timeout.
         if lease < self.settings.patience / SHORT && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "dlock",
@@ -180,7 +187,7 @@ impl Backend for Engine {
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let place = |error: Error| error.at("acquire", &request.name, &self.store);
-        // A sign of life, which does not join the queue anew.
+        // A heartbeat. It does not join the queue again: if the place was lost, the answer says so.
         let op = Op::Renew {
             claim: request.claim,
             mode: request.mode,
@@ -197,7 +204,8 @@ impl Backend for Engine {
                         () = Clock::Boot.sleep_until(until) => {}
                     }
                 }
-                // Nobody here knows it, or nobody looked while it was granted: the store knows.
+                // This process does not know the claim, or found its grant too late. The answer of
+                // the store decides.
                 Standing::Granted(_) | Standing::Unknown => {}
             }
             let told = self.jobs.ask_one(request.name.clone(), op.clone()).await.map_err(place)?;
@@ -211,12 +219,15 @@ impl Backend for Engine {
         let place = |error: Error| error.during("renew").with_store(&self.store);
         let mut renewed = vec![Renewed::Unknown; renewals.len()];
         let (mut failed, mut last) = (0, None);
+        // The statements run one after the other: each has its own answers, so a failure affects
+        // only its own part.
         for part in batch::distinct(renewals, self.together) {
             let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
             let told = self.jobs.keep(asks).await.map_err(place)?;
             for (at, told) in part.into_iter().zip(told) {
                 let Renewal { claim, token, lease, .. } = &renewals[at];
-                // A row that is kept for so short may have been deleted after the claim had gone.
+                // With a retention this short, the row may have been deleted after the claim ended,
+                // so a missing token proves no loss of data.
                 let token = token.filter(|_| self.settings.retention > *lease);
                 match told.and_then(|told| told.renewed(token)) {
                     Ok(answer) => renewed[at] = answer,
@@ -260,7 +271,7 @@ impl Backend for Engine {
 #[async_trait]
 impl Admin for Engine {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        // One look for each page, so that whoever waits is looked for in between.
+        // One read for each page, so that the reader serves the waiters in between.
         let page = |range| self.look(|reply| Look::Names(range, reply));
         names::list(prefix, limit, page)
             .await
@@ -280,7 +291,7 @@ impl Admin for Engine {
 }
 
 impl Engine {
-    /// Asks the reader.
+    /// Sends a request to the reader.
     async fn look<T>(&self, look: impl FnOnce(Reply<T>) -> Look) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         self.looks.send(look(reply)).await.map_err(|_| gone())?;
@@ -299,17 +310,17 @@ impl Engine {
         }
     }
 
-    fn renew_ask(&self, renewal: &Renewal) -> Ask {
+    fn renew_ask(&self, renewal: &Renewal) -> PendingOp {
         let op = Op::Renew {
             claim: renewal.claim.id,
             mode: renewal.mode,
             lease: self.lease(renewal.lease),
         };
-        Ask::new(renewal.claim.name.clone(), op)
+        PendingOp::new(renewal.claim.name.clone(), op)
     }
 
-    /// A lease by the database's clock that does not end before one of this length: either end
-    /// may be read from a clock that stands still for a tick.
+    /// Returns the lease for the database, one tick longer. The database's clock may show the same
+    /// time for a tick at either end, and the lease must not expire early.
     fn lease(&self, lease: Duration) -> Micros {
         let micros = lease.as_nanos().div_ceil(1000);
         Micros::try_from(micros).unwrap_or(Micros::MAX).saturating_add(self.settings.tick)
@@ -321,8 +332,10 @@ async fn acquire_all(
     jobs: &Jobs,
     requests: &[(AcquireRequest, Op)],
 ) -> Result<Vec<Acquired>, Error> {
-    let asks =
-        requests.iter().map(|(request, op)| Ask::new(request.name.clone(), op.clone())).collect();
+    let asks = requests
+        .iter()
+        .map(|(request, op)| PendingOp::new(request.name.clone(), op.clone()))
+        .collect();
     let told = jobs.ask(asks).await?;
     let acquired = requests
         .iter()
@@ -332,11 +345,15 @@ async fn acquire_all(
         })
         .collect();
     let Err(error) = acquired else { return acquired };
-    // One of the names is used otherwise, and the others are ours by now: they must go back.
+    // One of the names is in use with another capacity, and the statement has taken the others.
+    // They are released at once. If that fails, the certainty tells the core to release them.
     let back = requests
         .iter()
         .map(|(request, _)| {
-            Ask::new(request.name.clone(), Op::Release { claim: request.claim, used: 0, bar: 0 })
+            PendingOp::new(
+                request.name.clone(),
+                Op::Release { claim: request.claim, used: 0, bar: 0 },
+            )
         })
         .collect();
     match jobs.ask(back).await {

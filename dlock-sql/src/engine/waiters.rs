@@ -1,18 +1,21 @@
-//! The claims of this process that wait, and the grants that nobody has collected yet.
+//! The waiting claims of this process, and the grants that their tasks have not collected yet.
 //!
 //! ```text
 //! lines   name  -> the waiting claims in the order in which they reached the store
-//! ready   claim -> its grant, from the moment that anybody here saw it in the row
+//! ready   claim -> its grant, from the moment that a task of this process saw it in the row
 //! ```
-//! Whoever has read a row, the worker or the reader, shows it here ([`Waiters::observe`]). The
-//! first of a line is rung when it must do something: collect, or take over from a holder whose
-//! lease ends. The others sleep, so a hand-over costs the same however many wait.
+//! The workers and the reader show each row that they have read ([`Waiters::observe`]). The first
+//! waiter of a line is woken if it must act: collect a grant, or send a heartbeat because a
+//! holder's lease ends. The others sleep, so the cost of a hand-off does not grow with the number
+//! of waiters.
 //!
 //! # Concurrency
 //!
-//! Lines and grants change under one mutex. `look` asks the reader for a look: it is set before the
-//! reader is notified, and the reader swaps it back before it reads rows. So a request that comes during
-//! a look leads to another one.
+//! Lines and grants change under one mutex. A grant is put into `ready` before its bell rings, and
+//! the bell keeps one notification. So a task that checks, finds nothing and then waits is woken.
+//!
+//! `look` requests a poll from the reader. It is set before the reader is notified, and the reader
+//! swaps it back before it reads rows. So a request that comes during a poll leads to another poll.
 
 use std::{
     collections::VecDeque,
@@ -41,43 +44,44 @@ use super::{
 #[cfg(test)]
 mod tests;
 
-/// How many notes are remembered that came before the answer that their claim waits.
+/// The number of early notifications that are kept: those that arrive before the answer that their
+/// claim waits.
 const EARLY: usize = 256;
-/// Of how many names the pace is remembered from one wait to the next.
+/// The number of names whose pace is remembered from one wait to the next.
 const PACES: usize = 1024;
 
-/// How long after a lease has ended by the store's clock somebody looks whether it has.
+/// How long after the end of a lease, by the store's clock, the first waiter sends a heartbeat.
 const SLACK: Micros = 2_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    inner: Mutex<Inner>,
+    inner: Mutex<WaitersState>,
     arrived: Notify,
-    /// A note did not arrive.
+    /// Notified if a notification did not arrive.
     missed: Notify,
     look: AtomicBool,
     rarely: Rarely,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct WaitersState {
     lines: HashMap<LockName, Line>,
     ready: HashMap<ClaimId, Grant>,
     /// Grows when a claim joins a line and when a line ends.
     changes: u64,
-    /// Since when notes arrive.
+    /// The time since which the listener works. `None` while it does not.
     listens: Option<Instant>,
     early: VecDeque<Note>,
-    /// How long one of a queue took when somebody here last waited in it.
+    /// The time of one hand-off in a queue, from the last wait of this process in it.
     paces: HashMap<LockName, Duration>,
 }
 
 #[derive(Debug)]
 struct Line {
     waiters: Vec<Waiter>,
-    /// The row as it was last seen.
+    /// The last known state of the row.
     mark: Mark,
-    /// When the first of the leases in the row ends.
+    /// The time when the first of the leases in the row ends.
     expiry: Instant,
     pace: Pace,
 }
@@ -85,13 +89,13 @@ struct Line {
 #[derive(Debug)]
 struct Waiter {
     claim: ClaimId,
-    /// When its place in the store's queue was last renewed, on both clocks.
+    /// The last renewal of its place in the store's queue, on both clocks.
     renewed: Sight,
     bell: Arc<Notify>,
 }
 
-impl Inner {
-    /// Nobody waits for the name any more.
+impl WaitersState {
+    /// Records that the last waiter of a name has ended.
     fn end(&mut self, name: &LockName) {
         if let Some(line) = self.lines.remove(name) {
             if self.paces.len() >= PACES {
@@ -103,31 +107,32 @@ impl Inner {
     }
 }
 
-/// Where a claim stands.
+/// The state of a claim, as this process knows it.
 #[derive(Debug)]
 pub(crate) enum Standing {
-    /// It is granted, and this was the only copy of the grant.
+    /// It is granted. This was the only copy of the grant.
     Granted(Grant),
     /// It waits. The bell rings when this has changed.
     Waiting {
         bell: Arc<Notify>,
-        /// When its place in the store's queue was last renewed.
+        /// The last renewal of its place in the store's queue.
         renewed: Instant,
-        /// When it must ask the store, which a lease's end may have made grant it. Only the first
-        /// in line has to.
+        /// When it must send a heartbeat, since the store may grant it the lock after the end of a
+        /// lease. Only the first of the line must.
         expiry: Option<Instant>,
     },
-    /// It is not known here.
+    /// This process does not know it.
     Unknown,
 }
 
 impl Waiters {
-    /// Nobody yet. `rarely` is how they look while notes arrive.
+    /// Creates an empty list. `rarely` is the pace of polls while the listener works.
     pub(crate) fn new(rarely: Rarely) -> Self {
         Self { rarely, ..Self::default() }
     }
 
-    /// A claim waits in the store, as the statement of this sight says, which renewed its place.
+    /// Adds a claim that waits in the store, according to the answer to a statement with this
+    /// sight, which also renewed its place.
     pub(crate) fn register(&self, name: &LockName, claim: ClaimId, sight: Sight) {
         let now = sight.sent;
         {
@@ -156,7 +161,7 @@ impl Waiters {
         self.arrived.notify_one();
     }
 
-    /// A claim waits no more, or was told of its grant otherwise.
+    /// Removes a claim that does not wait any more, or got its grant in another way.
     pub(crate) fn withdraw(&self, name: &LockName, claim: ClaimId) {
         let mut inner = self.inner.lock();
         inner.ready.remove(&claim);
@@ -165,13 +170,13 @@ impl Waiters {
         line.waiters.remove(at);
         match line.waiters.first() {
             None => inner.end(name),
-            // It may not have known that it is on it to watch the leases.
+            // It is now the first, and has to watch the leases.
             Some(first) if at == 0 => first.bell.notify_one(),
             Some(_) => {}
         }
     }
 
-    /// Where a claim stands; a grant is handed out once.
+    /// Returns the state of a claim. Returns a grant only once.
     pub(crate) fn standing(&self, name: &LockName, claim: ClaimId) -> Standing {
         let mut inner = self.inner.lock();
         if let Some(grant) = inner.ready.remove(&claim) {
@@ -188,17 +193,19 @@ impl Waiters {
         }
     }
 
-    /// A note has arrived.
+    /// Processes a notification.
     pub(crate) fn told(&self, note: &Note) {
         let mut inner = self.inner.lock();
-        let Inner { lines, ready, early, .. } = &mut *inner;
+        let WaitersState { lines, ready, early, .. } = &mut *inner;
         let claim = note.granted.claim;
         let waiting = lines.get_mut(&note.name).and_then(|line| {
             let at = line.waiters.iter().position(|waiter| waiter.claim == claim)?;
             Some((line, at))
         });
         let Some((line, at)) = waiting else {
-            // The answer that it waits may be on its way; or its grant has been seen by now.
+            // Either the answer that the claim waits has not arrived yet, or the grant has been
+            // seen already. Only `register` reads this map, so in the second case the entry is
+            // never used.
             if early.len() == EARLY {
                 early.pop_front();
             }
@@ -220,31 +227,31 @@ impl Waiters {
         }
     }
 
-    /// Whether notes arrive from now on. Those of the past may have been lost, so somebody has to
-    /// look.
+    /// Records whether the listener works from now on. Earlier notifications may have been lost, so
+    /// the reader has to poll once.
     pub(crate) fn listens(&self, does: bool) {
         self.inner.lock().listens = does.then(|| Clock::Boot.now());
-        // What was missed before is no fault of these ears.
+        // Consumes an old notification of `missed`, which was about the connection before.
         let mut missed = std::pin::pin!(self.missed.notified());
         missed.as_mut().enable();
         self.look.store(true, Ordering::SeqCst);
         self.arrived.notify_one();
     }
 
-    /// Whether to look at once, for a reason that has nothing to do with the pace of a queue.
+    /// Returns whether to poll at once, regardless of the pace of the queues.
     pub(crate) fn wants_a_look(&self) -> bool {
         self.look.swap(false, Ordering::SeqCst)
     }
 
-    /// Ends when a note has been missed since the last time.
+    /// Waits until a notification has been missed since the last call.
     pub(crate) async fn missed(&self) {
         self.missed.notified().await;
     }
 
-    /// A row was seen to hold this state.
+    /// Processes the state of a row that was read.
     pub(crate) fn observe(&self, name: &LockName, mark: Mark, machine: &Machine, sight: Sight) {
         let mut inner = self.inner.lock();
-        let Inner { lines, ready, listens, .. } = &mut *inner;
+        let WaitersState { lines, ready, listens, .. } = &mut *inner;
         let Some(line) = lines.get_mut(name) else { return };
         line.mark = mark;
         let first_before = line.waiters.first().map(|waiter| waiter.claim);
@@ -252,7 +259,8 @@ impl Waiters {
             let mine = line.waiters.iter().position(|waiter| waiter.claim == granted.claim);
             let Some(at) = mine else { continue };
             let waiter = line.waiters.remove(at);
-            // A grant that can't be read is found again, with its error, when it is asked for.
+            // A grant that can't be read is dropped. Its task sends a heartbeat, and gets the
+            // error.
             if let Ok(grant) = sight.grant(granted) {
                 ready.insert(waiter.claim, grant);
             }
@@ -268,14 +276,14 @@ impl Waiters {
             return;
         };
         let expiry = match machine.ahead_of(first.claim) {
-            // Whoever writes next lets in the first of the queue.
+            // The next write on the row grants the lock, so the first waiter writes now.
             Some(_) if machine.owes_a_grant() => sight.sent,
             Some(ahead) => {
                 line.pace.observe(ahead, sight.sent);
                 let ends = machine.next_expiry().unwrap_or(sight.now);
                 sight.instant_of(ends.saturating_add(SLACK))
             }
-            // Its place has been lost, which the store will tell it.
+            // Its place has been lost. The store's answer will show it.
             None => sight.sent,
         };
         if expiry != line.expiry || Some(first.claim) != first_before {
@@ -284,18 +292,18 @@ impl Waiters {
         }
     }
 
-    /// Whether this state of the row has not been seen yet.
+    /// Returns whether this state of the row is new.
     pub(crate) fn is_news(&self, name: &LockName, mark: Mark) -> bool {
         self.inner.lock().lines.get(name).is_some_and(|line| line.mark != mark)
     }
 
-    /// The names that somebody waits for, if a claim has joined since `changes`.
+    /// Returns the names with waiters, if a claim has joined since `changes`.
     pub(crate) fn names(&self, changes: u64) -> Option<(u64, Vec<LockName>)> {
         let inner = self.inner.lock();
         (inner.changes != changes).then(|| (inner.changes, inner.lines.keys().cloned().collect()))
     }
 
-    /// When to look at the rows again; `None` while nobody waits.
+    /// Returns the time until the next poll of the rows. `None` without waiters.
     pub(crate) fn delay(&self) -> Option<Duration> {
         let inner = self.inner.lock();
         if inner.lines.is_empty() {
@@ -309,7 +317,8 @@ impl Waiters {
         inner.lines.values().map(delay).min()
     }
 
-    /// Ends when a claim has joined a line, or the ears have opened or closed, since the last time.
+    /// Waits until a claim has joined a line, or the listener has started or stopped, since the
+    /// last call.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }

@@ -1,7 +1,14 @@
-//! A task that writes: it owns a connection, and turns the jobs that wait into statements.
+//! A task that writes. It owns a connection, and turns waiting jobs into statements.
 //!
-//! While a statement runs, jobs gather, and go together into the next one, those on one name in
-//! their order. So the busier it is, the more a statement serves, and a quiet lock pays for nothing.
+//! While a statement runs, jobs gather. They go into the next statement together, and those on one
+//! name keep their order. So a busy worker serves more jobs with each statement, and an uncontended
+//! lock does not wait for others.
+//!
+//! One pass: take a batch ([`next_batch`](Worker::next_batch)), write it
+//! ([`serve`](Worker::serve)), replay the rows that the statement returned
+//! ([`learn`](Worker::learn)), answer the callers, and pass grants of other claims to their
+//! waiters. The row is the truth: a worker that dies after the statement loses only answers and
+//! notifications, and the waiters find their grants by polling.
 
 mod busy;
 mod ops;
@@ -17,14 +24,14 @@ use tokio::{select, sync::mpsc};
 
 use self::ops::{asked_for, has_deadline, is_wait, join};
 use super::{
-    Settings,
+    EngineSettings,
     aside::Aside,
     batch,
-    cache::{Cache, Seen},
+    cache::{Cache, SeenRow},
     conn::Conn,
     doubts::Doubts,
     fault::Fault,
-    job::{Ask, Job},
+    job::{Job, PendingOp},
     kept::Kept,
     lanes::{Ends, Message},
     note::Note,
@@ -36,27 +43,27 @@ use super::{
     waiters::Waiters,
 };
 
-/// How many jobs are looked through for those that can go together.
+/// The largest number of jobs among which a batch is chosen.
 const IN_SIGHT: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Worker<C> {
     conn: C,
     jobs: Ends<Job>,
-    /// Those that have come: renewals and releases, and the others.
+    /// The jobs that have arrived: renewals and releases, and the others.
     urgent: VecDeque<Job>,
     waiting: VecDeque<Job>,
-    /// When the database last did what it was asked for.
+    /// When the last statement succeeded.
     heard: Instant,
     aside: Aside,
     cache: Cache,
     shared: Shared,
-    settings: Settings,
-    /// How often in a row no answer came in time: each doubles the time for the next.
+    settings: EngineSettings,
+    /// The number of timeouts in a row. Each doubles the time for the next answer.
     slow: u32,
 }
 
-/// What the tasks of an engine have in common.
+/// The state that the tasks of an engine share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) waiters: Arc<Waiters>,
@@ -78,7 +85,7 @@ impl Shared {
     }
 }
 
-/// What a statement returned, and when it was sent.
+/// The result of a statement, and when it was sent.
 struct Applied {
     rows: Vec<Result<Row, Error>>,
     sent: Instant,
@@ -86,8 +93,8 @@ struct Applied {
     in_doubt: bool,
 }
 
-/// Lets the tasks run that are ready. Other than tokio's `yield_now`, it does not have the runtime
-/// look at sockets and timers first.
+/// Lets other ready tasks run. Unlike tokio's `yield_now`, it does not make the runtime check
+/// sockets and timers first.
 async fn after_the_ready() {
     let mut waited = false;
     poll_fn(|cx| {
@@ -102,15 +109,15 @@ async fn after_the_ready() {
 }
 
 impl<C: Conn> Worker<C> {
-    pub(crate) fn new(conn: C, jobs: Ends<Job>, shared: Shared, settings: Settings) -> Self {
-        let (aside, cache, heard) =
-            (Aside::new(), Cache::new(settings.format), Instant::from_nanos(0));
+    pub(crate) fn new(conn: C, jobs: Ends<Job>, shared: Shared, settings: EngineSettings) -> Self {
+        let (aside, cache) = (Aside::new(), Cache::new(settings.format));
+        let heard = Instant::from_nanos(0);
         let (urgent, waiting) = (VecDeque::new(), VecDeque::new());
         Self { conn, jobs, urgent, waiting, heard, aside, cache, shared, settings, slow: 0 }
     }
 
-    /// Works until the last caller's end of the queue is dropped and all jobs are done, and gives
-    /// the connection back. Only one of an engine's workers `sweeps`.
+    /// Works until the last sender of the queue is dropped and all jobs are done. Returns the
+    /// connection. Only one of an engine's workers `sweeps`.
     pub(crate) async fn run(mut self, sweeps: bool) -> C {
         let mut sweep = Sweep::new(self.settings.retention);
         let mut is_asked = true;
@@ -138,8 +145,8 @@ impl<C: Conn> Worker<C> {
                 job = self.jobs.recv(), if is_asked => match job {
                     Some(job) => {
                         self.admit(job);
-                        // Who is ready to ask as well may share the statement: the next task of
-                        // this process, after a release.
+                        // Other ready tasks may add jobs to the same statement: after a release,
+                        // for example, the next task of this process.
                         after_the_ready().await;
                     }
                     None => is_asked = false,
@@ -155,7 +162,7 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// The jobs that have come, as many as can go next.
+    /// Returns the jobs for the next statement.
     fn next_batch(&mut self) -> Vec<Job> {
         while let Some(job) = self.jobs.try_urgent() {
             self.admit(job);
@@ -169,8 +176,8 @@ impl<C: Conn> Worker<C> {
         batch::take([&mut self.urgent, &mut self.waiting], most)
     }
 
-    /// A job has come. While the database answered others, it was not the database that it waited
-    /// for, so that does not count against its time.
+    /// Accepts a job. While the database answered others, the job waited for this worker and not
+    /// for the database. So that time does not count against its retry budget.
     fn admit(&mut self, mut job: Job) {
         job.asked = job.asked.max(self.heard);
         match job.is_urgent() {
@@ -179,8 +186,8 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Writes all of them, and notes what each was told; whether one of the locks is free for
-    /// somebody who waits. In a hurry they only join their queue, and a crash may lose that.
+    /// Writes all of them, and records the answer of each. Returns true if one of the locks is free
+    /// for a waiter. With `hurries` the claims only join their queue, and a crash may lose that.
     async fn write(
         &mut self,
         batch: &mut [Job],
@@ -188,7 +195,8 @@ impl<C: Conn> Worker<C> {
         hurries: bool,
         in_doubt: bool,
     ) -> Result<bool, Fault> {
-        // By name, so that several writers can't deadlock in a database that locks rows.
+        // In the order of names, so that several writers can't deadlock in a database that locks
+        // rows.
         let mut order: Vec<(usize, usize)> = part::places(part).collect();
         order.sort_by(|a, b| batch[a.0].asks[a.1].name.cmp(&batch[b.0].asks[b.1].name));
         let same = |a: &(usize, usize), b: &(usize, usize)| {
@@ -198,7 +206,8 @@ impl<C: Conn> Worker<C> {
 
         let asks = || part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
         let patience = part::patience(asks(), self.settings.patience);
-        // Each sending has its own. Before the clock was seen, the answer is no more than the time.
+        // Each sending has its own deadline. Before the clock is known it is 0: then the statement
+        // does nothing, and its answer shows the clock.
         let deadline =
             C::CAN_BE_LATE.then(|| self.shared.clocks.deadline(0, patience).unwrap_or(0));
         let writes: Vec<Write> = of_names
@@ -216,6 +225,8 @@ impl<C: Conn> Worker<C> {
             })
             .collect();
         let sent = Clock::Boot.now();
+        // Without an answer the statement may still arrive, up to its deadline. Releases of these
+        // claims then bar them in the row, so that the late statement can't bring them back.
         let rows = self.conn.apply(&writes).await.inspect_err(|fault| {
             if let Some(deadline) = deadline
                 && fault.error.certainty() == Certainty::Unknown
@@ -238,11 +249,11 @@ impl<C: Conn> Worker<C> {
             }
         }
         self.bar_refused(batch, part);
-        // By now the clock is known, so the next one has another deadline.
+        // The answer has shown the clock, so the next sending has the right deadline.
         if late { Err(Fault::too_late()) } else { Ok(owes) }
     }
 
-    /// An operation as it is sent now.
+    /// Returns an operation in the form in which it is sent now.
     fn as_sent<'a>(&self, op: &'a Op, hurries: bool) -> Cow<'a, Op> {
         match *op {
             Op::Release { claim, used, .. } => {
@@ -253,17 +264,17 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Whether all of these want one lock that was held a moment ago, and wait for it, so that none
-    /// of them has to wait for the disk.
+    /// Returns whether all of these wait for one lock that was held a moment ago. Then none of them
+    /// has to wait for the disk: a crash may lose places in a queue, but no grant.
     fn only_joins(&self, batch: &[Job], part: &[Unit], now: Instant) -> bool {
         let mut asks = part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
         let Some(first) = asks.next() else { return false };
-        let joins = |ask: &Ask| ask.name == first.name && is_wait(&ask.op);
+        let joins = |ask: &PendingOp| ask.name == first.name && is_wait(&ask.op);
         joins(first) && asks.all(joins) && self.cache.was_just_held(&first.name, now)
     }
 
-    /// Takes out what a row that ends with `ops` tells, to those who asked and to those who wait;
-    /// and whether it is free for one of them.
+    /// Replays a row whose log ends with `ops`. Returns the answer to each operation, and whether
+    /// the lock is free for a waiter. Grants of other claims go to their waiters.
     fn learn<'a>(
         &mut self,
         write: &Write,
@@ -279,14 +290,16 @@ impl<C: Conn> Worker<C> {
         if replayed.outcomes.len() != ops.len() {
             return Err(Error::new(
                 ErrorKind::Protocol,
-                "the store returned a row without the operation",
+                "the store returned a row without the operation: check that no other program \
+                 writes to dlock's tables",
             ));
         }
-        let seen = Seen { row, replayed: &replayed, snap, at: applied.sent };
+        let seen = SeenRow { row, replayed: &replayed, snap, at: applied.sent };
         self.cache.learn(name, ops.clone(), write.op.len(), seen);
         let is_first = !applied.in_doubt && ops.clone().any(|op| op.claim().is_some());
         if is_first || applied.deadline.is_some() && ops.clone().any(has_deadline) {
-            // No other sending has written the very same text, so this is the time of this one.
+            // Only this sending has written this text, so the time behind it is the time of this
+            // statement. After a retry it may be the time of the earlier sending.
             clocks.observe(0, sight.now, sight.sent);
         }
         for (op, outcome) in ops.clone().zip(&replayed.outcomes) {
@@ -311,10 +324,12 @@ impl<C: Conn> Worker<C> {
         for &granted in replayed.grants.iter().filter(others) {
             let note = Note::new(name, granted, &replayed.machine);
             if granted.home == self.settings.home {
-                // The answer that it waits may still be on its way, on another connection.
+                // The grant may arrive before the answer that the claim is queued, which may come
+                // on another connection. `told` keeps it until then.
                 waiters.told(&note);
             } else {
-                // With too many to tell of, some are left to find it out by themselves.
+                // If the queue of notifications is full, this one is dropped. The waiter finds the
+                // grant by polling.
                 let _ = notes.try_send(note);
             }
         }

@@ -1,4 +1,4 @@
-//! The laws in their short form.
+//! Short runs of the properties.
 
 use dlock_testkit::inputs::try_on;
 
@@ -106,7 +106,7 @@ fn errors() {
     try_on(pieces, super::error);
 }
 
-/// Their password has a bare `@` and `?`: what stands between the two looks like a host.
+/// Their password has a bare `@` and `?`: the part between the two looks like a host.
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 #[test]
 fn a_part_of_a_password_that_looks_like_a_host_is_hidden() {

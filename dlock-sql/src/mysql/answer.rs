@@ -1,4 +1,6 @@
-//! What the server's answers hold.
+//! Parsers of the server's answers.
+//!
+//! Texts arrive as bytes, whatever the character set of the connection, and must be UTF-8 here.
 
 use dlock_core::{Error, ErrorKind};
 use sqlx::{MySql, Row as _, mysql::MySqlRow};
@@ -6,7 +8,7 @@ use sqlx::{MySql, Row as _, mysql::MySqlRow};
 use super::error::classify;
 use crate::engine::{Fault, Micros, Row};
 
-/// The columns base, snap and log, from `at` on.
+/// Returns the columns base, snap and log, from `at` on.
 pub(super) fn row(found: &MySqlRow, at: usize) -> Result<Row, Error> {
     Ok(Row { base: get(found, at)?, snap: text(found, at + 1)?, log: text(found, at + 2)? })
 }
@@ -15,12 +17,12 @@ pub(super) fn micros(found: &MySqlRow, at: usize) -> Result<Micros, Fault> {
     Ok(Micros::try_from(get::<i64>(found, at)?).unwrap_or(0))
 }
 
-/// A column of bytes or characters.
+/// Returns a column of bytes or characters as text.
 pub(super) fn text(found: &MySqlRow, at: usize) -> Result<String, Fault> {
     as_str(found, at).map(str::to_owned)
 }
 
-/// The same, as it stands in the answer.
+/// Returns a column as text that is borrowed from the answer.
 pub(super) fn as_str(found: &MySqlRow, at: usize) -> Result<&str, Fault> {
     std::str::from_utf8(get(found, at)?)
         .map_err(|error| unreadable("text that is not UTF-8").with_source(error).into())
@@ -36,11 +38,13 @@ pub(super) fn get<'r, T: sqlx::Decode<'r, MySql> + sqlx::Type<MySql>>(
 pub(super) fn unreadable(what: &str) -> Error {
     Error::new(
         ErrorKind::Protocol,
-        format!("the server returned {what}: see that nobody else writes to dlock's tables"),
+        format!("the server returned {what}: check that no other program writes to dlock's tables"),
     )
 }
 
-/// Where the last operations of this text, with their time, end in a log.
+/// Returns the index behind the last operations of this text, with their time, in a log. Without
+/// `RETURNING` a second statement reads the row, and others may have appended in between. The log
+/// is then cut here.
 pub(crate) fn end_of(log: &str, op: &str) -> Option<usize> {
     let starts = log.rmatch_indices(';').map(|(at, _)| at + 1).chain([0]);
     starts.into_iter().find_map(|at| {

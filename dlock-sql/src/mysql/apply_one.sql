@@ -8,7 +8,7 @@
 -- Returns nothing, or with returning_one.sql behind it the row.
 -- Times: microseconds since 1970. UTC_TIMESTAMP stands still within a statement.
 -- A row that is not there begins empty, whatever the caller remembers of an earlier one. A row of
--- another format, or that was cut off, stays as it is.
+-- an unknown format, or one that was cut off, stays unchanged.
 -- Servers assign one after the other, and with SIMULTANEOUS_ASSIGNMENT in sql_mode all at once. So
 -- `cut` becomes the argument if there is something to fold, and else its negative. Where it is neither,
 -- the row is still as it was, and is asked again.

@@ -1,4 +1,4 @@
-//! The backend and how it is found by URL.
+//! The backend, and its factory for URLs.
 
 use std::sync::Arc;
 
@@ -21,49 +21,50 @@ pub const MYSQL: Factory =
 
 /// Locks in a MySQL or MariaDB database.
 ///
-/// It needs MariaDB 10.6 or MySQL 8.0, and InnoDB. The tests run on MariaDB 10.11; what is done for
-/// MySQL is done by its documentation.
+/// It needs MariaDB 10.6 or MySQL 8.0, and InnoDB. The tests run on MariaDB. MySQL itself is not
+/// tested: the parts for it follow its documentation.
 ///
-/// With MariaDB two statements take and release a free lock; MySQL can't return what it writes, so
-/// there each needs a second one. A process that waits for another one's lock looks at its row
-/// every 0.5 to 20 ms, the longer the wait the more rarely; one that nobody waits in never does.
+/// On MariaDB two statements take and release a free lock. MySQL can't return the rows that it
+/// writes, so there each needs a second statement. A process that waits for a lock of another
+/// process polls its row every 0.5 to 20 ms, less often in a longer wait. A process without waiters
+/// never polls.
 ///
 /// # Which server
 ///
-/// All processes must use one and the same server, or a proxy that leads to one, and it must be the
-/// one that is written to. A replica is refused.
+/// All processes must use the same server, or a proxy in front of it, and it must be the primary. A
+/// replica is refused.
 ///
-/// What the server has answered survives its crash if `innodb_flush_log_at_trx_commit` is 1, as it
-/// is by default, `sync_binlog` is 1 where there is a binary log, and `innodb_flush_method` and
-/// `innodb_doublewrite` leave nothing out. Otherwise, and on a node of Galera or of a replication
-/// group, the locks promise no [exclusion](dlock_core::Exclusion) over a crash. These settings are
-/// read again every ten seconds, while locks are used.
-/// When a replica is made the primary, what it had not received is gone.
+/// Answered writes survive a crash of the server if `innodb_flush_log_at_trx_commit` is 1, as it is
+/// by default, if `sync_binlog` is 1 on a server with a binary log, and if `innodb_flush_method`
+/// and `innodb_doublewrite` disable no protection. Otherwise, and on a node of Galera or of a
+/// replication group, the locks promise no [exclusion](dlock_core::Exclusion) across a crash. dlock
+/// reads these settings again every ten seconds, while locks are used. If a replica becomes the
+/// primary, the writes that it had not received are lost.
 ///
 /// The user needs `SELECT`, `INSERT`, `UPDATE` and `DELETE` on `dlock_lock` and `SELECT` on
-/// `dlock_schema`; with `create_schema`, where the tables are missing, also `CREATE` and `INSERT`
-/// in the database.
+/// `dlock_schema`. With `create_schema`, if the tables are missing, the user also needs `CREATE`
+/// and `INSERT` in the database.
 ///
-/// Leases end by the server's real-time clock. When that is set forward, leases end early: then
-/// only [fencing tokens](dlock_core::FencingToken) protect what the lock protects.
+/// Leases expire by the server's real-time clock. If that clock is set forward, leases expire
+/// early. Then only [fencing tokens](dlock_core::FencingToken) protect the resource.
 ///
 /// # What is not immediate
 ///
-/// A connection that breaks is made again by the next operation that needs it. A server that does
-/// not answer is noticed after `dlock.response_timeout`; what was sent to it may still happen.
+/// If a connection breaks, the next operation that needs it reconnects. dlock notices a server that
+/// does not answer after `dlock.response_timeout`; requests to it may still take effect.
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "it has no values: it is a name for a function")]
 pub enum Mysql {}
 
 impl Mysql {
-    /// Connects and starts the tasks that work on the connections, which end when the backend is
+    /// Connects, and starts the tasks that use the connections. The tasks end when the backend is
     /// dropped.
     ///
     /// # Errors
-    /// `Config`: `Runtime` outside a tokio runtime, and on one without timers or I/O;
-    /// `SchemaMissing`, `SchemaNewer`, `ForeignStore` or `Access` when the database can't be used,
-    /// `OptionValue` when the configuration can't; each names its remedy. `Unsupported` when the
-    /// server is too old. `Unavailable` when it can't be reached.
+    /// `Config`: `Runtime` outside a tokio runtime, and on a runtime without timers or I/O;
+    /// `SchemaMissing`, `SchemaNewer`, `ForeignStore` or `Access` if the database can't be used;
+    /// `OptionValue` if the configuration is invalid. Each message names the remedy. `Unsupported`
+    /// if the server is too old. `Unavailable` if it can't be reached.
     pub async fn open(config: MysqlConfig) -> Result<DynBackend, Error> {
         let store: Arc<str> = config.store.as_str().into();
         let place = |error: Error| error.during("open").with_store(&store);

@@ -1,25 +1,25 @@
-//! Whether a server will do, and what it promises.
+//! The checks of a server, and its guarantees.
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
-use super::{conn::MysqlConn, durability::Settings, error::is_denied};
+use super::{conn::MysqlConn, durability::ServerSettings, error::is_denied};
 use crate::engine::Fault;
 
-/// What a server is.
+/// The properties of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Server {
-    /// Whether it can return what it writes.
+    /// Whether it has `RETURNING`.
     pub(super) returning: bool,
-    /// Whether what commits outlives a crash.
+    /// Whether commits survive a crash.
     pub(super) keeps: bool,
 }
 
-/// Looks at the server's version and settings.
+/// Checks the server's version and settings.
 pub(super) async fn check_server(conn: &mut MysqlConn) -> Result<Server, Fault> {
-    Ok(read(&Settings::read(conn).await?)?)
+    Ok(read(&ServerSettings::read(conn).await?)?)
 }
 
-/// Finds out what the user may not do to a table.
+/// Checks the user's rights on a table.
 pub(super) async fn check_rights(
     conn: &mut MysqlConn,
     table: &str,
@@ -47,7 +47,7 @@ pub(super) async fn check_rights(
     .into())
 }
 
-fn read(settings: &Settings) -> Result<Server, Error> {
+fn read(settings: &ServerSettings) -> Result<Server, Error> {
     let returning = check_version(settings.value("version"))?;
     for name in ["read_only", "super_read_only", "innodb_read_only"] {
         if !matches!(settings.get(name), None | Some("OFF" | "0")) {
@@ -63,7 +63,7 @@ fn read(settings: &Settings) -> Result<Server, Error> {
     Ok(Server { returning, keeps: settings.keep() })
 }
 
-/// Whether the server of a version that will do can return what it writes.
+/// Refuses versions that are too old. Returns true if this version has `RETURNING`.
 fn check_version(version: &str) -> Result<bool, Error> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
@@ -74,7 +74,10 @@ fn check_version(version: &str) -> Result<bool, Error> {
     }
     Err(Error::new(
         ErrorKind::Unsupported,
-        format!("the server has version {version:.80}: use MariaDB 10.6, MySQL 8.0 or later"),
+        format!(
+            "the server has version {version:.80}, which lacks JSON_TABLE: use MariaDB 10.6, MySQL \
+             8.0 or later"
+        ),
     ))
 }
 
@@ -84,7 +87,7 @@ mod tests {
 
     fn server(settings: &[(&str, &str)]) -> Result<Server, Error> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        read(&Settings(settings.iter().map(owned).collect()))
+        read(&ServerSettings(settings.iter().map(owned).collect()))
     }
 
     #[test]
@@ -105,6 +108,9 @@ mod tests {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Unsupported);
                     assert_eq!(returning, None, "{error}");
+                    for part in [version, "JSON_TABLE", "MariaDB 10.6"] {
+                        assert!(error.to_string().contains(part), "{error}");
+                    }
                 }
             }
         }

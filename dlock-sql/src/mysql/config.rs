@@ -1,16 +1,16 @@
-//! Where the server is and how to get in.
+//! The configuration of a MySQL or MariaDB store.
 
 use std::fmt;
 
 use dlock_core::{BackendUrl, Error};
 use sqlx::{ConnectOptions as _, MySqlPool, mysql::MySqlConnectOptions};
 
-use super::{error::classify, way::Source};
+use super::{connector::Source, error::classify};
 use crate::server::{Durability, ServerConfig, value};
 
 mod address;
 
-/// How to open a [`Mysql`](super::Mysql).
+/// The configuration of a [`Mysql`](super::Mysql) store.
 ///
 /// ```
 /// use dlock_sql::MysqlConfig;
@@ -27,18 +27,18 @@ pub type MysqlConfig = ServerConfig<MysqlDriver>;
 #[derive(Clone)]
 #[expect(unnameable_types, reason = "only MysqlConfig is made of it")]
 pub struct MysqlDriver {
-    /// **They print the password.**
+    /// **Their `Debug` prints the password.**
     pub(super) options: MySqlConnectOptions,
     pub(super) pool: Option<MySqlPool>,
     pub(super) returning: Option<bool>,
 }
 
 impl ServerConfig<MysqlDriver> {
-    /// The statements that make dlock's tables, for who does it himself: `mysql/schema.sql` of this
+    /// The statements that create dlock's tables, to run them by hand: `mysql/schema.sql` of this
     /// crate. Running them again changes nothing.
     pub const SCHEMA: &'static str = super::queries::SCHEMA;
 
-    /// The statement that makes the table of the plain mode: `mysql/plain.sql` of this crate.
+    /// The statement that creates the table of the plain mode: `mysql/plain.sql` of this crate.
     pub const PLAIN_SCHEMA: &'static str = super::queries::PLAIN_SCHEMA;
 
     /// The `dlock.*` options of a URL.
@@ -56,14 +56,14 @@ impl ServerConfig<MysqlDriver> {
     /// Reads `mysql://user:password@host:port/database` or the same with `mariadb:`, with dlock's
     /// options, which the crate's documentation lists, and these of the driver:
     ///
-    /// * `ssl-mode`: `DISABLED`, or with the feature `tls` `REQUIRED` (which encrypts, but believes
-    ///   whoever answers), `VERIFY_CA` or `VERIFY_IDENTITY`. It may be left out for a server on
-    ///   this machine, with which it is `DISABLED`.
+    /// * `ssl-mode`: `DISABLED`, or with the feature `tls` `REQUIRED` (which encrypts, but accepts
+    ///   any server), `VERIFY_CA` or `VERIFY_IDENTITY`. It may be omitted for a server on this
+    ///   machine; then it is `DISABLED`.
     /// * `ssl-ca`, `ssl-cert`, `ssl-key`: files in PEM.
     /// * `socket`: the path of the server's socket, instead of host and port.
     /// * `charset`, `collation`, `timezone`: dlock's statements do not depend on them.
     ///
-    /// The port is 3306 unless it is given. User, password and database are percent-encoded.
+    /// The default port is 3306. User, password and database are percent-encoded.
     ///
     /// # Errors
     /// `Config`: `Url`, `OptionValue`, `UnknownOption`, `RepeatedOption`, or `MissingFeature` for
@@ -79,16 +79,17 @@ impl ServerConfig<MysqlDriver> {
         Self::take(&mut url, driver, store)?.supported()
     }
 
-    /// Uses the application's pool. Each statement takes a connection out of it and gives it back
-    /// at once, so a pool of one will do. Renewals, and all of the plain mode, have connections of
-    /// their own, made with the pool's options, so that an exhausted pool can't cost a lock.
+    /// Uses the application's pool. Each statement takes a connection out of it and returns it at
+    /// once, so a pool with one connection is enough. Renewals, and the whole plain mode, have
+    /// their own connections, which use the pool's options. So an exhausted pool can't cause the
+    /// loss of a lock.
     ///
     /// Statements run under the settings of the pool's connections, which must have `autocommit`
-    /// and a strict `sql_mode`, as they have unless they are told otherwise; whether they do is asked
-    /// before each. One that was left otherwise, or in a transaction, is closed. Statements name the
-    /// tables with the database of the pool's options, so a `USE` that somebody leaves behind does
-    /// not lead elsewhere. The server goes on with a statement that is given up here for as long as
-    /// the connection's `innodb_lock_wait_timeout` lets it.
+    /// and a strict `sql_mode`, as they have by default. dlock checks this before each statement. A
+    /// connection with other settings, or with an open transaction, is closed. Statements name the
+    /// tables with the database of the pool's options, so a `USE` of another part of the
+    /// application has no effect on them. If dlock stops waiting for a statement, the server
+    /// continues it for at most the connection's `innodb_lock_wait_timeout`.
     ///
     /// # Errors
     /// `Config(Url)` for a pool whose options name no database.
@@ -100,29 +101,30 @@ impl ServerConfig<MysqlDriver> {
         Self::take(&mut url, driver, store)
     }
 
-    /// Whether the server can return the rows that it writes (`INSERT ... RETURNING`), which saves
-    /// half of the round trips. By default this is found out: MariaDB can, MySQL can't. To be set
-    /// for a server or proxy that calls itself one and is the other.
+    /// Sets whether the server can return the rows that it writes (`INSERT ... RETURNING`), which
+    /// saves half of the round trips. By default dlock detects this: MariaDB can, MySQL can't. Set
+    /// it for a server or proxy that reports the wrong one of the two.
     #[must_use]
     pub fn with_returning(mut self, returning: bool) -> Self {
         self.driver.returning = Some(returning);
         self
     }
 
-    /// Refuses what no server of this kind can do.
+    /// Refuses options that no server of this kind supports.
     pub(super) fn supported(self) -> Result<Self, Error> {
         match self.durability {
             Durability::Full => self.checked(),
             Durability::Relaxed => Err(value(
-                "dlock.durability=relaxed can't be had: MySQL and MariaDB relax all statements or \
-                 none; leave it out, and set innodb_flush_log_at_trx_commit=2 on the server",
+                "dlock.durability=relaxed is not possible on MySQL and MariaDB, which relax all \
+                 statements or none: leave it out, and set innodb_flush_log_at_trx_commit=2 on the \
+                 server",
             )),
         }
     }
 }
 
 impl MysqlDriver {
-    /// Where connections come from that are dlock's own.
+    /// Returns the source of dlock's own connections.
     pub(super) fn own(&self) -> Source {
         match &self.pool {
             Some(pool) => Source::Beside(pool.clone()),
@@ -130,7 +132,7 @@ impl MysqlDriver {
         }
     }
 
-    /// Where other connections come from.
+    /// Returns the source of other connections.
     pub(super) fn shared(&self) -> Source {
         self.pool.clone().map_or_else(|| self.own(), Source::Pool)
     }

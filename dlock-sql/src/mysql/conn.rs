@@ -1,4 +1,8 @@
 //! A connection to the server.
+//!
+//! It is used again only after an answer was read to its end. After a timeout the answer may still
+//! arrive, and would be taken for the answer to the next statement. So that connection is dropped.
+//! The statement may have been applied, so its error has an unknown certainty.
 
 use sqlx::{
     Connection as _, MySql,
@@ -9,9 +13,9 @@ use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     answer::text,
+    connector::{Connector, Source},
     error::{classify, is_duplicate, is_harmless},
     queries,
-    way::{Source, Way},
 };
 use crate::{
     engine::{Backoff, Fault},
@@ -20,36 +24,37 @@ use crate::{
 
 const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 
-/// A connection that is made when it is needed, and made again when it has broken; or the way to an
-/// application's pool, where each statement has another one.
+/// A connection that is opened when it is needed, and again after it has broken. With an
+/// application's pool, each statement uses another one.
 pub(super) struct MysqlConn {
-    pub(super) way: Way,
+    pub(super) way: Connector,
     conn: Option<Taken<MySql>>,
-    /// How many bytes a statement may have on it, or might have on the last one.
+    /// The largest statement, in bytes, on this connection or on the last one.
     pub(super) packet: usize,
     backoff: Backoff,
     texts: Texts,
 }
 
 impl MysqlConn {
-    pub(super) fn new(way: Way) -> Self {
+    pub(super) fn new(way: Connector) -> Self {
         let (backoff, texts) = (Backoff::new(), Texts::default());
         Self { way, conn: None, packet: usize::MAX, backoff, texts }
     }
 
-    /// Sets whether the server can return what it writes.
+    /// Sets whether the server has `RETURNING`.
     pub(super) fn returning(mut self, returning: bool) -> Self {
         self.way.returning = returning;
         self
     }
 
-    /// The database in which the connection is.
+    /// Returns the current database of the connection.
     pub(super) async fn database(&mut self) -> Result<String, Fault> {
         let rows = self.fetch(sqlx::query(queries::WHICH)).await?;
         rows.first().map_or(Ok(String::new()), |row| text(row, 0))
     }
 
-    /// Has it find dlock's tables in this database, wherever a connection is.
+    /// Makes it use dlock's tables in this database, regardless of the current database of a
+    /// connection.
     pub(super) fn within(mut self, database: &str) -> Self {
         let quoted = format!("`{}`", database.replace('`', "``"));
         let digits =
@@ -59,7 +64,7 @@ impl MysqlConn {
         self
     }
 
-    /// A statement, with dlock's tables where they are.
+    /// Returns a statement, with the database in the names of dlock's tables.
     pub(super) fn query<'q>(&mut self, sql: &'static str) -> Query<'q, MySql, MySqlArguments> {
         sqlx::query(self.texts.of(sql))
     }
@@ -70,22 +75,22 @@ impl MysqlConn {
         self.fetch(query).await
     }
 
-    /// A connection like this one.
+    /// Returns a connection like this one.
     pub(super) fn another(&self) -> Self {
         let (way, packet) = (self.way.clone(), self.packet);
         Self { texts: self.texts.clone(), packet, ..Self::new(way) }
     }
 
-    /// The same, with connections from elsewhere.
+    /// Returns a connection like this one, with another source of connections.
     pub(super) fn another_from(&self, source: Source) -> Self {
         let mut another = self.another();
         another.way.source = source;
         another
     }
 
-    /// Runs a statement to its end: a commit that fails is only seen there. A connection whose
-    /// statement has not ended, or on which anything unusual has happened, is not used again,
-    /// since the driver may have lost its place in the stream.
+    /// Runs a statement to its end, since only the end shows whether the commit succeeded. After a
+    /// timeout or an unusual error the connection is not used again, since the driver may have lost
+    /// its place in the stream.
     pub(super) async fn fetch(
         &mut self,
         query: Query<'_, MySql, MySqlArguments>,
@@ -93,8 +98,8 @@ impl MysqlConn {
         self.fetch_as(query, Ok).await
     }
 
-    /// The same for a statement that tells, by a null as the second column, that the server takes no
-    /// writes: what is read there may be old.
+    /// Runs a statement whose second column is null if the server accepts no writes. Then the rows
+    /// may be out of date, and the read fails.
     pub(super) async fn fetch_from_primary(
         &mut self,
         query: Query<'_, MySql, MySqlArguments>,
@@ -112,14 +117,15 @@ impl MysqlConn {
         self.end(conn, result.map(|rows| rows.and_then(seen)))
     }
 
-    /// Runs a statement that returns no rows, and says how many rows it found to change. A row that
-    /// is there already makes an insert change none.
+    /// Runs a statement that returns no rows, and returns how many rows matched. An insert of an
+    /// existing row returns 0.
     pub(super) async fn change(
         &mut self,
         query: Query<'_, MySql, MySqlArguments>,
     ) -> Result<u64, Fault> {
         let mut conn = self.take().await?;
         let result = timeout(self.way.limit, query.execute(conn.raw())).await;
+        // A duplicate key is an answer: the connection is fine, and another client has the row.
         if let Ok(Err(error)) = &result
             && is_duplicate(error)
         {
@@ -129,13 +135,14 @@ impl MysqlConn {
         self.end(conn, result).map(|done| done.rows_affected())
     }
 
-    /// Runs several statements without arguments, on a connection of our own: where sessions only
-    /// read by default, an application's would make no tables.
+    /// Runs several statements without arguments, on a dedicated connection. The application's
+    /// sessions may be read-only by default, and then could create no tables.
     pub(super) async fn script(&mut self, sql: &'static str) -> Result<(), Fault> {
         let mut own = self.another_from(self.way.source.own());
         let mut conn = own.take().await?;
         let result = timeout(own.way.limit, sqlx::raw_sql(sql).execute(conn.raw())).await;
         own.end(conn, result)?;
+        // The own connection is used for this script only.
         own.close().await;
         Ok(())
     }
@@ -144,6 +151,7 @@ impl MysqlConn {
         if let Some(conn) = self.conn.take() {
             return Ok(conn);
         }
+        // The pause comes before the connect, so that a failing server gets few new connections.
         self.backoff.pause().await?;
         let connected = self.way.connect().await.map_err(|fault| self.backoff.failed(fault));
         let (conn, packet) = connected?;
@@ -151,22 +159,22 @@ impl MysqlConn {
         Ok(conn)
     }
 
-    /// Has a connection ready for the next statement: how many bytes that may have, which is a
-    /// setting of the connection.
+    /// Makes a connection ready for the next statement, and returns the largest size of that, which
+    /// is a setting of the connection.
     pub(super) async fn ready(&mut self) -> Result<usize, Fault> {
         let conn = self.take().await?;
         self.conn = Some(conn);
         Ok(self.packet)
     }
 
-    /// The end of a statement, which has answered or not.
+    /// Ends a statement, with or without an answer.
     fn end<T>(
         &mut self,
         conn: Taken<MySql>,
         result: Result<Result<T, sqlx::Error>, Elapsed>,
     ) -> Result<T, Fault> {
         let Ok(result) = result else {
-            // Whoever reads from it next would get the answer to this.
+            // The next statement on it would get the answer to this one.
             conn.discard();
             return Err(self.backoff.failed(late()));
         };
@@ -185,6 +193,8 @@ impl MysqlConn {
 
     fn keep(&mut self, conn: Taken<MySql>) {
         match conn {
+            // A pooled connection returns to the pool after each statement, so that it is checked
+            // before the next.
             Taken::Own(_) => self.conn = Some(conn),
             Taken::Pooled(conn) => drop(conn),
         }

@@ -1,4 +1,4 @@
-//! Which settings decide whether the server keeps over a crash what it has answered.
+//! The settings that decide whether answered writes survive a crash of the server.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use dlock_core::Finding;
 use super::{answer::text, conn::MysqlConn, queries};
 use crate::engine::Fault;
 
-/// Ways to write that reach the disk; the empty one is the default of old servers.
+/// The methods that write to the disk. The empty one is the default of old servers.
 const FLUSHED: [&str; 8] = [
     "",
     "fsync",
@@ -19,11 +19,11 @@ const FLUSHED: [&str; 8] = [
     "async_unbuffered",
 ];
 
-/// The server's settings by name, as far as they matter. All users may see them, so one that is not
-/// there is one that this kind of server does not have.
-pub(super) struct Settings(pub(super) HashMap<String, String>);
+/// The server's settings by name, as far as they matter. All users may read them, so a missing
+/// setting is one that this kind of server does not have.
+pub(super) struct ServerSettings(pub(super) HashMap<String, String>);
 
-impl Settings {
+impl ServerSettings {
     pub(super) async fn read(conn: &mut MysqlConn) -> Result<Self, Fault> {
         let mut settings = HashMap::new();
         for statement in [queries::SETTINGS, queries::STATUS] {
@@ -38,7 +38,7 @@ impl Settings {
         self.0.get(name).map(String::as_str)
     }
 
-    /// An empty text for one that is not there.
+    /// Returns the value of a setting, empty if it is missing.
     pub(super) fn value(&self, name: &str) -> &str {
         self.get(name).unwrap_or_default()
     }
@@ -47,12 +47,12 @@ impl Settings {
         matches!(self.get(name), Some("ON" | "1"))
     }
 
-    /// Whether what commits outlives a crash, of the server and of its machine.
+    /// Returns whether commits survive a crash of the server and of its machine.
     pub(super) fn keep(&self) -> bool {
         self.weaknesses().is_empty()
     }
 
-    /// Each of them by which a crash may lose or spoil what was answered.
+    /// Returns the findings about settings with which a crash may lose or damage answered writes.
     pub(super) fn weaknesses(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         let flush = self.value("innodb_flush_log_at_trx_commit");
@@ -97,8 +97,8 @@ impl Settings {
             found.push(Finding::warning(
                 "replication",
                 format!(
-                    "after a crash of the machine the server undoes what its binary log lacks, and \
-                     replicas lack it as well: the last grants (sync_binlog {sync:.20})"
+                    "after a crash of the machine the server rolls back the commits that its \
+                     binary log lacks, so the last grants may be lost (sync_binlog {sync:.20})"
                 ),
                 "run SET GLOBAL sync_binlog = 1, and write it into my.cnf",
             ));
@@ -107,8 +107,8 @@ impl Settings {
             found.push(Finding::warning(
                 "galera",
                 "the server is a node of a Galera cluster (wsrep_on), on which dlock is not tested",
-                "have all clients use one node, by a proxy with a single writer: nodes that are \
-                 written to at the same time refuse some of the writes with deadlocks",
+                "have all clients use one node, through a proxy with a single writer: nodes that \
+                 are written to at the same time refuse some of the writes with deadlocks",
             ));
         }
         if !self.value("group_replication_group_name").is_empty() {
@@ -138,15 +138,15 @@ mod outside {
         ("group_replication_group_name", ""),
     ];
 
-    fn settings(pairs: &[(&str, &str)]) -> Settings {
+    fn settings(pairs: &[(&str, &str)]) -> ServerSettings {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        Settings(pairs.iter().map(owned).collect())
+        ServerSettings(pairs.iter().map(owned).collect())
     }
 
     #[test]
     fn a_promise_needs_each_setting_that_it_depends_on() {
         assert!(settings(&KEPT).keep());
-        // What a server does not have, it does not do. All have the first.
+        // A server without a setting does not do what it controls. All servers have the first.
         assert!(settings(&KEPT[..1]).keep());
         assert!(!settings(&KEPT[1..]).keep());
         for (name, value, about, remedy) in [
@@ -170,7 +170,7 @@ mod outside {
             assert_eq!((found.len(), found[0].about), (1, about), "{name} {value}");
             assert!(found[0].remedy.as_deref().unwrap_or_default().contains(remedy), "{found:?}");
         }
-        // Without a binary log it does not matter how that is kept.
+        // Without a binary log its settings do not matter.
         let mut without = settings(&KEPT);
         without.0.extend(
             [("log_bin", "OFF"), ("sync_binlog", "0")]

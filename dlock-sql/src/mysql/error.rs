@@ -1,4 +1,4 @@
-//! From the server's and the driver's errors to dlock's, each with its remedy.
+//! The conversion of the server's and the driver's errors to dlock's, each with its remedy.
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
@@ -12,7 +12,7 @@ pub(crate) mod numbers;
 
 use numbers::{by_number, foreign};
 
-/// Tells what an error of the server or the driver means.
+/// Returns the meaning of an error of the server or the driver.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     use ConfigIssue::Access;
 
@@ -23,22 +23,24 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
         sqlx::Error::Io(io) => by_text(&io.to_string()),
         sqlx::Error::Tls(_) => Fault::config(
             Access,
-            "TLS can't be had: see that the server offers it and that the files of the URL's \
-             ssl- options can be read, or say ssl-mode=DISABLED",
+            "TLS is not available: check that the server offers it and that the files of the URL's \
+             ssl- options can be read, or set ssl-mode=DISABLED",
         ),
         sqlx::Error::Configuration(why) if why.to_string().contains("RSA") => Fault::config(
             Access,
-            "the server wants the password over TLS only (caching_sha2_password): use \
-             ssl-mode=REQUIRED or stricter, or give the user mysql_native_password",
+            "the server wants the password over TLS only (caching_sha2_password): set \
+             ssl-mode=REQUIRED or stricter in the URL, also for a server on this machine",
         ),
         sqlx::Error::Protocol(why) if why.contains("plugin") => Fault::config(
             Access,
-            "the driver does not know how this user is to log in: give it a password by \
-             mysql_native_password, or by caching_sha2_password with TLS",
+            "the driver does not know how this user is to log in: create the user with \
+             caching_sha2_password on MySQL, or with mysql_native_password on MariaDB, and set \
+             ssl-mode=REQUIRED or stricter in the URL",
         ),
-        sqlx::Error::Configuration(_) => {
-            Fault::config(Access, "the driver refuses the URL: see the source of this error")
-        }
+        sqlx::Error::Configuration(_) => Fault::config(
+            Access,
+            "the driver refuses the URL: correct it (the source of this error has the reason)",
+        ),
         sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
             foreign().with_certainty(Certainty::Unknown)
         }
@@ -50,7 +52,7 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
         sqlx::Error::PoolClosed => Fault::stuck(POOL_CLOSED),
         _ => Error::new(
             ErrorKind::Protocol,
-            "the server does not answer as MySQL and MariaDB do: see that the address is theirs",
+            "the server does not answer like MySQL or MariaDB: check the address",
         )
         .into(),
     };
@@ -62,20 +64,20 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), cure }
 }
 
-/// A statement was not sent, since it is larger than the server takes.
+/// Returns the fault of a statement that was not sent, since it is larger than the server accepts.
 pub(super) fn too_large() -> Fault {
     by_number(numbers::PACKET_TOO_LARGE, "")
 }
 
 pub(super) fn overtaken() -> Fault {
     Fault::cut(
-        "others were faster each time that the row was read: try again, or use MariaDB, which \
-         returns what it has written",
+        "other clients changed the row each time before this one could: try again, or use MariaDB, \
+         which returns the row that it has written",
     )
 }
 
-/// Whether the connection is as good as before. So it is, after a statement that was refused for a
-/// reason that nobody knows: a row that is written again and again should not cost one each time.
+/// Returns whether the connection can be used again. After a refusal for an unknown reason it can:
+/// a bad row that is written repeatedly must not cost a connection each time.
 pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
     use numbers::{CHANGED, DEADLOCK, LOCK_WAIT_TIMEOUT, PACKET_TOO_LARGE};
     let said = error.as_database_error().map_or("", |error| error.message());
@@ -85,17 +87,17 @@ pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
     })
 }
 
-/// Whether the row is there already.
+/// Returns whether the row exists already.
 pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::DUPLICATE)
 }
 
-/// Whether the server says that a transaction is open already.
+/// Returns whether the server reports that a transaction is open already.
 pub(super) fn is_in_transaction(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::IN_TRANSACTION)
 }
 
-/// Whether the server says that the user may not do this.
+/// Returns whether the server reports that the user lacks a right.
 pub(super) fn is_denied(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     let error = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
@@ -107,7 +109,7 @@ fn number(error: &sqlx::Error) -> Option<u16> {
     Some(database.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
 
-/// The server's own words, as far as they are short.
+/// Returns the server's own text, if it is short.
 fn server_says(error: &sqlx::Error) -> Option<String> {
     match error {
         sqlx::Error::Database(database) => {
@@ -118,23 +120,23 @@ fn server_says(error: &sqlx::Error) -> Option<String> {
     }
 }
 
-/// What a broken connection means. The TLS library speaks through such errors, too.
+/// Returns the meaning of a broken connection. Errors of the TLS library come in this form as well.
 fn by_text(text: &str) -> Fault {
     if text.contains("invalid peer certificate") {
         return Fault::config(
             ConfigIssue::Access,
-            "the server's certificate is not trusted: give its authority's file with ssl-ca, and \
-             in the URL the name that it is made for",
+            "the server's certificate is not trusted: set ssl-ca to the file of its authority, and \
+             use the host name of the certificate in the URL",
         );
     }
     if text.contains("received fatal alert") {
         return Fault::config(
             ConfigIssue::Access,
-            "the server refuses this client's TLS: if it wants a certificate, give one that it \
-             trusts with ssl-cert and ssl-key",
+            "the server refuses this client's TLS: if it requires a client certificate, set \
+             ssl-cert and ssl-key to one that it trusts",
         );
     }
-    Fault::cut("the server can't be reached: see that it runs, and that the address is right")
+    Fault::cut("the server can't be reached: check that it runs, and that the address is right")
 }
 
 #[cfg(test)]
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_cured_says_what_to_do() {
+    fn a_permanent_error_names_the_remedy() {
         let rsa = "RSA auth backend disabled; enable feature `mysql-rsa`";
         let tls = |text: &str| sqlx::Error::Io(std::io::Error::other(text.to_owned()));
         for (error, says) in [
@@ -162,7 +164,7 @@ mod tests {
             (tls("received fatal alert: CertificateRequired"), "ssl-cert"),
             (
                 sqlx::Error::Protocol("unknown authentication plugin: x".into()),
-                "mysql_native_password",
+                "caching_sha2_password on MySQL",
             ),
             (sqlx::Error::Protocol("unexpected packet".into()), "address"),
         ] {
@@ -170,5 +172,8 @@ mod tests {
             assert_eq!(fault.cure, Cure::None);
             assert!(fault.error.to_string().contains(says), "{}", fault.error);
         }
+        // MySQL 8.4 disables that plugin by default, and 9.0 does not have it.
+        let fault = classify(sqlx::Error::Configuration(rsa.into()));
+        assert!(!fault.error.to_string().contains("mysql_native_password"), "{}", fault.error);
     }
 }

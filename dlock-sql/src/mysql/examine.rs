@@ -1,4 +1,4 @@
-//! How the server is set up, and what that means for locks.
+//! The findings about the server's settings and the tables.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use super::{
     answer::micros,
     check::check_server,
     conn::MysqlConn,
-    durability::Settings,
+    durability::ServerSettings,
     queries,
     schema::{Tables, prepare},
 };
 use crate::engine::{Fault, of_tables, room};
 
-/// Connections that are closed sooner when they are idle are told of, in seconds.
+/// A server that closes idle connections sooner than this gets a finding, in seconds.
 const SOON: i64 = 60;
 
-/// What there is to say of the server and of the tables.
+/// Returns the findings about the server and the tables.
 pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<Finding>, Fault> {
-    let mut findings = server(&Settings::read(conn).await?);
+    let mut findings = server(&ServerSettings::read(conn).await?);
     for row in &conn.rows(queries::NOW).await? {
         findings.push(Finding::clock(Duration::from_micros(micros(row, 0)?)));
     }
@@ -27,23 +27,24 @@ pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<
     Ok(findings)
 }
 
-/// Checks what is checked when connecting: the server's version and role, the tables, the rights.
+/// Does the same checks as a connect: the server's version and role, the tables, the rights.
 async fn prepared(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
     check_server(conn).await?;
     prepare(conn, tables, false).await
 }
 
-fn server(settings: &Settings) -> Vec<Finding> {
+fn server(settings: &ServerSettings) -> Vec<Finding> {
     let number = |name: &str| settings.value(name).parse::<i64>().unwrap_or(0);
     let mut findings = vec![
-        // Older ones are refused with the tables.
+        // Older servers are refused by the check of the tables.
         Finding::fine("version", format!("version {:.80}", settings.value("version"))),
         room(number("max_connections") - number("threads_connected"), number("max_connections")),
         idle(number("wait_timeout")),
     ];
     let weaknesses = settings.weaknesses();
     if weaknesses.is_empty() {
-        let found = "what is answered is on disk (innodb_flush_log_at_trx_commit 1)";
+        let found = "every commit is on disk before it is answered (innodb_flush_log_at_trx_commit \
+                     1)";
         findings.push(Finding::fine("durability", found));
     }
     findings.extend(weaknesses);
@@ -56,8 +57,8 @@ fn idle(seconds: i64) -> Finding {
         _ => Finding::warning(
             "idle",
             format!("connections are closed after {seconds} s without a statement (wait_timeout)"),
-            "run SET GLOBAL wait_timeout = 28800, and write it into my.cnf: each costs the next lock \
-             a new connection",
+            "run SET GLOBAL wait_timeout = 28800, and write it into my.cnf: after each closed \
+             connection the next lock has to open a new one",
         ),
     }
 }
@@ -83,7 +84,7 @@ mod tests {
         let amiss = |name: &str, value: &str| {
             let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
             let settings = well.into_iter().chain([(name, value)]).map(owned).collect();
-            let findings = server(&Settings(settings));
+            let findings = server(&ServerSettings(settings));
             let amiss = findings.into_iter().filter(|finding| finding.level > Level::Fine);
             amiss.map(|finding| (finding.about, finding.level)).collect::<Vec<_>>()
         };

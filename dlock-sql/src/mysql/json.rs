@@ -1,7 +1,9 @@
-//! Arguments for many rows as one JSON array, which the server takes apart again.
+//! Arguments for many rows as one JSON array, which the server parses.
 //!
-//! Names go as hexadecimal digits. Operations, snapshots and numbers hold no character that JSON
-//! escapes. So all of it is ASCII, and no character set can change it.
+//! Names are sent as hexadecimal digits. Operations, snapshots and numbers contain no character
+//! that JSON escapes. So all of it is ASCII, and no character set can change it. A statement has a
+//! maximum size: folds that do not fit are left out, and operations that do not fit go into another
+//! statement.
 
 use std::fmt::Write as _;
 
@@ -10,11 +12,11 @@ use dlock_core::LockName;
 use super::error::too_large;
 use crate::engine::{Fault, Mark, Write};
 
-/// What a statement takes beside what [`Write::room`] counts.
+/// The size of a statement in addition to [`Write::room`].
 pub(super) const AROUND: usize = 256;
 
-/// For `apply_many.sql`, in so many bytes: folds that do not fit are left out. A later statement, or
-/// somebody else's, brings them.
+/// Returns the argument of `apply_many.sql`, with at most `most` bytes. Folds that do not fit are
+/// left out: a later statement of this or another client has them.
 pub(super) fn writes(writes: &[Write], most: usize) -> String {
     let room = writes.iter().map(Write::room).sum();
     let mut left = most.saturating_sub(least(writes));
@@ -29,7 +31,7 @@ pub(super) fn writes(writes: &[Write], most: usize) -> String {
     })
 }
 
-/// How many bytes these take without any fold.
+/// Returns the size of these writes without any fold, in bytes.
 pub(super) fn least(writes: &[Write]) -> usize {
     let without: usize = writes.iter().map(|write| write.room() - folds(write)).sum();
     AROUND + without
@@ -39,7 +41,7 @@ fn folds(write: &Write) -> usize {
     write.fold.as_ref().map_or(0, |fold| fold.snap.len())
 }
 
-/// What is too much for one statement is tried in parts.
+/// Fails if these writes are too large for one statement. The worker then splits them.
 pub(super) fn check_size(writes: &[Write], packet: usize) -> Result<(), Fault> {
     match least(writes) > packet {
         true => Err(too_large()),
@@ -47,13 +49,14 @@ pub(super) fn check_size(writes: &[Write], packet: usize) -> Result<(), Fault> {
     }
 }
 
-/// How many names fit into a statement of so many bytes.
+/// Returns the number of names that fit into a statement of this size.
 pub(super) fn most_names(packet: usize) -> usize {
     (packet.saturating_sub(AROUND) / (2 * LockName::MAX_BYTES + 32)).max(1)
 }
 
-/// The argument `cut` of a statement that folds, with a number that no other sending has: so the
-/// statement knows what it has assigned from what it finds. (`cut` itself is no longer than a row.)
+/// Returns the argument `cut` of a statement that folds, with a random number for this sending. It
+/// lets the statement distinguish its own assignment from a value that it has found. (`cut` itself
+/// is at most the length of a row.)
 pub(super) fn marked(cut: i64) -> i64 {
     match cut {
         0 => 0,
@@ -61,7 +64,7 @@ pub(super) fn marked(cut: i64) -> i64 {
     }
 }
 
-/// For `read.sql`: names, and the bases whose snapshots are known.
+/// Returns the argument of `read.sql`: names, and the bases whose snapshots are known.
 pub(crate) fn wanted<'a>(wanted: impl IntoIterator<Item = (&'a LockName, i64)>) -> String {
     array(0, wanted, |out, (name, known)| {
         push_name(out, name.as_str());
@@ -69,7 +72,7 @@ pub(crate) fn wanted<'a>(wanted: impl IntoIterator<Item = (&'a LockName, i64)>) 
     })
 }
 
-/// For `delete.sql`.
+/// Returns the argument of `delete.sql`.
 pub(super) fn marks(rows: &[(String, Mark)]) -> String {
     array(0, rows, |out, (name, mark)| {
         push_name(out, name);
@@ -77,7 +80,7 @@ pub(super) fn marks(rows: &[(String, Mark)]) -> String {
     })
 }
 
-/// An array of arrays, which may take so many bytes. (Writing to a String does not fail.)
+/// Returns an array of arrays, of about `room` bytes. (Writing to a String does not fail.)
 fn array<T>(
     room: usize,
     items: impl IntoIterator<Item = T>,
@@ -135,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fold_is_marked_anew_each_time_and_what_folds_nothing_is_not() {
+    fn each_fold_gets_a_new_mark_and_an_empty_one_gets_none() {
         assert_eq!(marked(0), 0);
         let longest = (1 << 24) - 1;
         for cut in [1, 129, longest] {

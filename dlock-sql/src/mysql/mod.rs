@@ -5,6 +5,7 @@ mod backend;
 mod check;
 mod config;
 mod conn;
+mod connector;
 mod durability;
 pub(crate) mod error;
 mod examine;
@@ -14,7 +15,6 @@ mod plain;
 mod queries;
 mod rows;
 mod schema;
-mod way;
 
 pub use backend::{MYSQL, Mysql};
 pub use config::MysqlConfig;

@@ -1,4 +1,4 @@
-//! Opening a database: connect, see what the server is, and check or make the tables.
+//! Opening a database: connect, check the server, and check or create the tables.
 
 use dlock_core::{ConfigIssue, Error};
 
@@ -6,21 +6,21 @@ use super::{
     check::{Server, check_server},
     config::MysqlConfig,
     conn::MysqlConn,
+    connector::{Connector, Source},
     schema::{Tables, prepare},
-    way::{Source, Way},
 };
 use crate::engine::{Deaf, Fault, Links, Patience, retry, sight};
 
 /// An open database.
 pub(super) struct Opened {
     pub(super) links: Links<MysqlConn, Deaf>,
-    /// Whether what commits outlives a crash of the server.
+    /// Whether commits survive a crash of the server.
     pub(super) keeps: bool,
 }
 
-/// Opens the database. Several processes may do so at once, also the first time.
+/// Opens the database. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
-    let conn = |source: Source| MysqlConn::new(Way::new(source, config.patience));
+    let conn = |source: Source| MysqlConn::new(Connector::new(source, config.patience));
     let mut first = conn(config.driver.shared());
     let server =
         retry!(Patience::of(config.patience), check(&mut first, config.create_schema).await)?;
@@ -39,8 +39,8 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     Ok(Opened { links: Links { writers, keeper, reader, ears: None, sight }, keeps: server.keeps })
 }
 
-/// The database in which the pool's connections find the tables, and our own as well: what the
-/// application sets after connecting, those do not have.
+/// Returns the database in which pooled and dedicated connections find the tables. It has to be the
+/// same: dedicated connections lack the settings that the application makes after connecting.
 async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<String, Error> {
     let mut found = Vec::new();
     for conn in [pooled, own] {
@@ -53,8 +53,8 @@ async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<St
     }
     Err(Error::config(
         ConfigIssue::ForeignStore,
-        "the pool's connections are in another database than one that is made with the pool's \
-         options: name the database in the options, not after connecting",
+        "the pool's connections use another database than a connection that is opened with the \
+         pool's options: set the database in the options, not after connecting",
     ))
 }
 

@@ -1,4 +1,10 @@
 //! The plain schemes: their statements, and opening the mode.
+//!
+//! Each statement that takes or renews a row compares the deadline with `now!()`, the server's
+//! clock in microseconds, so a late statement changes nothing. `renew` keeps the later of two ends,
+//! so that it does not undo a renewal that overtook it.
+//!
+//! Only InnoDB keeps a grant across a crash. With another engine the mode works, but promises less.
 
 use std::sync::Arc;
 
@@ -11,13 +17,13 @@ use super::{
     check::check_server,
     config::MysqlConfig,
     conn::MysqlConn,
+    connector::Connector,
     examine::examine,
     schema::{Tables, prepare},
-    way::Way,
 };
 use crate::{
     engine::{Fault, Kept, Listed, Patience, Range, retry},
-    plain::{self, Argument, Looked, PlainConn, Scheme, Seen, Statements, no_answer},
+    plain::{self, Argument, Looked, PlainConn, PlainRow, Scheme, Statements, no_answer},
 };
 
 macro_rules! now {
@@ -87,13 +93,14 @@ impl PlainConn for MysqlConn {
         let rows = self.fetch(query).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         let now = get(row, 0)?;
+        // Every answer contains the clock, even without a row.
         let Some(holder) = get::<Option<Vec<u8>>>(row, 1)? else {
             return Ok(Looked { now, row: None });
         };
         let holder = String::from_utf8_lossy(&holder).into_owned();
         let is_held = get::<i64>(row, 2)? != 0;
         let (version, left) = (get(row, 3)?, get(row, 4)?);
-        Ok(Looked { now, row: Some(Seen { holder, is_held, version, left }) })
+        Ok(Looked { now, row: Some(PlainRow { holder, is_held, version, left }) })
     }
 
     async fn range(
@@ -110,6 +117,7 @@ impl PlainConn for MysqlConn {
     }
 
     async fn keeps(&mut self) -> Result<bool, Fault> {
+        // Both can change while the store is open: the settings, and the engine of the table.
         Ok(check_server(self).await?.keeps && is_innodb(self).await?)
     }
 
@@ -139,7 +147,7 @@ pub(super) async fn open_plain(
     runtime: &Handle,
     store: Arc<str>,
 ) -> Result<DynBackend, Error> {
-    let way = Way::new(config.driver.own(), config.patience);
+    let way = Connector::new(config.driver.own(), config.patience);
     let mut conn = MysqlConn::new(way);
     let prepared =
         retry!(Patience::of(config.patience), prepare_plain(&mut conn, config.create_schema).await);
@@ -151,15 +159,16 @@ pub(super) async fn open_plain(
     Ok(Arc::new(store))
 }
 
-/// Checks the server, the table and the rights, and makes the table where that is asked for; whether
-/// what commits outlives a crash.
+/// Checks the server, the table and the rights, and creates the table if configured. Returns true
+/// if commits survive a crash.
 async fn prepare_plain(conn: &mut MysqlConn, create: bool) -> Result<bool, Fault> {
     check_server(conn).await?;
     prepare(conn, Tables::Plain, create).await?;
     PlainConn::keeps(conn).await
 }
 
-/// Other engines forget the last grants in a crash, or all of them.
+/// Returns whether the engine is InnoDB. Other engines lose the last grants in a crash, or all of
+/// them.
 async fn is_innodb(conn: &mut MysqlConn) -> Result<bool, Fault> {
     let found = conn.rows(ENGINE).await?;
     let engine = found.first().map(|row| get::<Option<Vec<u8>>>(row, 0)).transpose()?.flatten();

@@ -1,12 +1,12 @@
-//! The statements of MySQL and MariaDB, each in a file of its own whose header tells its
-//! arguments. They are written for both; only `returning.sql` is not, which MySQL does not know.
+//! The statements of MySQL and MariaDB. Each has its own file, with its arguments in the header.
+//! They work on both, except `returning.sql`, which MySQL does not have.
 
 use crate::engine::Micros;
 
 /// The version of the tables in `schema.sql`.
 pub(super) const SCHEMA_VERSION: i64 = 1;
 
-/// How far the clock of these statements steps.
+/// The step of the clock of these statements.
 pub(super) const TICK: Micros = 1;
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
@@ -27,7 +27,7 @@ pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const UNLOCKED: &str = include_str!("unlocked.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
 
-/// All that name a table in an open database.
+/// All statements that name a table in an open database.
 #[cfg(test)]
 pub(crate) const STATEMENTS: [&str; 11] = [
     APPLY_ONE,
@@ -43,11 +43,11 @@ pub(crate) const STATEMENTS: [&str; 11] = [
     VERSION,
 ];
 
-/// Where unqualified names lead.
+/// The current database.
 pub(super) const WHICH: &str = "SELECT COALESCE(DATABASE(), '')";
 
 pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
-/// The settings that matter, as far as the server has them. (`SELECT @@x` fails for others.)
+/// The settings that matter, if the server has them. (`SELECT @@x` fails for others.)
 pub(super) const SETTINGS: &str = "SHOW VARIABLES WHERE Variable_name IN \
      ('version', 'read_only', 'super_read_only', 'innodb_read_only', \
       'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_doublewrite', 'log_bin', \
@@ -55,15 +55,15 @@ pub(super) const SETTINGS: &str = "SHOW VARIABLES WHERE Variable_name IN \
 pub(super) const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN \
      ('Threads_connected', 'Innodb_redo_log_enabled')";
 pub(super) const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-/// What the tables are, as far as the user may see.
+/// The engines of the tables, as far as the user may see them.
 pub(super) const ENGINES: &str = "SELECT table_name, engine FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name IN ('dlock_lock', 'dlock_schema')";
 pub(super) const COLUMNS: &str = "SELECT column_name, data_type, column_key \
      FROM information_schema.columns \
      WHERE table_schema = DATABASE() AND table_name = 'dlock_lock' ORDER BY ordinal_position";
 
-/// What the user must be allowed to do, each with a statement that does it to no row: no lock has
-/// an empty name.
+/// The rights that the user needs, each with a statement that uses it on no row: no lock has an
+/// empty name.
 pub(super) const RIGHTS: [(&str, &str); 4] = [
     ("SELECT", "SELECT base FROM dlock_lock WHERE name = ''"),
     (

@@ -1,4 +1,4 @@
-//! The engine's statements on a connection.
+//! The engine's statements on MySQL and MariaDB.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sqlx::{
 use super::{
     answer::{as_str, end_of, get, micros, row, text},
     conn::MysqlConn,
-    durability::Settings,
+    durability::ServerSettings,
     error::overtaken,
     examine::examine,
     json, queries,
@@ -77,7 +77,7 @@ impl Conn for MysqlConn {
     }
 
     async fn keeps(&mut self) -> Result<bool, Fault> {
-        Ok(Settings::read(self).await?.keep())
+        Ok(ServerSettings::read(self).await?.keep())
     }
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
@@ -90,7 +90,7 @@ impl Conn for MysqlConn {
 }
 
 impl MysqlConn {
-    /// The statement that makes these writes: one of the two.
+    /// Returns the statement for these writes: the one for one row, or the one for many.
     async fn writing<'q>(
         &mut self,
         writes: &'q [Write],
@@ -104,7 +104,7 @@ impl MysqlConn {
         Ok(self.query(many).bind(json::writes(writes, packet)))
     }
 
-    /// Writes, and gets the rows in return.
+    /// Writes with `RETURNING`, which returns the rows.
     async fn write_returning(
         &mut self,
         writes: &[Write],
@@ -120,20 +120,20 @@ impl MysqlConn {
         Ok(in_order(writes, found)?)
     }
 
-    /// Writes, and then reads the rows, for servers that can't return what they write.
+    /// Writes, and then reads the rows, for servers without `RETURNING`.
     ///
-    /// Between the two statements others may have written. What they appended behind our operation
-    /// is cut off again: that leaves the row as it was right behind the operation, by whatever
-    /// snapshot, and so tells what it has done. When the operation is not to be found, because
-    /// somebody has already folded it or removed the row, it has been applied all the same; what
-    /// it has done is found out by sending it again, which every operation stands. (Of a release
-    /// that is sent again nobody can tell whether the claim was lost before: it is then said to be
-    /// done, as after a lost reply.)
+    /// Other clients may write between the two statements. Their operations behind this one are cut
+    /// off the log that was read. The rest is the row as it was right behind this operation,
+    /// regardless of its snapshot, and so shows the result. If the operation is not found, another
+    /// client has folded it or deleted the row. It was applied, and is sent again for its result,
+    /// since operations are idempotent. (The second sending of a release can't show whether the
+    /// claim was lost before. It counts as released, as after a lost answer.)
     async fn write_and_read(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
         let query = self.writing(writes, [queries::APPLY_ONE, queries::APPLY_MANY]).await?;
         self.fetch(query).await?;
         let wanted: Vec<_> = writes.iter().map(|write| (&write.name, write.known_base())).collect();
-        // The operations have been applied, whatever happens now.
+        // From here on the operations have been applied, so a failed read leaves their result
+        // unknown.
         let in_doubt = |fault: Fault| fault.with_certainty(Certainty::Unknown);
         let seen = self.sighting(&wanted).await.map_err(in_doubt)?;
         writes
@@ -144,7 +144,7 @@ impl MysqlConn {
                 if let Ok(written) = &mut row {
                     match end_of(&written.log, &write.op) {
                         Some(end) => written.log.truncate(end),
-                        // Nothing is appended to what can't be read.
+                        // The statement appends nothing to a row that can't be read.
                         None => match written.replay() {
                             Err(error) => row = Err(error),
                             Ok(_) => return Err(overtaken()),
@@ -156,8 +156,8 @@ impl MysqlConn {
             .collect()
     }
 
-    /// Reads the rows of these names, without the snapshots of these bases, with as many statements
-    /// as it takes. The time is that of the first: none of the rows is older.
+    /// Reads the rows of these names, without the snapshots of these bases, in one or more
+    /// statements. Returns the time of the first statement: no row is older.
     async fn sighting(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
         let mut seen = Sighting { now: 0, rows: Vec::with_capacity(wanted.len()) };
         let most = if wanted.len() > 1 { json::most_names(self.ready().await?) } else { 1 };
@@ -188,8 +188,8 @@ impl MysqlConn {
     }
 }
 
-/// A row of a page. One that can't be read, or has no snapshot here, is not to be deleted, and not to
-/// stop the others.
+/// Returns a row of a page. If it can't be read, or has no snapshot here, the sweep skips it and
+/// continues with the others.
 fn paged(found: &MySqlRow) -> Result<Paged, Fault> {
     Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }

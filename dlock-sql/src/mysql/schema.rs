@@ -1,4 +1,8 @@
-//! Whether a database holds dlock's tables, and making them when asked to.
+//! Checks dlock's tables in a database, and creates them if configured.
+//!
+//! MySQL commits each `CREATE TABLE` on its own. So if a program has died in between, or is
+//! creating them at the same time, only a part of the tables may exist. Each check then reports
+//! missing tables, and creating them again completes them.
 
 use dlock_core::ConfigIssue;
 
@@ -10,7 +14,7 @@ use super::{
 };
 use crate::engine::Fault;
 
-/// The columns of `dlock_lock`, as far as it matters what they are.
+/// The columns of `dlock_lock`, with the properties that matter.
 const COLUMNS: [(&str, &str, bool); 6] = [
     ("name", "varbinary", true),
     ("base", "bigint", false),
@@ -20,21 +24,21 @@ const COLUMNS: [(&str, &str, bool); 6] = [
     ("log", "mediumblob", false),
 ];
 
-/// Whose tables are looked for.
+/// The kind of tables that are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tables {
     Locks,
     Plain,
 }
 
-/// Makes sure that the tables are there, in our version, and that the user has the rights it needs.
+/// Checks that the tables exist in our version, and that the user has all rights.
 pub(super) async fn prepare(
     conn: &mut MysqlConn,
     tables: Tables,
     create: bool,
 ) -> Result<(), Fault> {
     match check(conn, tables).await {
-        // Somebody may be about to make them, so that they are there in part.
+        // A part of them may exist: see above.
         Err(fault) if create && fault.is_of_missing_tables() => {
             let schema = match tables {
                 Tables::Locks => queries::SCHEMA,
@@ -59,6 +63,8 @@ async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
             false => fault,
         });
     }
+    // The version comes first: with another version, the other checks would report the wrong
+    // reason.
     check_version(version(conn).await?)?;
     check_engines(conn).await?;
     check_columns(conn).await?;
@@ -77,17 +83,18 @@ fn check_version(version: Option<i64>) -> Result<(), Fault> {
         Some(newer) if newer > ours => Err(Fault::newer(newer, ours)),
         None => Err(Fault::config(
             ConfigIssue::SchemaMissing,
-            "dlock's tables are only half made: open with create_schema \
-             (dlock.create_schema=true), or run MysqlConfig::SCHEMA",
+            "dlock's tables are incomplete: open with create_schema (dlock.create_schema=true), or \
+             run MysqlConfig::SCHEMA",
         )),
         Some(_) => Err(foreign(
-            "the table dlock_schema tells no version that dlock has ever written: give the locks a \
+            "the table dlock_schema holds no version that dlock has ever written: give the locks a \
              database of their own",
         )),
     }
 }
 
-/// Other engines than InnoDB lock whole tables, or do not undo what has failed half-way.
+/// Refuses other engines than InnoDB: they lock whole tables, or do not roll back a statement that
+/// failed half-way.
 async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
     let mut has_rows = false;
     for found in &conn.rows(queries::ENGINES).await? {
@@ -98,8 +105,8 @@ async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
         if !engine.eq_ignore_ascii_case("InnoDB") {
             let engine = format!("{engine:.40}");
             return Err(foreign(&format!(
-                "the table {table} is kept by {engine:?} and not by InnoDB: run ALTER TABLE \
-                 {table} ENGINE = InnoDB"
+                "the table {table} has the engine {engine:?}, not InnoDB: run ALTER TABLE {table} \
+                 ENGINE = InnoDB"
             )));
         }
     }
@@ -114,7 +121,7 @@ async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Names of another type would be compared by their looks.
+/// Checks the types of the columns. Names of another type would not be compared byte for byte.
 async fn check_columns(conn: &mut MysqlConn) -> Result<(), Fault> {
     let mut columns = Vec::new();
     for found in &conn.rows(queries::COLUMNS).await? {
@@ -123,7 +130,7 @@ async fn check_columns(conn: &mut MysqlConn) -> Result<(), Fault> {
     let ours = COLUMNS.map(|(name, kind, key)| (name.to_owned(), kind.to_owned(), key));
     if columns != ours {
         return Err(foreign(
-            "the table dlock_lock has not the columns that dlock gives it: give the locks a \
+            "the table dlock_lock does not have the columns that dlock creates: give the locks a \
              database of their own",
         ));
     }

@@ -1,4 +1,7 @@
-//! What a task is asked for that has locks for the mutex alone.
+//! The requests to a task that supports the mutex only.
+//!
+//! Each request has a oneshot for its answer. A caller may stop waiting at any time: a request to
+//! take a lock is then skipped if it has not begun, and a release is always done.
 
 use std::time::Duration;
 
@@ -8,13 +11,13 @@ use dlock_core::{
 };
 use tokio::sync::oneshot;
 
-use crate::engine::{Lanes, Listed, Message, Range, answer_of, gone};
+use crate::engine::{Lanes, Listed, Message, Range, Reply, answer_of, gone};
 
-/// What a caller asks for, and where the answer goes.
+/// A request, and the channel for its answer.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum MutexRequest {
     Take(Want, Reply<Acquired>),
-    /// Whether each claim is held, whose lease then starts anew.
+    /// Renews the leases of these claims. The answer says for each whether it is held.
     Renew(Vec<Want>, Reply<Vec<bool>>),
     GiveBack(LockName, ClaimId, Reply<Released>),
     Look(LockName, Reply<LockState>),
@@ -22,15 +25,13 @@ pub(crate) enum Ask {
     Findings(Reply<Vec<Finding>>),
 }
 
-pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-impl Message for Ask {
+impl Message for MutexRequest {
     fn is_urgent(&self) -> bool {
         matches!(self, Self::Renew(..) | Self::GiveBack(..))
     }
 }
 
-/// What somebody wants of a lock.
+/// A claim on a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
     pub(crate) name: LockName,
@@ -41,13 +42,16 @@ pub(crate) struct Want {
 /// The callers' end.
 #[derive(Clone)]
 pub(super) struct Asks {
-    pub(super) lanes: Lanes<Ask>,
-    /// What the backend is called, with the option that chooses it.
+    pub(super) lanes: Lanes<MutexRequest>,
+    /// The name of the backend, with the option that chooses it, for messages.
     pub(super) form: &'static str,
 }
 
 impl Asks {
-    pub(super) async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, Error> {
+    pub(super) async fn ask<T>(
+        &self,
+        ask: impl FnOnce(Reply<T>) -> MutexRequest,
+    ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
         let ask = ask(reply);
         let lane = self.lanes.of(&ask);
@@ -60,10 +64,10 @@ impl Asks {
             let form = self.form;
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("{form} supports the mutex only: omit it to use readers and permits"),
+                format!("{form} supports only the mutex: remove it to use readers and permits"),
             ));
         }
         let want = Want { name: request.name.clone(), claim: request.claim, lease: request.lease };
-        self.ask(|reply| Ask::Take(want, reply)).await
+        self.ask(|reply| MutexRequest::Take(want, reply)).await
     }
 }

@@ -1,4 +1,7 @@
-//! A backend that has nothing but the mutex: the plain schemes, and locks of a session.
+//! A backend with the mutex only: the plain schemes, and locks of a session.
+//!
+//! There is no queue. A waiter polls with the same claim, so if the answer to a grant is lost, the
+//! next poll finds the lock. If the process dies, the lease or the session ends.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,13 +13,13 @@ use dlock_core::{
 use tokio::runtime::Handle;
 
 use super::{
-    ask::{Ask, Asks, Want},
+    ask::{Asks, MutexRequest, Want},
     pauses::Pauses,
 };
 use crate::engine::{Ends, lanes, list, spawn};
 
-/// A backend over a task that does one thing after another, and ends when the backend and the answers
-/// that it gave are dropped.
+/// A backend over a task that serves one request after another. The task ends when the backend and
+/// its answers are dropped.
 pub(crate) struct MutexStore {
     store: Arc<str>,
     form: Form,
@@ -24,13 +27,13 @@ pub(crate) struct MutexStore {
     patience: Duration,
 }
 
-/// What tells one such backend from another.
+/// The differences between such backends.
 pub(crate) struct Form {
     /// Its name, with the option that chooses it.
     pub(crate) name: &'static str,
-    /// How many claims are renewed at a time, one or more.
+    /// The number of claims in one renewal, at least one.
     pub(crate) together: usize,
-    /// What it promises now.
+    /// The current guarantees.
     pub(crate) promises: Box<dyn Fn() -> Guarantees + Send + Sync>,
 }
 
@@ -41,7 +44,7 @@ impl MutexStore {
         store: Arc<str>,
         form: Form,
         patience: Duration,
-        task: impl FnOnce(Ends<Ask>) -> T,
+        task: impl FnOnce(Ends<MutexRequest>) -> T,
     ) -> Self {
         let (lanes, ends) = lanes();
         spawn(runtime, task(ends));
@@ -65,9 +68,11 @@ impl Backend for MutexStore {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
+        // The answer owns clones, so it runs to its end even if the caller drops it.
         let (asks, store, request) = (self.asks.clone(), self.store.clone(), request.clone());
         Answer::later(async move {
             match asks.take(&request).await {
+                // There is no queue in the table. For the core, a waiter that polls is queued.
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 Ok(answer) => Ok(answer),
                 Err(error) => Err(error.at("acquire", &request.name, &store)),
@@ -77,6 +82,7 @@ impl Backend for MutexStore {
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let place = |error: Error| error.at("acquire", &request.name, &self.store);
+        // Each poll is a complete acquire with the same claim, which is idempotent.
         let mut pauses = Pauses::new(request.lease);
         loop {
             match self.asks.take(request).await.map_err(place)? {
@@ -89,6 +95,7 @@ impl Backend for MutexStore {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut renewed = Vec::with_capacity(renewals.len());
         let (mut failed, mut last) = (0, None);
+        // A failed part leaves its claims unknown, and the others keep their answers.
         for part in renewals.chunks(self.form.together) {
             let want = |Renewal { claim, lease, .. }: &Renewal| Want {
                 name: claim.name.clone(),
@@ -96,7 +103,7 @@ impl Backend for MutexStore {
                 lease: *lease,
             };
             let wants = part.iter().map(want).collect();
-            match self.asks.ask(|reply| Ask::Renew(wants, reply)).await {
+            match self.asks.ask(|reply| MutexRequest::Renew(wants, reply)).await {
                 Ok(kept) => {
                     let of = |kept| if kept { Renewed::Kept } else { Renewed::Lost };
                     renewed.extend(kept.into_iter().map(of));
@@ -115,13 +122,13 @@ impl Backend for MutexStore {
         let (asks, store, claim) = (self.asks.clone(), self.store.clone(), claim.clone());
         Answer::later(async move {
             let name = claim.name.clone();
-            let released = asks.ask(|reply| Ask::GiveBack(name, claim.id, reply)).await;
+            let released = asks.ask(|reply| MutexRequest::GiveBack(name, claim.id, reply)).await;
             released.map_err(|error| error.at("release", &claim.name, &store))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let seen = self.asks.ask(|reply| Ask::Look(name.clone(), reply)).await;
+        let seen = self.asks.ask(|reply| MutexRequest::Look(name.clone(), reply)).await;
         seen.map_err(|error| error.at("inspect", name, &self.store))
     }
 
@@ -134,13 +141,13 @@ impl Backend for MutexStore {
 impl Admin for MutexStore {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
         self.asks
-            .ask(Ask::Findings)
+            .ask(MutexRequest::Findings)
             .await
             .map_err(|error| error.during("examine").with_store(&self.store))
     }
 
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let page = |range| self.asks.ask(|reply| Ask::Names(range, reply));
+        let page = |range| self.asks.ask(|reply| MutexRequest::Names(range, reply));
         list(prefix, limit, page)
             .await
             .map_err(|error| error.during("list").with_store(&self.store))

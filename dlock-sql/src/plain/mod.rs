@@ -1,23 +1,23 @@
-//! The two table schemes that everybody knows, for the mutex: so that other programs can take part,
-//! and to compare with.
+//! Two well-known table schemes for the mutex, so that other programs can take part, and for
+//! comparison.
 //!
-//! One row for each name: `(name, holder, state, version, expiry)`. The holder is the claim in 32
-//! hexadecimal digits, or whatever another program calls itself; the expiry is in microseconds since
-//! 1970 by the database's clock, and each statement compares it with that clock.
+//! Each name has one row: `(name, holder, state, version, expiry)`. The holder is the claim in 32
+//! hexadecimal digits, or a name that another program has chosen. The expiry is in microseconds
+//! since 1970 by the database's clock, and each statement compares it with that clock.
 //!
-//! | scheme | taking | giving back |
+//! | scheme | acquire | release |
 //! |---|---|---|
-//! | [`Scheme::Row`] | insert the row; the primary key lets in one | delete the row if it is one's own |
-//! | [`Scheme::Version`] | read the row; update it if it is free, or its lease has ended, and its version is still the one read | mark it free if it is one's own |
+//! | [`Scheme::Row`] | insert the row; the primary key allows one | delete the row if it is the claim's own |
+//! | [`Scheme::Version`] | read the row; update it if it is free, or its lease has ended, and its version is still the one read | mark it free if it is the claim's own |
 //!
-//! Neither has a queue: who waits asks again and again, and the quickest wins. The first forgets its
-//! row, and with it all that could order two grants, so it has no fencing tokens; the second's are
-//! the version.
+//! Neither has a queue: waiters poll, and the fastest wins. The first scheme deletes its row, and
+//! with it everything that could order two grants, so it has no fencing tokens. In the second, the
+//! version is the token.
 //!
-//! What takes a row, or keeps it, has a deadline by the database's clock, past which it does nothing: so
-//! what arrives late is not done for somebody who has gone. A row has no place to remember who has gone
-//! before that, since it is other programs' as well. So a claim that was given back while a sending of it
-//! may be on its way is given back once more, when that has no effect any more.
+//! A statement that takes or renews a row has a deadline by the database's clock, after which it
+//! does nothing. So a late request has no effect. The row has no place to remember cancelled
+//! claims, because other programs use it as well. So if a claim was released while one of its
+//! requests may still arrive, it is released once more after the deadline of that request.
 
 mod ask;
 mod backend;
@@ -30,7 +30,7 @@ mod worker;
 use dlock_core::{Error, ErrorKind, Finding, LockName};
 
 #[cfg(feature = "postgres")]
-pub(crate) use ask::{Ask, Want};
+pub(crate) use ask::{MutexRequest, Want};
 #[cfg(feature = "postgres")]
 pub(crate) use backend::{Form, MutexStore};
 pub use scheme::Scheme;
@@ -38,11 +38,9 @@ pub(crate) use worker::start;
 
 use crate::engine::{Fault, Listed, Range};
 
-/// What a database brings for this: one connection, owned by one task, which never drops a call
-/// half-way.
+/// The database connection of a plain scheme. One task owns it, and never drops a call half-way.
 pub(crate) trait PlainConn: Send + 'static {
-    /// Runs a statement, and says how many rows it found to change. A row that is there already
-    /// makes an insert change none.
+    /// Runs a statement, and returns how many rows matched. An insert of an existing row returns 0.
     fn change(
         &mut self,
         statement: &'static str,
@@ -64,10 +62,10 @@ pub(crate) trait PlainConn: Send + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<Listed>, Fault>> + Send;
 
-    /// Whether it keeps over a crash what it has answered, as it is set up now.
+    /// Returns whether answered writes survive a crash, with the current settings.
     fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send;
 
-    /// Looks at how the database is set up.
+    /// Returns the findings about the settings of the database.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
 
     /// Closes the connection.
@@ -81,51 +79,53 @@ pub(crate) enum Argument<'a> {
     Number(i64),
 }
 
-/// What a look saw.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Looked {
     /// The database's time.
     pub(crate) now: i64,
-    pub(crate) row: Option<Seen>,
+    pub(crate) row: Option<PlainRow>,
 }
 
 /// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct PlainRow {
     pub(crate) holder: String,
     pub(crate) is_held: bool,
     pub(crate) version: i64,
-    /// How long its lease has still to go, in microseconds; not positive once it has ended.
+    /// The rest of its lease, in microseconds. Not positive after its end.
     pub(crate) left: i64,
 }
 
-/// A look has one row.
+/// Returns the fault of a read that returned no row, although the statement always returns one.
 pub(crate) fn no_answer() -> Fault {
-    let text = "the database did not tell its time: see what answers there";
+    let text = "the database did not return its time: check which server answers there";
     Error::new(ErrorKind::Protocol, text).into()
 }
 
-/// The statements of a database. The files that hold them tell their arguments.
+/// The statements of a database. Their files describe the arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statements {
-    /// name, holder, lease, deadline: a row that is held, in version 1. Past the deadline none.
+    /// name, holder, lease, deadline: inserts a held row with version 1, unless the deadline has
+    /// passed.
     pub(crate) insert: &'static str,
     /// name: deletes a row whose lease has ended.
     pub(crate) clear: &'static str,
-    /// holder, lease, name, version, deadline: takes a row of this version that nobody holds, by
-    /// then.
+    /// holder, lease, name, version, deadline: takes a row of this version that is not held, unless
+    /// the deadline has passed.
     pub(crate) take: &'static str,
-    /// lease, name, holder, deadline: starts the lease anew, unless it has ended, by then.
+    /// lease, name, holder, deadline: restarts the lease, unless it has ended or the deadline has
+    /// passed.
     pub(crate) renew: &'static str,
     /// name, holder: deletes the row.
     pub(crate) delete: &'static str,
     /// name, holder: marks the row free.
     pub(crate) free: &'static str,
-    /// name: gives the time and, null without a row, holder, whether it is held (0 or 1), version, and
-    /// microseconds left.
+    /// name: returns the time and, null without a row, holder, whether it is held (0 or 1),
+    /// version, and microseconds left.
     pub(crate) look: &'static str,
-    /// first name, name behind the last, how many rows: gives, by name, name and whether it is held
-    /// (0 or 1).
+    /// first name, name behind the last, number of rows: returns, ordered by name, name and whether
+    /// it is held (0 or 1).
     pub(crate) range: &'static str,
 }
 

@@ -1,24 +1,30 @@
-//! Claims that are given back a second time.
+//! Claims that are released a second time: see [`plain`](super).
+//!
+//! A request without an answer is in `unanswered` until its deadline has certainly passed. If its
+//! claim is released before, the claim goes into `given_back`, and is released again at that time.
+//! A new request of the claim takes it out of `given_back`. Otherwise the second release would end
+//! the new grant. The task that sends the statements owns both maps, so they need no lock.
 
 use std::time::Duration;
 
 use dlock_core::{ClaimId, Clock, Instant, LockName};
 use hashbrown::HashMap;
 
-/// More than anybody has under way; what goes beyond ends with its lease.
+/// The largest number of claims. Beyond that, a lock that a late request has taken is held until
+/// its lease ends.
 const MOST: usize = 4096;
 
-/// Claims of which a sending may still be on its way.
+/// Claims with a request that may still arrive.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
-    /// When it has no effect any more.
+    /// The time when the request has no effect any more.
     unanswered: HashMap<ClaimId, Instant>,
-    /// Those that nobody wants by now.
+    /// The claims to release again, with the time for each.
     given_back: HashMap<ClaimId, (LockName, Instant)>,
 }
 
 impl Owed {
-    /// A sending of the claim was not answered, and has a deadline that is over by then.
+    /// Records that a request of the claim was not answered. Its deadline has passed at `over`.
     pub(super) fn unanswered(&mut self, claim: ClaimId, over: Instant) {
         let now = Clock::Boot.now();
         self.unanswered.retain(|_, over| now < *over);
@@ -27,29 +33,29 @@ impl Owed {
         }
     }
 
-    /// Nobody wants the claim any more, which is not held.
+    /// Records that the claim has ended, and is not held.
     pub(super) fn given_back(&mut self, name: &LockName, claim: ClaimId) {
         if let Some(over) = self.unanswered.get(&claim) {
             self.given_back.insert(claim, (name.clone(), *over));
         }
     }
 
-    /// The claim is asked for, again perhaps.
+    /// Records that the claim is requested, perhaps again.
     pub(super) fn asked(&mut self, claim: ClaimId) {
         self.given_back.remove(&claim);
     }
 
-    /// It could not be given back, and is to be later.
+    /// Schedules another retry of the second release, which has failed.
     pub(super) fn again(&mut self, name: LockName, claim: ClaimId, pause: Duration) {
         self.given_back.insert(claim, (name, Clock::Boot.now().saturating_add(pause)));
     }
 
-    /// When the first of them is due.
+    /// Returns the time when the first of the second releases is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.given_back.values().map(|(_, due)| *due).min()
     }
 
-    /// Takes out one that is due.
+    /// Removes and returns a claim whose second release is due.
     pub(super) fn take(&mut self) -> Option<(LockName, ClaimId)> {
         let now = Clock::Boot.now();
         let claim = self.given_back.iter().find(|(_, (_, due))| *due <= now).map(|(id, _)| *id)?;
@@ -63,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_given_back_again_unless_it_is_wanted_again() {
+    fn a_claim_is_released_again_unless_it_is_wanted_again() {
         let (mut owed, name) = (Owed::default(), LockName::new("a").unwrap());
         let claim = ClaimId::from_bits;
         owed.given_back(&name, claim(1));

@@ -1,4 +1,4 @@
-//! Asking again where nobody tells.
+//! The pauses of a waiter that polls, because the scheme has no notifications.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// The pauses of one that waits. They grow, to no more than a sixth of the lease, and are random, so
-/// that many who wait for one lock do not ask at one time.
+/// The pauses of one waiter. They grow up to a sixth of the lease, and have jitter, so that the
+/// waiters of one lock do not poll at the same time.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     next: Duration,
@@ -22,6 +22,7 @@ impl Pauses {
     pub(crate) fn next(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
+        // Jitter: two waiters that start together must not poll together for ever.
         pause.mul_f64(rand::random_range(0.3..1.0))
     }
 }

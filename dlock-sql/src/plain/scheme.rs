@@ -1,4 +1,10 @@
-//! How a lock is taken, kept and given back in each scheme.
+//! Acquire, renew and release in each scheme.
+//!
+//! An acquire takes several statements, and other clients may write between them. So the statement
+//! that takes the row has its own condition: the primary key, or the version that was read. If the
+//! process dies between two statements, it has taken nothing, or a row that is free after its
+//! lease. If an answer is lost, the next attempt reads the row, finds its own claim there, and
+//! renews it.
 
 use std::{str::FromStr, time::Duration};
 
@@ -8,9 +14,9 @@ use dlock_core::{
 };
 
 use super::{
-    Argument, Looked, PlainConn, Seen,
+    Argument, Looked, PlainConn, PlainRow,
     ask::Want,
-    table::{Sent, Table},
+    table::{PlainTable, Sent},
 };
 use crate::engine::Fault;
 
@@ -18,7 +24,7 @@ use crate::engine::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scheme {
-    /// Insert a row with a unique name, delete it.
+    /// Insert a row with a unique name to acquire, delete it to release.
     Row,
     /// A row with state and version, written by compare-and-set. The version is the fencing token.
     Version,
@@ -31,26 +37,29 @@ impl FromStr for Scheme {
         match text {
             "row" => Ok(Self::Row),
             "version" => Ok(Self::Version),
-            _ => Err(Error::config(ConfigIssue::OptionValue, "dlock.plain is row or version")),
+            _ => Err(Error::config(
+                ConfigIssue::OptionValue,
+                "dlock.plain can't be read: write row or version",
+            )),
         }
     }
 }
 
-/// A lease as the statements take it.
+/// Converts a lease to the form that statements take.
 fn micros(lease: Duration) -> i64 {
-    // A microsecond more, since either end may be read at the end of one.
+    // One microsecond more, since the clock is truncated to whole microseconds at either end.
     i64::try_from(lease.as_micros()).unwrap_or(i64::MAX / 4).saturating_add(1)
 }
 
 impl Scheme {
-    /// What it promises, on a database that promises this.
+    /// Returns the guarantees of this scheme on a database with these guarantees.
     pub(super) fn guarantees(self, database: Guarantees) -> Guarantees {
         let given =
             Guarantees::WEAKEST.with_exclusion(database.exclusion).with_scope(database.scope);
         match self {
             Self::Row => given,
-            // Nothing but the row knows the last version: after a crash that forgets the last
-            // grants, the next ones count the same numbers again.
+            // Only the row has the last version. After a crash that loses the last grants, the next
+            // grants get the same numbers again.
             Self::Version => match database.exclusion {
                 Exclusion::Nothing => given.with_fencing(Fencing::Volatile),
                 _ => given.with_fencing(Fencing::Durable),
@@ -58,10 +67,10 @@ impl Scheme {
         }
     }
 
-    /// Takes the row, or finds it busy.
+    /// Takes the row, or reports that it is busy.
     pub(super) async fn take<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
@@ -73,7 +82,8 @@ impl Scheme {
             Argument::Number(sent.deadline),
         ];
         let texts = table.texts;
-        // In the scheme with versions, the row is there after its first use.
+        // The row scheme deletes rows, so an insert is the likely case. In the version scheme the
+        // row exists after its first use, so a read comes first.
         if self == Self::Row && table.change(texts.insert, &insert).await? == 1 {
             return self.taken(table, want, sent).await;
         }
@@ -88,7 +98,7 @@ impl Scheme {
             };
         };
         if seen.is_held && seen.holder == holder {
-            // An earlier sending took it: its lease starts anew.
+            // An earlier request, whose answer was lost, has taken it.
             return match self.renew(table, want, sent).await? {
                 true => grant(self, &looked, seen, sent.at),
                 false => Ok(Acquired::Busy),
@@ -115,10 +125,11 @@ impl Scheme {
         }
     }
 
-    /// The grant of a row that has just been taken.
+    /// Returns the grant of a row that has just been taken. Reads the row again, because the lease
+    /// may have ended since, and because the row has the version, which is the token.
     async fn taken<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
@@ -131,10 +142,10 @@ impl Scheme {
         }
     }
 
-    /// Starts the lease anew; whether it was still running.
+    /// Renews the lease. Returns false if it had ended.
     pub(super) async fn renew<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         want: &Want,
         sent: Sent,
     ) -> Result<bool, Fault> {
@@ -152,10 +163,10 @@ impl Scheme {
         Ok(renewed)
     }
 
-    /// Gives the row back; whether it was this claim's.
+    /// Releases the row. Returns false if it was not this claim's.
     pub(super) async fn give_back<C: PlainConn>(
         self,
-        table: &mut Table<C>,
+        table: &mut PlainTable<C>,
         name: &LockName,
         claim: ClaimId,
     ) -> Result<bool, Fault> {
@@ -169,14 +180,20 @@ impl Scheme {
     }
 }
 
-/// Somebody else was quicker, unless it came too late.
+/// Interprets a statement that changed nothing: another client was faster, or the statement came
+/// after its deadline.
 fn refused(sent: Sent) -> Result<Acquired, Fault> {
     if sent.may_be_late() { Err(Fault::too_late()) } else { Ok(Acquired::Busy) }
 }
 
-fn grant(scheme: Scheme, looked: &Looked, seen: &Seen, sent: Instant) -> Result<Acquired, Fault> {
+fn grant(
+    scheme: Scheme,
+    looked: &Looked,
+    seen: &PlainRow,
+    sent: Instant,
+) -> Result<Acquired, Fault> {
     let number = match scheme {
-        // It orders nothing, but is another one each time.
+        // It orders nothing, and only distinguishes the grants.
         Scheme::Row => looked.now,
         Scheme::Version => seen.version,
     };
@@ -184,11 +201,11 @@ fn grant(scheme: Scheme, looked: &Looked, seen: &Seen, sent: Instant) -> Result<
     let token = token.ok_or_else(|| {
         Error::new(
             ErrorKind::Protocol,
-            format!("the row has version {number}, which is no fencing token: repair the row"),
+            format!("the row has version {number}, which is not a fencing token: repair the row"),
         )
         .with_certainty(Certainty::Unknown)
     })?;
-    // One token a grant, as every program that takes part counts.
+    // One token for each grant, since other programs count the version like this.
     Ok(Acquired::Granted(Grant::new(token, 1, sent)))
 }
 

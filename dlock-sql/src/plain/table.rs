@@ -1,4 +1,7 @@
-//! The table, and what is known of its database's clock.
+//! The table, and the clock of its database.
+//!
+//! Every read shows the clock, so deadlines follow it. A deadline is by the database's clock,
+//! because only the database can refuse a statement that arrives late.
 
 use std::time::Duration;
 
@@ -7,39 +10,40 @@ use dlock_core::{Clock, Instant, LockName, StoreClock};
 use super::{Argument, Looked, PlainConn, Statements};
 use crate::engine::Fault;
 
-/// A clock may be read this much earlier than an instant that it was compared with.
+/// A margin between an instant and a time of the clock that were read at about the same time.
 const SLACK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub(super) struct Table<C> {
+pub(super) struct PlainTable<C> {
     pub(super) conn: C,
     pub(super) texts: Statements,
     pub(super) patience: Duration,
     pub(super) clock: StoreClock,
 }
 
-/// A sending of something that has to come in time.
+/// The times of a request that has a deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// Just before.
+    /// A time just before it is sent.
     pub(super) at: Instant,
-    /// By the database's clock. Zero before that was seen.
+    /// The deadline by the database's clock. Zero if the clock is not known: then the statement
+    /// does nothing.
     pub(super) deadline: i64,
-    /// From then on it may be over.
+    /// From this time on the deadline may have passed.
     ends: Instant,
-    /// By then it is over.
+    /// At this time the deadline has certainly passed.
     pub(super) over: Instant,
 }
 
 impl Sent {
-    /// Whether something that the database has not done may have come too late.
+    /// Returns whether the database may have refused a statement because of its deadline.
     pub(super) fn may_be_late(&self) -> bool {
         self.deadline == 0 || Clock::Boot.now() >= self.ends
     }
 }
 
-impl<C: PlainConn> Table<C> {
-    /// Whoever sends something now has nothing of it after so long.
+impl<C: PlainConn> PlainTable<C> {
+    /// Returns the times of a request that is sent now and is useless after `useful`.
     pub(super) fn sending(&self, useful: Duration) -> Sent {
         let (at, patience) = (Clock::Boot.now(), useful.min(self.patience));
         let deadline = self.clock.deadline(at, patience).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! The task that owns the connection: it does what callers ask for, one after another, whether they
-//! still wait for the answer or not; renewals and releases first.
+//! The task that owns the connection. It serves the requests one after another, renewals and
+//! releases first. It completes a request that it has begun even if the caller stops waiting.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,14 +11,15 @@ use tokio::{runtime::Handle, select};
 
 use super::{
     PlainConn, Scheme, Statements,
-    ask::{Ask, Want},
+    ask::{MutexRequest, Want},
     backend::{Form, MutexStore},
     owed::Owed,
-    table::Table,
+    table::PlainTable,
 };
 use crate::engine::{Ends, Kept, Listed, PAGE, Patience, Range, retry};
 
-/// A backend over plain rows. `kept` is whether the database keeps what it has answered.
+/// Starts a backend over plain rows. `kept` is whether the database keeps the writes that it has
+/// answered.
 pub(crate) fn start<C: PlainConn>(
     runtime: &Handle,
     store: Arc<str>,
@@ -33,25 +34,26 @@ pub(crate) fn start<C: PlainConn>(
     let promises = Box::new(move || scheme.guarantees(seen.promised(best)));
     let form = Form { name: "the plain form (dlock.plain)", together: 1, promises };
     MutexStore::start(runtime, store, form, patience, |asks| {
-        let table = Table { conn, texts, patience, clock: StoreClock::new() };
-        Worker { table, asks, scheme, owed: Owed::default(), kept }.run()
+        let table = PlainTable { conn, texts, patience, clock: StoreClock::new() };
+        PlainWorker { table, asks, scheme, owed: Owed::default(), kept }.run()
     })
 }
 
 #[derive(Debug)]
-struct Worker<C> {
-    table: Table<C>,
-    asks: Ends<Ask>,
+struct PlainWorker<C> {
+    table: PlainTable<C>,
+    asks: Ends<MutexRequest>,
     scheme: Scheme,
     owed: Owed,
     kept: Kept,
 }
 
-impl<C: PlainConn> Worker<C> {
-    /// Works until the last caller has gone.
+impl<C: PlainConn> PlainWorker<C> {
+    /// Works until the last caller is dropped.
     async fn run(mut self) {
         if let Ok(name) = LockName::new("dlock") {
-            // It shows the clock. Should it fail, the first statement is too late and tells the time.
+            // The answer shows the clock. If the read fails, the first statement is refused because
+            // of its deadline, and its answer shows the clock.
             let _ = self.table.look(&name).await;
         }
         let mut is_asked = true;
@@ -74,31 +76,31 @@ impl<C: PlainConn> Worker<C> {
         self.table.conn.close().await;
     }
 
-    /// Who asked may have gone; that is its right.
-    async fn serve(&mut self, ask: Ask) {
+    /// Serves one request. The caller may have stopped waiting.
+    async fn serve(&mut self, ask: MutexRequest) {
         match ask {
-            Ask::Take(want, reply) => {
+            MutexRequest::Take(want, reply) => {
                 if !reply.is_closed() {
                     let _ = reply.send(self.take(&want).await);
                 }
             }
-            Ask::Renew(wants, reply) => {
+            MutexRequest::Renew(wants, reply) => {
                 if !reply.is_closed() {
                     let _ = reply.send(self.renew(&wants).await);
                 }
             }
-            Ask::GiveBack(name, claim, reply) => {
+            MutexRequest::GiveBack(name, claim, reply) => {
                 let released = self.give_back(&name, claim).await;
                 self.owed.given_back(&name, claim);
                 let _ = reply.send(released);
             }
-            Ask::Look(name, reply) => {
+            MutexRequest::Look(name, reply) => {
                 let _ = reply.send(self.look(&name).await);
             }
-            Ask::Names(range, reply) => {
+            MutexRequest::Names(range, reply) => {
                 let _ = reply.send(self.names(&range).await);
             }
-            Ask::Findings(reply) => {
+            MutexRequest::Findings(reply) => {
                 let _ = reply.send(self.findings().await);
             }
         }
@@ -112,7 +114,7 @@ impl<C: PlainConn> Worker<C> {
             match self.scheme.take(&mut self.table, want, sent).await {
                 Ok(acquired) => {
                     if acquired == Acquired::Busy {
-                        // Whoever only tries takes it for settled.
+                        // A try is over now. A waiter sends the claim again, which undoes this.
                         self.owed.given_back(&want.name, want.claim);
                     }
                     return Ok(acquired);
@@ -121,7 +123,7 @@ impl<C: PlainConn> Worker<C> {
                     if fault.error.certainty() == Certainty::Unknown {
                         self.owed.unanswered(want.claim, sent.over);
                     }
-                    // It is more than one statement, of which the first may have had its effect.
+                    // Of several statements, an earlier one may have been applied.
                     let fault = fault.with_certainty(Certainty::Unknown);
                     patience.after(fault).await?;
                 }
@@ -145,7 +147,7 @@ impl<C: PlainConn> Worker<C> {
         loop {
             match self.scheme.give_back(&mut self.table, name, claim).await {
                 Ok(true) => return Ok(Released::Released),
-                // The try whose answer was lost has released it.
+                // An earlier attempt, whose answer was lost, has released it.
                 Ok(false) if patience.in_doubt() => return Ok(Released::Released),
                 Ok(false) => return Ok(Released::AlreadyLost),
                 Err(fault) => patience.after(fault).await?,
@@ -153,7 +155,7 @@ impl<C: PlainConn> Worker<C> {
         }
     }
 
-    /// Gives a claim back once more, of which nothing can arrive by now.
+    /// Releases a claim once more, now that no request of it can arrive any more.
     async fn pay(&mut self) {
         let Some((name, claim)) = self.owed.take() else { return };
         match self.scheme.give_back(&mut self.table, &name, claim).await {
@@ -163,7 +165,7 @@ impl<C: PlainConn> Worker<C> {
                 "late request of an earlier connection undone"
             ),
             Ok(false) => {}
-            // Who has gone by now has nothing left to lose with it.
+            // The application has dropped the backend. The lease frees the lock.
             Err(_) if self.asks.is_closed() => {}
             Err(_) => self.owed.again(name, claim, self.table.patience),
         }
@@ -174,7 +176,7 @@ impl<C: PlainConn> Worker<C> {
         let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
             return Ok(LockState::default());
         };
-        // Another program's name for itself is no claim of dlock's.
+        // The holder may be another program, with a name that is not a claim.
         let claim = seen.holder.parse().unwrap_or(ClaimId::from_bits(0));
         let remaining = Duration::from_micros(u64::try_from(seen.left).unwrap_or(0));
         let holder = ClaimState::new(claim, Mode::Exclusive, None, remaining);

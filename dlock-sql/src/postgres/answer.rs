@@ -1,4 +1,4 @@
-//! What the server's answers hold.
+//! Parsers of the server's answers.
 
 use dlock_core::{Error, ErrorKind};
 use sqlx::{Postgres, Row as _, postgres::PgRow};
@@ -6,7 +6,7 @@ use sqlx::{Postgres, Row as _, postgres::PgRow};
 use super::error::classify;
 use crate::engine::{Fault, Micros, Row};
 
-/// The columns base, snap and log, from `at` on.
+/// Returns the columns base, snap and log, from `at` on.
 pub(super) fn row(found: &PgRow, at: usize) -> Result<Row, Error> {
     Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
 }
@@ -22,7 +22,11 @@ pub(super) fn get<'r, T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>>(
     found.try_get(at).map_err(classify)
 }
 
-/// An answer that should have a row has none.
+/// Returns the fault of an answer that should have a row, but has none.
 pub(super) fn no_answer() -> Fault {
-    Error::new(ErrorKind::Protocol, "the server answered without a row: is it PostgreSQL?").into()
+    Error::new(
+        ErrorKind::Protocol,
+        "the server answered without a row: check that it is PostgreSQL",
+    )
+    .into()
 }

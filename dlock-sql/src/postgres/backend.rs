@@ -1,4 +1,4 @@
-//! The backend and how it is found by URL.
+//! The backend, and its factory for URLs.
 
 use std::sync::Arc;
 
@@ -27,38 +27,38 @@ pub const POSTGRES: Factory =
 
 /// Locks in a PostgreSQL database (12 or later), for processes on many machines.
 ///
-/// Two statements take and release a free lock. Who waits is told of its grant by `NOTIFY`, with a
-/// look now and then behind it. Give the locks a database of their own in the cluster: a transaction
-/// that stays open for long in the same database slows them down.
+/// Two statements take and release a free lock. `NOTIFY` notifies a waiter of its grant, and an
+/// occasional poll finds the grant if the notification is lost. Give the locks a separate database
+/// in the cluster: a transaction that stays open for long in the same database slows them down.
 ///
-/// Tables are looked for along the search path, once: each statement names the schema in which they
-/// were found when the store was opened. Leases end by the server's clock. When that is set
-/// forward, leases end early: then only [fencing tokens](dlock_core::FencingToken) protect what the
-/// lock protects. The same holds when a standby takes over that lacks the last commits of its
-/// primary; `synchronous_standby_names` prevents it.
+/// dlock looks for the tables along the search path once: each statement names the schema in which
+/// they were found when the store was opened. Leases expire by the server's clock. If that clock is
+/// set forward, leases expire early. Then only [fencing tokens](dlock_core::FencingToken) protect
+/// the resource. The same holds if a standby takes over that lacks the last commits of its primary;
+/// `synchronous_standby_names` prevents this.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Postgres {}
 
 impl Postgres {
-    /// Connects and starts the tasks that use the connections, which end when the backend is
+    /// Connects, and starts the tasks that use the connections. The tasks end when the backend is
     /// dropped.
     ///
     /// # Errors
-    /// `Config`: `Runtime` outside a tokio runtime, and on one without timers or I/O;
-    /// `OptionValue`, `SchemaMissing`, `SchemaNewer`, `ForeignStore` or `Access` when the database
-    /// can't be used; each names its remedy. `Unsupported` for an older server. `Unavailable` when
-    /// the server can't be reached, or is a standby.
+    /// `Config`: `Runtime` outside a tokio runtime, and on a runtime without timers or I/O;
+    /// `OptionValue`, `SchemaMissing`, `SchemaNewer`, `ForeignStore` or `Access` if the database
+    /// can't be used. Each message names the remedy. `Unsupported` for an older server.
+    /// `Unavailable` if the server can't be reached, or is a standby.
     pub async fn open(config: PostgresConfig) -> Result<DynBackend, Error> {
         let store: Arc<str> = config.store.as_str().into();
         let place = |error: Error| error.during("open").with_store(&store);
         let runtime = current_io_runtime(needs_io).map_err(place)?;
         let (reply, answer) = oneshot::channel();
-        // In a task, since the driver should be dropped neither half-way nor outside of the runtime.
+        // In a task, since the driver must not be dropped half-way or outside the runtime.
         spawn(&runtime.clone(), {
             let store = store.clone();
             async move {
-                // Nobody may be waiting any more.
+                // The caller may have stopped waiting.
                 let _ = reply.send(start(config, &runtime, store).await);
             }
         });

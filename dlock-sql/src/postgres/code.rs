@@ -1,4 +1,5 @@
-//! What the server's error codes mean: <https://www.postgresql.org/docs/current/errcodes-appendix.html>
+//! The meaning of the server's error codes:
+//! <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 
 use dlock_core::{
     ConfigIssue::{Access, ForeignStore, OptionValue, SchemaMissing},
@@ -8,34 +9,35 @@ use dlock_core::{
 
 use crate::engine::{Cure, Fault};
 
-pub(super) const NO_WRITES: &str = "the server takes no writes, as a standby or by \
+pub(super) const NO_WRITES: &str = "the server takes no writes, because it is a standby or has \
                                     default_transaction_read_only: give the address of the primary";
 
 pub(super) const RIGHTS: &str = "grant SELECT, INSERT, UPDATE and DELETE on dlock_lock and SELECT \
-                                 on dlock_schema; to make the tables takes CREATE on the schema";
+                                 on dlock_schema; to create the tables, grant CREATE on the schema";
 
-pub(super) const NOT_OURS: &str = "the tables dlock_lock and dlock_schema are not as dlock makes them: give the locks a schema of \
-     their own, by options[search_path] or the user's search_path";
+pub(super) const NOT_OURS: &str = "the tables dlock_lock and dlock_schema are not those that dlock \
+                                   creates: give the locks a schema of their own, by \
+                                   options[search_path] or the user's search_path";
 
 pub(super) const MISSING: &str = "the search path does not lead to dlock's tables: open with create_schema \
      (dlock.create_schema=true), or run PostgresConfig::SCHEMA";
 
-pub(super) const ENCODING: &str = "the database is not in UTF8, which the names of locks are: give \
-                                   the locks a database that is";
+pub(super) const ENCODING: &str = "the database does not use UTF8, as the names of locks do: give \
+                                   the locks a database that does";
 
-/// What a code means. A statement that the server refuses has not been applied.
+/// Returns the meaning of a code. A statement that the server refuses has not been applied.
 pub(crate) fn by_code(code: &str, text: &str) -> Fault {
     match code {
-        "40001" | "40P01" => Fault::passing("somebody else changed the same locks: try again")
+        "40001" | "40P01" => Fault::passing("another client changed the same locks: try again")
             .with_cure(Cure::AtOnce),
         "55P03" => Fault::passing(
-            "somebody else's transaction keeps a row of dlock_lock locked: keep such transactions \
-             short, and leave the table alone",
+            "another program's transaction keeps a row of dlock_lock locked: keep such \
+             transactions short, and leave the table alone",
         )
         .with_cure(Cure::Apart),
         "57014" => Fault::passing(
-            "the server took too long, or somebody cancelled the statement: see whether it is \
-             overloaded, or raise dlock.response_timeout",
+            "the server took too long, or another session cancelled the statement: check whether \
+             it is overloaded, or raise dlock.response_timeout",
         )
         .with_cure(Cure::Apart),
         "0A000" if text.contains("cached plan") => {
@@ -44,17 +46,17 @@ pub(crate) fn by_code(code: &str, text: &str) -> Fault {
         "0A000" if text.contains("option") => Fault::config(
             OptionValue,
             format!(
-                "the server, or a proxy before it such as AWS RDS Proxy, takes no settings from a \
-                 URL: leave options out of it (and out of PGOPTIONS), and give them to the user by \
-                 ALTER ROLE ({text:.200})"
+                "the server, or a proxy in front of it such as AWS RDS Proxy, takes no settings \
+                 from a URL: remove options from it (and from PGOPTIONS), and set them for the \
+                 user with ALTER ROLE ({text:.200})"
             ),
         ),
         "53300" => Fault::passing(
-            "the server, or the user, has as many connections as it may: raise the limit, or open \
-             dlock once for all locks of a process",
+            "the server, or the user, has reached its limit of connections: raise the limit, or \
+             open dlock once for all locks of a process",
         ),
         "57P03" => {
-            Fault::passing(format!("the server takes no connections just now: wait ({text})"))
+            Fault::passing(format!("the server accepts no connections at present: wait ({text})"))
         }
         "25006" => Fault::passing(NO_WRITES),
         "57P01" | "57P02" | "57P04" | "57P05" | "25P03" | "25P04" => {
@@ -65,7 +67,7 @@ pub(crate) fn by_code(code: &str, text: &str) -> Fault {
             "the server lacks memory or other resources: give it more ({text})"
         )),
         "28P01" | "28000" => no_entry(text),
-        // So say poolers.
+        // Poolers report this.
         "08P01" if text.contains("authentication failed") || text.contains("no such user") => {
             no_entry(text)
         }
@@ -88,22 +90,23 @@ pub(crate) fn by_code(code: &str, text: &str) -> Fault {
         "42601" | "42883" | "42704" => Error::new(
             Unsupported,
             format!(
-                "the server does not know what dlock uses: take PostgreSQL 12 or later ({text})"
+                "the server does not support what dlock uses: use PostgreSQL 12 or later ({text})"
             ),
         )
         .into(),
         "XX001" | "XX002" => {
-            Error::new(Protocol, format!("the server's data are damaged: see its log ({text})"))
+            Error::new(Protocol, format!("the server's data are damaged: check its log ({text})"))
                 .into()
         }
         _ if code.starts_with("08") => Fault::cut(format!(
             "the connection to the server was lost or refused: try again ({text})"
         )),
         _ if code.starts_with("23") => Fault::config(ForeignStore, NOT_OURS),
-        // Such as XX000, 58030 and 55000, which a proxy also says of a server that it can't reach.
+        // Such as XX000, 58030 and 55000, which a proxy also reports for a server that it can't
+        // reach.
         _ => Fault::cut(format!(
-            "the server, or a proxy before it, failed in a way that dlock does not know: see its \
-             log ({code}: {text:.200})"
+            "the server, or a proxy in front of it, failed in a way that dlock does not know: \
+             check its log ({code}: {text:.200})"
         ))
         .with_cure(Cure::Unclear),
     }
@@ -122,7 +125,9 @@ fn no_entry(text: &str) -> Fault {
 fn pooler(text: &str) -> Fault {
     Fault::config(
         OptionValue,
-        format!("there is a pooler before the server, which needs dlock.pooler=true ({text})"),
+        format!(
+            "there is a pooler in front of the server: add dlock.pooler=true to the URL ({text})"
+        ),
     )
 }
 

@@ -1,4 +1,4 @@
-//! Reading a configuration: where the server is and how it is used.
+//! The configuration of a PostgreSQL store.
 
 use std::str::FromStr as _;
 
@@ -14,21 +14,21 @@ use super::{
 };
 
 impl PostgresConfig {
-    /// The statements that make dlock's tables, for who does it himself: `schema.sql` of this
-    /// crate, which also says what rights users of the locks need. Running them again changes
+    /// The statements that create dlock's tables, to run them by hand: `schema.sql` of this crate,
+    /// which also lists the rights that users of the locks need. Running them again changes
     /// nothing.
     pub const SCHEMA: &'static str = queries::SCHEMA;
 
-    /// The statement that makes the table of the plain mode: `postgres/plain.sql` of this crate.
+    /// The statement that creates the table of the plain mode: `postgres/plain.sql` of this crate.
     pub const PLAIN_SCHEMA: &'static str = queries::PLAIN_SCHEMA;
 
-    /// The statement that makes the table of the advisory mode: `postgres/advisory/schema.sql` of
+    /// The statement that creates the table of the advisory mode: `postgres/advisory/schema.sql` of
     /// this crate.
     pub const ADVISORY_SCHEMA: &'static str = super::advisory::SCHEMA;
 
-    /// Reads `postgres://user:password@host:port/database?sslmode=verify-full`. What is left out is
-    /// taken from the environment as by other clients of PostgreSQL (`PGHOST`, `PGPASSWORD`,
-    /// `~/.pgpass` and so on), except for the TLS mode.
+    /// Reads `postgres://user:password@host:port/database?sslmode=verify-full`. Omitted parts are
+    /// taken from the environment, as other clients of PostgreSQL do (`PGHOST`, `PGPASSWORD`,
+    /// `~/.pgpass` and so on), except the TLS mode.
     ///
     /// The driver's options are `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `application_name`,
     /// `host` (also the directory of a socket), `hostaddr`, `port`, `user`, `password`, `dbname`,
@@ -36,8 +36,8 @@ impl PostgresConfig {
     /// needs an `sslmode`: `disable`, `require`, `verify-ca` or `verify-full`.
     ///
     /// # Errors
-    /// `Config`: `Url`, `OptionValue`, `RepeatedOption`, `UnknownOption` for one of another driver,
-    /// or `MissingFeature`.
+    /// `Config`: `Url`, `OptionValue`, `RepeatedOption`, `UnknownOption` for an option of another
+    /// driver, or `MissingFeature`.
     pub fn from_url(url: &BackendUrl) -> Result<Self, Error> {
         let mut url = url.clone();
         let tls = url::check(&url)?;
@@ -45,7 +45,7 @@ impl PostgresConfig {
         let advisory = url.take_bool("advisory")?.unwrap_or(false);
         let listen = url.take_bool("listen")?;
         let options = PgConnectOptions::from_str(&url.for_driver()).map_err(|error| {
-            // Its text has at most the value of an option, and the password is free in its form.
+            // The text contains at most the value of an option, and a password may have any form.
             Error::config(
                 ConfigIssue::Url,
                 format!("the address can't be read ({error}): {}", url::FORM),
@@ -61,17 +61,18 @@ impl PostgresConfig {
         Self::take(&mut url, driver, store)
     }
 
-    /// Uses the application's pool. Each statement takes a connection out of it and gives it back
-    /// at once, so a pool of one will do. Renewals and listening have connections of their own,
-    /// made with the pool's options, so that an exhausted pool can't cost a lock.
+    /// Uses the application's pool. Each statement takes a connection out of it and returns it at
+    /// once, so a pool with one connection is enough. Renewals and the listener have their own
+    /// connections, which use the pool's options. So an exhausted pool can't cause the loss of a
+    /// lock.
     ///
     /// Statements run under the settings of the pool's connections. They name the tables with the
-    /// schema in which they were found at first, so a `search_path` that somebody leaves behind does
-    /// not lead elsewhere. A connection whose role, `synchronous_commit` or `client_encoding` is not
-    /// what it was at first, or that was left in a transaction, is closed.
+    /// schema in which dlock found them at first, so a `search_path` of another part of the
+    /// application has no effect on them. A connection is closed if its role, `synchronous_commit`
+    /// or `client_encoding` is not the same as at first, or if it has an open transaction.
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub fn from_pool(pool: PgPool) -> Result<Self, Error> {
         let options = PgConnectOptions::clone(&pool.connect_options());
         let driver = PostgresDriver { pool: Some(pool), ..PostgresDriver::new(options) };
@@ -80,26 +81,28 @@ impl PostgresConfig {
         Self::take(&mut url, driver, store)
     }
 
-    /// Whether a pooler such as PgBouncer in transaction mode stands before the server. Then no
-    /// statement is prepared, no setting is made, and nobody listens: waiters look instead. Give the
-    /// user a `statement_timeout` (`ALTER ROLE`) of half the response time-out, which dlock sets
-    /// otherwise: so no statement takes effect that nobody waits for any more. Off by default.
+    /// Sets whether a pooler such as PgBouncer in transaction mode is in front of the server. Then
+    /// dlock prepares no statements, changes no settings and does not listen: waiters poll instead.
+    /// Give the user a `statement_timeout` (`ALTER ROLE`) of half the response timeout, which dlock
+    /// sets itself without a pooler. It prevents a statement from taking effect after dlock has
+    /// stopped waiting for it. Off by default.
     #[must_use]
     pub fn with_pooler(mut self, pooler: bool) -> Self {
         self.driver.pooler = pooler;
         self
     }
 
-    /// Locks of a session, for the mutex only: the server frees them when it notices that the
-    /// connection is gone. See the crate's documentation. Off by default.
+    /// Uses the advisory locks of a session, for the mutex only: the server frees them when it
+    /// notices that the connection is lost. See the crate's documentation. Off by default.
     #[must_use]
     pub fn with_advisory(mut self, advisory: bool) -> Self {
         self.driver.advisory = advisory;
         self
     }
 
-    /// Whether a connection listens for notes of grants. On by default, unless there is a pooler.
-    /// When the notes do not get through, which is tried at the start, waiters look instead.
+    /// Sets whether a connection listens for notifications of grants. On by default, unless there
+    /// is a pooler. dlock tests this at the start; if no notification arrives, waiters poll
+    /// instead.
     #[must_use]
     pub fn with_listen(mut self, listen: bool) -> Self {
         self.driver.listen = Some(listen);
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused_with_a_remedy_and_without_the_password() {
+    fn a_wrong_url_is_refused_with_a_remedy_and_no_password() {
         for (url, issue, says) in [
             ("postgres://u:hunter2@db/d", ConfigIssue::OptionValue, "sslmode=verify-full"),
             ("postgres://u:hunter2@h:port/d", ConfigIssue::Url, "host:5432"),

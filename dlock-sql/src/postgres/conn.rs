@@ -1,4 +1,7 @@
-//! The engine's statements.
+//! The engine's statements on PostgreSQL.
+//!
+//! Each is one statement that commits on its own, so none leaves a transaction open. With `hurries`
+//! it does not wait for the disk: a crash may then lose the operations, which only joined a queue.
 
 use std::time::Duration;
 
@@ -34,6 +37,7 @@ impl Conn for PgConn {
     }
 
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
+        // Only a single write may hurry, or leave out a snapshot that is known.
         if let [write] = writes {
             let (seen, cut, time, snap) = write.fold_args();
             let args = [
@@ -67,6 +71,7 @@ impl Conn for PgConn {
         let rows = self.0.fetch(queries::APPLY_MANY, &args).await?;
         let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)));
         let found = rows.iter().map(named).collect::<Result<_, Fault>>()?;
+        // RETURNING returns the rows in any order.
         Ok(in_order(writes, found)?)
     }
 
@@ -76,6 +81,7 @@ impl Conn for PgConn {
             Arg::Numbers(wanted.iter().map(Wanted::known_base).collect()),
         ];
         let mut seen = Sighting::of(wanted.len());
+        // From the primary only: a row of a standby may lack grants.
         for found in &self.0.fetch_from_primary(queries::READ, &args).await? {
             let is_there = get::<Option<i64>>(found, 2)?.is_some();
             seen.put(get(found, 0)?, micros(found, 1)?, is_there.then(|| row(found, 2)));
@@ -123,13 +129,13 @@ impl Conn for PgConn {
     }
 }
 
-/// Where notes for this engine go.
+/// Returns the channel for notifications to this engine.
 pub(super) fn channel(home: u32) -> String {
     format!("dlock_{home:08x}")
 }
 
-/// A row of a page. One that can't be read, or has no snapshot here, is not to be deleted, and not to
-/// stop the others.
+/// Returns a row of a page. If it can't be read, or has no snapshot here, the sweep skips it and
+/// continues with the others.
 fn paged(found: &PgRow) -> Result<Paged, Fault> {
     Ok(Paged { name: get(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }

@@ -1,4 +1,7 @@
-//! The driver's part of a configuration: where connections come from, and how they are set up.
+//! The driver's part of a configuration: the source of connections, and their settings.
+//!
+//! `sets_later` goes from false to true once, and all clones of a configuration share it. It is
+//! relaxed: a task that reads the old value is refused once more, and its retry reads the new one.
 
 use std::{
     fmt::Write as _,
@@ -18,7 +21,7 @@ use super::{
 };
 use crate::server::{Durability, ServerConfig, value};
 
-/// How to open a [`Postgres`](super::Postgres).
+/// The configuration of a [`Postgres`](super::Postgres) store.
 ///
 /// ```
 /// use dlock_sql::PostgresConfig;
@@ -39,7 +42,7 @@ pub struct PostgresDriver {
     pub(super) pooler: bool,
     pub(super) advisory: bool,
     pub(super) listen: Option<bool>,
-    /// Whether the server takes no settings while a connection is made.
+    /// Whether the server refuses settings during a connect.
     pub(super) sets_later: Arc<AtomicBool>,
 }
 
@@ -56,7 +59,7 @@ impl PostgresDriver {
         }
     }
 
-    /// The name of the store, without secrets.
+    /// Returns the name of the store, without secrets.
     pub(super) fn store(&self) -> String {
         let database = self.options.get_database().unwrap_or(self.options.get_username());
         format!("postgres://{}:{}/{database}", self.host(), self.options.get_port())
@@ -73,7 +76,7 @@ impl PostgresConfig {
     }
 
     /// # Errors
-    /// `Config(OptionValue)` when the durability can't be had.
+    /// `Config(OptionValue)` if the durability is not available.
     pub(super) fn checked_durability(self) -> Result<Self, Error> {
         let settings = !self.driver.pooler && self.driver.pool.is_none();
         if self.durability == Durability::Full || settings {
@@ -85,10 +88,10 @@ impl PostgresConfig {
         ))
     }
 
-    /// Makes a connection of our own, which is still to be [greeted](Self::greeting).
+    /// Opens a dedicated connection. The caller then sends the [greeting](Self::greeting).
     ///
-    /// AWS RDS Proxy refuses settings while a connection is made, and keeps a session apart that is
-    /// told of them later. A pooler that shares sessions must be told of by the URL instead.
+    /// AWS RDS Proxy refuses settings during a connect. It accepts them later, and then does not
+    /// share the session. For a pooler that shares sessions, the URL needs `dlock.pooler=true`.
     pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         match self.session().connect().await {
             Err(error) if refuses_options(&error) && self.sets_as_it_connects() => {
@@ -103,10 +106,10 @@ impl PostgresConfig {
         !self.driver.pooler && !self.driver.sets_later.load(Ordering::Relaxed)
     }
 
-    /// The driver's options for a connection of our own.
+    /// Returns the driver's options for a dedicated connection.
     pub(super) fn session(&self) -> PgConnectOptions {
         let options = match &self.driver.pool {
-            // The application may have changed them since: passwords do not last for ever.
+            // The application may have changed them since, for example the password.
             Some(pool) => PgConnectOptions::clone(&pool.connect_options()),
             None => self.driver.options.clone(),
         };
@@ -115,7 +118,7 @@ impl PostgresConfig {
             options = options.application_name("dlock");
         }
         if self.driver.pooler {
-            // It refuses settings that it can't keep apart.
+            // A pooler refuses settings that it can't keep separate for each client.
             return options.extra_float_digits(None);
         }
         match self.sets_as_it_connects() {
@@ -124,8 +127,8 @@ impl PostgresConfig {
         }
     }
 
-    /// What is said first on a connection of our own: what it lacks of its settings, and a question
-    /// whether it has them.
+    /// Returns the first text on a dedicated connection: the settings that it still needs, and a
+    /// query that checks them.
     pub(super) fn greeting(&self) -> String {
         if self.driver.pooler {
             return queries::GREETING_OF_POOLER.to_owned();
@@ -133,7 +136,7 @@ impl PostgresConfig {
         let mut text = String::new();
         if !self.sets_as_it_connects() {
             for (name, value) in self.of_session() {
-                // A String takes everything.
+                // Writing to a String does not fail.
                 let _ = write!(text, "SET {name} = '{value}'; ");
             }
         }
@@ -141,8 +144,8 @@ impl PostgresConfig {
         text + &queries::GREETING.replace("{lock}", &lock).replace("{statement}", &statement)
     }
 
-    /// How long a statement waits for a row, and how long it takes at the most. It ends on the server
-    /// before its answer is given up here, so that none takes effect that nobody waits for any more.
+    /// Returns how long a statement waits for a row, and how long it may take. It ends on the
+    /// server before this client stops waiting, so that no statement takes effect after that.
     fn limits(&self) -> [String; 2] {
         [millis(self.patience / 10), millis(self.patience / 3)]
     }
@@ -151,7 +154,7 @@ impl PostgresConfig {
         let [lock, statement] = self.limits();
         let mut settings = vec![
             ("default_transaction_isolation", "read committed".to_owned()),
-            // The server notices soon that a client is cut off.
+            // So that the server soon notices a partitioned client.
             ("tcp_keepalives_idle", "10".to_owned()),
             ("tcp_keepalives_interval", "5".to_owned()),
             ("tcp_keepalives_count", "3".to_owned()),

@@ -1,4 +1,4 @@
-//! From the driver's errors to dlock's, each with its remedy.
+//! The conversion of the driver's errors to dlock's, each with its remedy.
 
 use std::{borrow::Cow, fmt, io};
 
@@ -15,7 +15,7 @@ use crate::{
     server::{POOL_CLOSED, POOL_TIMED_OUT},
 };
 
-/// Tells what an error of the driver means. Its texts never hold the password.
+/// Returns the meaning of an error of the driver. The texts never contain the password.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     let fault = match &error {
         sqlx::Error::Database(database) => {
@@ -26,23 +26,23 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     fault.with_source(error)
 }
 
-/// The server's code of what is behind an error.
+/// Returns the server's code in the source of an error.
 pub(super) fn code_of(error: &Error) -> Option<Cow<'_, str>> {
     let error = std::error::Error::source(error)?.downcast_ref::<sqlx::Error>()?;
     error.as_database_error()?.code()
 }
 
-/// Whether the connection is of no use after this error.
+/// Returns whether the connection can't be used after this error.
 pub(super) fn breaks(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else { return true };
     let code = error.code().unwrap_or_default();
-    // The classes of lost connections, of broken transactions and of an end that somebody ordered;
-    // and statements that were prepared for another server or for other tables.
+    // The classes of lost connections, of broken transactions and of a shutdown by an
+    // administrator; and statements that were prepared for another server or for other tables.
     let lost = code.starts_with("08") || code.starts_with("25") || code.starts_with("57P");
     lost || matches!(&*code, "0A000" | "26000" | "42P05")
 }
 
-/// Whether the server, or a proxy before it, takes no settings while a connection is made.
+/// Returns whether the server, or a proxy in front of it, refuses settings during a connect.
 pub(super) fn refuses_options(error: &sqlx::Error) -> bool {
     let is_it = |error: &dyn sqlx::error::DatabaseError| {
         error.code().as_deref() == Some("0A000") && error.message().contains("option")
@@ -50,7 +50,7 @@ pub(super) fn refuses_options(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(is_it)
 }
 
-/// Whether the server does not know a statement that the driver has prepared.
+/// Returns whether the server does not know a statement that the driver has prepared.
 pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| error.code().as_deref() == Some("26000"))
 }
@@ -58,17 +58,17 @@ pub(super) fn is_unprepared(error: &sqlx::Error) -> bool {
 fn by_driver(error: &sqlx::Error) -> Fault {
     use sqlx::Error as Driver;
     match error {
-        // So says the TLS library.
+        // The TLS library reports this.
         Driver::Io(error) if error.kind() == io::ErrorKind::InvalidData => tls(error),
         Driver::Tls(error) => tls(error),
         Driver::Io(error) if error.kind() == io::ErrorKind::NotFound => Fault::passing(format!(
-            "the server's socket is not there, or a file for TLS that the URL names: see that the \
-             server runs, and correct the URL ({error})"
+            "the server's socket, or a file for TLS that the URL names, does not exist: check that \
+             the server runs, and correct the URL ({error})"
         )),
         Driver::Io(error) => Fault::cut(format!(
-            "the server can't be reached: see that it runs, and where ({error})"
+            "the server can't be reached: check that it runs, and its address ({error})"
         )),
-        // So a link says it.
+        // A link reports this.
         Driver::RowNotFound => Fault::passing(NO_WRITES),
         Driver::PoolTimedOut => Fault::passing(POOL_TIMED_OUT),
         Driver::PoolClosed => Fault::stuck(POOL_CLOSED),
@@ -79,8 +79,8 @@ fn by_driver(error: &sqlx::Error) -> Fault {
         Driver::Protocol(text) => Error::new(
             Protocol,
             format!(
-                "what answers is not PostgreSQL, or asks for a way to log in that the driver does \
-                 not know: check the address, and pg_hba.conf ({text:.200})"
+                "the server is not PostgreSQL, or requires a login method that the driver does not \
+                 support: check the address, and pg_hba.conf ({text:.200})"
             ),
         )
         .into(),
@@ -96,7 +96,7 @@ fn tls(error: &dyn fmt::Display) -> Fault {
     Fault::config(
         Access,
         format!(
-            "TLS with the server fails ({error}): check its certificate against sslrootcert and \
+            "TLS with the server failed ({error}): check its certificate against sslrootcert and \
              the host in the URL, and that the server has ssl=on"
         ),
     )

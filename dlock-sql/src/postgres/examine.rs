@@ -1,4 +1,4 @@
-//! How the server is set up, and what that means for locks.
+//! The findings about the server's settings and the tables.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use super::{
 };
 use crate::engine::{Fault, of_tables, room};
 
-/// Transactions that go on for longer are told of, in seconds.
+/// A transaction that is open for longer than this gets a finding, in seconds.
 const LONG: i64 = 60;
-/// Connections that are closed sooner when they are idle are told of, in milliseconds.
+/// A server that closes idle connections sooner than this gets a finding, in milliseconds.
 const SOON: i64 = 60_000;
 
 const DURABILITY: &str = "durability";
 
-/// What there is to say of the server and of the tables.
+/// Returns the findings about the server and the tables.
 pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Finding>, Fault> {
     let rows = link.fetch(queries::EXAMINE, &[]).await?;
     let Some(row) = rows.first() else { return Err(no_answer()) };
     let mut findings = server(row)?;
-    // A standby has been told of, and is refused for that.
+    // A standby has a finding already, and is refused for it.
     if !get::<bool>(row, 5)? {
         let prepared = prepare(link, tables, false).await;
-        // Two users may have two search paths, and then two locks of one name.
+        // Two users may have two search paths, and then one name has two locks.
         if let Ok(prepared) = &prepared {
             let found = format!("dlock's tables are in the schema {:.100}", prepared.schema);
             findings.push(Finding::fine("schema", found));
@@ -50,7 +50,7 @@ fn server(row: &PgRow) -> Result<Vec<Finding>, Fault> {
     let text = |at| get::<String>(row, at);
     let micros = u64::try_from(get::<i64>(row, 6)?).unwrap_or(0);
     Ok(vec![
-        // Older ones are refused with the tables.
+        // Older servers are refused by the check of the tables.
         Finding::fine("version", format!("PostgreSQL {:.40}", text(0)?)),
         role(get(row, 5)?),
         durability(&text(1)?, &text(2)?, &text(3)?),
@@ -66,7 +66,7 @@ fn role(is_standby: bool) -> Finding {
     match is_standby {
         true => Finding::wrong(
             "role",
-            "it is a standby, which takes no writes",
+            "it is a standby, which accepts no writes",
             "give the address of the primary (target_session_attrs=read-write picks it out of \
              several)",
         ),
@@ -89,7 +89,9 @@ fn durability(fsync: &str, commit: &str, pages: &str) -> Finding {
             "run ALTER SYSTEM SET full_page_writes = on and SELECT pg_reload_conf()",
         ),
         _ => {
-            let found = format!("what is answered is on disk (synchronous_commit {commit:.20})");
+            let found = format!(
+                "every commit is on disk before it is answered (synchronous_commit {commit:.20})"
+            );
             return Finding::fine(DURABILITY, found);
         }
     };
@@ -99,9 +101,9 @@ fn durability(fsync: &str, commit: &str, pages: &str) -> Finding {
 fn table() -> Finding {
     Finding::warning(
         "table",
-        "a crash may empty dlock's table (it is unlogged), or it leads to others (a view, a table in \
-         parts)",
-        "run ALTER TABLE name SET LOGGED, or have dlock make its own",
+        "dlock's table is unlogged, so a crash may empty it; or it is a view or a partitioned table, \
+         whose storage dlock does not check",
+        "run ALTER TABLE name SET LOGGED, or let dlock create its own table",
     )
 }
 
@@ -112,8 +114,8 @@ fn idle(millis: i64) -> Finding {
         _ => Finding::warning(
             "idle",
             format!("connections are closed after {millis} ms without a statement"),
-            "run ALTER ROLE name SET idle_session_timeout = 0: each costs the next lock a new \
-             connection, and waiters the notes of their grants",
+            "run ALTER ROLE name SET idle_session_timeout = 0: after each closed connection the \
+             next lock has to open a new one, and waiters may miss notifications",
         ),
     }
 }
@@ -122,9 +124,9 @@ fn vacuum(autovacuum: &str) -> Finding {
     match autovacuum {
         "off" => Finding::warning(
             "vacuum",
-            "old versions of rows stay, and make locks slower and slower (autovacuum off)",
-            "run ALTER SYSTEM SET autovacuum = on and SELECT pg_reload_conf(), or VACUUM dlock_lock \
-             now and then",
+            "old row versions stay, and make locks slower and slower (autovacuum off)",
+            "run ALTER SYSTEM SET autovacuum = on and SELECT pg_reload_conf(), or run VACUUM \
+             dlock_lock regularly",
         ),
         _ => Finding::fine("vacuum", "autovacuum is on"),
     }
@@ -135,8 +137,9 @@ fn transactions(seconds: i64) -> Finding {
         LONG.. => Finding::warning(
             "transactions",
             format!("one in this database has been open for {seconds} s"),
-            "end it (SELECT pid, query FROM pg_stat_activity ORDER BY xact_start), or give the locks \
-             a database of their own: it keeps old versions of rows alive, which makes locks slow",
+            "end it (SELECT pid, query FROM pg_stat_activity ORDER BY xact_start), or give the \
+             locks a database of their own: it keeps old row versions alive, which makes locks \
+             slow",
         ),
         _ => Finding::fine("transactions", "none in this database has been open for long"),
     }
@@ -147,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_setting_that_is_amiss_is_told_with_its_remedy() {
+    fn each_wrong_setting_is_reported_with_its_remedy() {
         for (finding, level, remedy) in [
             (role(false), Level::Fine, ""),
             (role(true), Level::Wrong, "primary"),

@@ -1,5 +1,10 @@
-//! A way to the server: a connection of one's own, made again when it was lost, or an application's
-//! pool.
+//! The connection to the server: its own, which is reopened after a loss, or one of an
+//! application's pool for each statement.
+//!
+//! A connection is used again only after an answer was read to its end. After a timeout the answer
+//! may still arrive, and would be taken for the answer to the next statement. So that connection is
+//! dropped. Its statement may still run, up to the server's `statement_timeout` and, in its commit,
+//! for longer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,48 +27,48 @@ use crate::{
     server::{Taken, Texts, from_primary, late, silent_at_first},
 };
 
-/// Runs statements, each to its end or to its time-out.
+/// Runs statements, each to its end or to its timeout.
 pub(super) struct Link {
     source: Source,
     travel: Travel,
     patience: Duration,
-    /// The most that connecting or an answer may take.
+    /// The longest time for a connect or an answer.
     limit: Duration,
     idle: Option<PgConnection>,
     backoff: Backoff,
-    /// Since when a statement that was given up may still run on the server.
+    /// The time since which a statement whose connection was dropped may still run on the server.
     left: Option<Instant>,
     texts: Texts,
     is_opened: bool,
-    /// How the sessions of an application's pool may be set, once that is known.
+    /// The allowed settings of the sessions of an application's pool, once they are known.
     sessions: Arc<[String]>,
-    /// Whether the server keeps what it commits, as far as new connections tell.
+    /// Whether commits survive a crash, according to new connections.
     kept: Kept,
-    /// Whether others leave their settings on its connections, the path among them.
+    /// Whether other programs leave settings on its connections, such as the search path.
     is_shared: bool,
-    /// Whether tables are looked for where a new session does.
+    /// Whether tables are looked up with the search path of a new session.
     resets_path: bool,
 }
 
-/// Where to look for tables.
+/// A place to look for tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     resets_path: bool,
     pub(super) create: bool,
 }
 
-/// What to run.
+/// A statement or script to run.
 struct Work<'a> {
     sql: SqlStr,
     args: &'a [Arg<'a>],
-    way: Way,
+    way: WorkKind,
 }
 
-enum Way {
+enum WorkKind {
     Statement {
         resets_path: bool,
     },
-    /// One that tells whether the server takes writes.
+    /// A statement whose answer shows whether the server accepts writes.
     FromPrimary,
     /// Several statements without arguments.
     Script,
@@ -78,20 +83,22 @@ impl Work<'_> {
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (sql, args) = (self.sql.clone(), self.args);
         match self.way {
-            Way::Statement { resets_path } => {
+            WorkKind::Statement { resets_path } => {
                 travel.fetch(conn, sql, args, patience, resets_path).await
             }
-            Way::FromPrimary => from_primary(travel.fetch(conn, sql, args, patience, false).await?),
-            Way::Script => sqlx::raw_sql(sql).fetch_all(conn).await,
+            WorkKind::FromPrimary => {
+                from_primary(travel.fetch(conn, sql, args, patience, false).await?)
+            }
+            WorkKind::Script => sqlx::raw_sql(sql).fetch_all(conn).await,
         }
     }
 }
 
 impl Link {
-    /// A link that connects when it is first used. Neither connecting nor an answer may take longer
-    /// than half of `patience`, so that there is time for another try.
+    /// Creates a link that connects at its first use. A connect or an answer may take half of
+    /// `patience`, so that there is time for a retry.
     pub(super) fn new(source: Source, travel: Travel, patience: Duration) -> Self {
-        // A pooler may set a path that it is told of, and that stays.
+        // The pooler itself sets a search path in the URL, and it stays.
         let is_shared = travel == Travel::Text && !source.names_path();
         Self {
             source,
@@ -110,13 +117,14 @@ impl Link {
         }
     }
 
-    /// Gives connecting and answers no more time than this from now on.
+    /// Bounds the time of a connect and of an answer from now on.
     pub(super) fn bound(&mut self, limit: Duration) {
         self.limit = limit.min(self.patience / 2);
     }
 
-    /// Where to look for tables, one after the other, and whether to make them there: where a new
-    /// session does, then where this one does, as a pooler may set the path of all (`connect_query`).
+    /// Returns the places to look for tables, in this order, and whether to create them there. The
+    /// first is the search path of a new session, the second that of this session, since a pooler
+    /// may set the path of all (`connect_query`).
     pub(super) fn places(&self, create: bool) -> Vec<Place> {
         let place = |resets_path, create| Place { resets_path, create };
         match (self.is_shared, create) {
@@ -126,35 +134,35 @@ impl Link {
         }
     }
 
-    /// Has it look for tables there.
+    /// Makes it look for tables in this place.
     pub(super) const fn look_in(&mut self, place: Place) {
         self.resets_path = place.resets_path;
     }
 
-    /// Has it find the tables where these statements do, whatever a session's settings.
+    /// Makes it use these statements, which name the tables with their schema, so that the settings
+    /// of a session do not matter.
     pub(super) fn name_tables(&mut self, texts: Texts) {
         self.texts = texts;
         self.is_opened = true;
     }
 
-    /// Has it use connections of the application's pool only as long as they are set like one of
-    /// these.
+    /// Makes it use connections of the application's pool only with one of these settings.
     pub(super) fn expect(&mut self, sessions: Arc<[String]>) {
         self.sessions = sessions;
     }
 
-    /// Has it say when a new connection keeps less than this.
+    /// Makes it record in `kept` whether commits on new connections survive a crash.
     pub(super) fn watch(&mut self, kept: Kept) {
         self.kept = kept;
     }
 
-    /// Whether what it commits outlives a crash of the server, as this statement tells.
+    /// Returns whether commits survive a crash of the server, by this statement.
     pub(super) async fn keeps(&mut self, sql: &'static str) -> Result<bool, Fault> {
         let rows = self.fetch(sql, &[]).await?;
         rows.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
     }
 
-    /// Runs a statement, which commits by itself.
+    /// Runs a statement, which commits on its own.
     pub(super) async fn fetch(
         &mut self,
         sql: &'static str,
@@ -162,18 +170,18 @@ impl Link {
     ) -> Result<Vec<PgRow>, Fault> {
         let resets_path = self.resets_path && self.texts.is_empty();
         let sql = self.texts.of(sql);
-        self.run(Work { sql, args, way: Way::Statement { resets_path } }).await
+        self.run(Work { sql, args, way: WorkKind::Statement { resets_path } }).await
     }
 
-    /// The same for a statement that tells, by a null as the second column, that the server takes no
-    /// writes: what is read there may be old.
+    /// Runs a statement whose second column is null if the server accepts no writes. Then the rows
+    /// may be out of date, and the read fails.
     pub(super) async fn fetch_from_primary(
         &mut self,
         sql: &'static str,
         args: &[Arg<'_>],
     ) -> Result<Vec<PgRow>, Fault> {
         let sql = self.texts.of(sql);
-        self.run(Work { sql, args, way: Way::FromPrimary }).await
+        self.run(Work { sql, args, way: WorkKind::FromPrimary }).await
     }
 
     /// Runs several statements in one transaction.
@@ -181,20 +189,21 @@ impl Link {
         let role = if self.travel == Travel::Text { RESET_ROLE } else { "" };
         let path = if self.resets_path { RESET_PATH } else { "" };
         let sql = AssertSqlSafe(format!("{role}{path}{sql}")).into_sql_str();
-        self.run(Work { sql, args: &[], way: Way::Script }).await.map(drop)
+        self.run(Work { sql, args: &[], way: WorkKind::Script }).await.map(drop)
     }
 
     async fn run(&mut self, work: Work<'_>) -> Result<Vec<PgRow>, Fault> {
         let mut conn = self.take().await?;
         let (travel, patience, sent) = (self.travel, self.patience, Clock::Boot.now());
         let mut result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
+        // The server did not know the prepared statement, so nothing was executed.
         if matches!(&result, Ok(Err(error)) if is_unprepared(error))
             && prepares_again(&mut conn, self.limit).await
         {
             result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
         }
         let Ok(result) = result else {
-            // Whoever reads from it next would get the answer to this.
+            // The next statement on it would get the answer to this one.
             conn.discard();
             self.left.get_or_insert(sent);
             return Err(self.backoff.failed(late()));
@@ -212,15 +221,18 @@ impl Link {
         }
     }
 
-    /// A connection to run a statement on.
+    /// Returns a connection to run a statement on.
     async fn take(&mut self) -> Result<Taken<Postgres>, Fault> {
         if self.idle.is_none() || self.left.is_some() {
             self.backoff.pause().await?;
         }
         let mut conn = self.connection().await.map_err(|fault| self.backoff.failed(fault))?;
+        // The usual path: no statement was abandoned.
         let Some(left) = self.left else { return Ok(conn) };
-        // Each that is given up while its commit waits for a standby stays on the server as long as
-        // the standby is away. So there is one at the most, and this connection to see when it ends.
+        // A statement whose commit waits for a standby stays on the server until the standby is
+        // back, even after its connection was dropped. If each retry left one, such statements
+        // would fill the server. So there is at most one, and this connection checks whether it has
+        // ended.
         match self.waits_for_a_standby(&mut conn, left).await {
             Ok(false) => {
                 self.left = None;
@@ -237,14 +249,16 @@ impl Link {
         }
     }
 
-    /// Whether a statement of this user that was sent then, or before, waits in its commit.
+    /// Returns whether a statement of this user that was sent at `sent` or earlier waits in its
+    /// commit.
     async fn waits_for_a_standby(
         &mut self,
         conn: &mut Taken<Postgres>,
         sent: Instant,
     ) -> Result<bool, Fault> {
         let age = Clock::Boot.now().since(sent).as_micros();
-        // It may have been a little longer on its way than this one.
+        // A tenth less, since the old statement may have needed a little longer to arrive than this
+        // one.
         let args = [Arg::Number(i64::try_from(age).unwrap_or(i64::MAX) / 10 * 9)];
         let sql = self.texts.of(queries::STANDBY);
         let asked = self.travel.fetch(conn.raw(), sql, &args, self.patience, false);
@@ -283,12 +297,12 @@ impl Link {
         }
     }
 
-    /// Whether there is a connection. The next statement makes another one.
+    /// Returns whether there is a connection. If not, the next statement opens one.
     pub(super) const fn is_open(&self) -> bool {
         self.idle.is_some()
     }
 
-    /// Drops the connection without a word to the server.
+    /// Drops the connection without a message to the server.
     pub(super) fn drop_connection(&mut self) {
         self.idle = None;
     }
@@ -308,7 +322,7 @@ impl Link {
 
 fn waits_for_a_standby() -> Fault {
     Fault::passing(
-        "a commit on the server waits for a synchronous standby: see that it runs, or change \
+        "a commit on the server waits for a synchronous standby: check that it runs, or change \
          synchronous_standby_names",
     )
 }

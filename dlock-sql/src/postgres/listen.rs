@@ -1,4 +1,4 @@
-//! The connection on which notes of grants arrive.
+//! The connection that receives the notifications of grants.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use tokio::{runtime::Handle, time::timeout};
 use super::{PostgresConfig, conn::channel, error::classify, link::Link, literal::Arg, queries};
 use crate::engine::{Ears, Fault};
 
-/// What an engine tells itself to see whether notes arrive. It is no note.
+/// The message of an engine to itself, which tests whether notifications arrive. It is no
+/// notification.
 const HELLO: &str = "hello";
-/// How long that may take.
+/// The longest time for the test.
 const PROBE: Duration = Duration::from_secs(1);
 
-/// Hears what is sent to one home.
+/// Receives the notifications to one engine.
 pub(super) struct PgEars {
     config: PostgresConfig,
     channel: String,
@@ -26,12 +27,13 @@ pub(super) struct PgEars {
 }
 
 impl PgEars {
-    /// Ears that are still shut.
+    /// Creates a listener that is not connected yet.
     pub(super) fn new(config: PostgresConfig, home: u32, runtime: Handle) -> Self {
         Self { config, channel: channel(home), runtime, listener: None }
     }
 
-    /// Opens them, and says whether what is sent by `link` arrives.
+    /// Connects, and tests whether a notification that `link` sends arrives. Behind some poolers it
+    /// does not arrive.
     pub(super) async fn probe(&mut self, link: &mut Link) -> Result<bool, Fault> {
         self.open().await?;
         let args = [Arg::Texts(vec![&self.channel]), Arg::Texts(vec![HELLO])];
@@ -43,7 +45,7 @@ impl PgEars {
     }
 
     async fn listen(&self) -> Result<PgListener, sqlx::Error> {
-        // The driver wants a pool, and has it connect again by itself only when asked for more.
+        // The driver's listener needs a pool. One connection is enough.
         let greeting = self.config.greeting();
         let pool: PgPool = PgPoolOptions::new()
             .max_connections(1)
@@ -51,14 +53,15 @@ impl PgEars {
             .idle_timeout(None)
             .acquire_timeout(self.config.patience)
             .test_before_acquire(false)
-            // It is idle most of the time, which must not end it.
+            // The greeting makes the server keep the connection while it is idle.
             .after_connect(move |conn, _| {
                 let greeting = AssertSqlSafe(greeting.clone());
                 Box::pin(async move { sqlx::raw_sql(greeting).execute(conn).await.map(drop) })
             })
             .connect_lazy_with(self.config.session());
         let mut listener = PgListener::connect_with(&pool).await?;
-        // Notes got lost with the connection, which nobody would learn.
+        // Notifications are lost with a connection. An eager reconnect would hide that, and the
+        // waiters would not poll.
         listener.eager_reconnect(false);
         listener.listen(&self.channel).await?;
         Ok(listener)

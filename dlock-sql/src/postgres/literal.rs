@@ -1,5 +1,8 @@
-//! The arguments of a statement, and how they are written into its text, for poolers that can't keep
-//! prepared ones.
+//! The arguments of a statement, written into its text, for poolers that can't keep prepared
+//! statements.
+//!
+//! Here data becomes part of SQL, so a mistake would allow injection. An argument can only be a
+//! number in parentheses, a text in an escape string, or an array of these.
 
 use std::fmt::Write as _;
 
@@ -12,8 +15,8 @@ pub(crate) enum Arg<'a> {
     Numbers(Vec<i64>),
 }
 
-/// The statement without its comments, and with its arguments in the places of `$1` to `$9`. What
-/// stands in an argument is not looked at again, nor what stands in the quoted name of a schema.
+/// Returns the statement without its comments, and with its arguments in the places of `$1` to
+/// `$9`. A `$1` within an argument, or within the quoted name of a schema, is not replaced.
 pub(crate) fn fill(sql: &str, args: &[Arg<'_>]) -> String {
     let mut text = String::with_capacity(sql.len());
     for line in sql.lines().filter(|line| !line.trim_start().starts_with("--")) {
@@ -56,7 +59,7 @@ fn push(out: &mut String, arg: &Arg<'_>) {
     }
 }
 
-/// As an array, whose type the statement tells.
+/// Appends an array. The statement states its type.
 fn push_all<T>(out: &mut String, items: &[T], push: impl Fn(&mut String, &T)) {
     out.push_str("ARRAY[");
     for (at, item) in items.iter().enumerate() {
@@ -68,8 +71,8 @@ fn push_all<T>(out: &mut String, items: &[T], push: impl Fn(&mut String, &T)) {
     out.push(']');
 }
 
-/// As an escape string, which means the same whatever the server's `standard_conforming_strings`. A
-/// text can't hold a zero byte.
+/// Appends an escape string, which means the same for each value of the server's
+/// `standard_conforming_strings`. A text can't contain a zero byte.
 fn push_text(out: &mut String, text: &str) {
     out.push_str("E'");
     for char in text.chars().filter(|&char| char != '\0') {
@@ -82,10 +85,10 @@ fn push_text(out: &mut String, text: &str) {
     out.push('\'');
 }
 
-/// In parentheses, so that a cast behind it applies to its sign as well, and none that stands before
-/// it makes a comment of it.
+/// Appends a number in parentheses. So a cast behind it also applies to its sign, and a minus sign
+/// before it can't turn it into a comment.
 fn push_number(out: &mut String, number: i64) {
-    // A String takes everything.
+    // Writing to a String does not fail.
     let _ = write!(out, "({number})");
 }
 
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn no_statement_has_a_comment_behind_its_words_or_more_than_nine_arguments() {
+    fn no_statement_has_comments_or_more_than_nine_arguments() {
         for sql in [
             queries::APPLY_ONE,
             queries::APPLY_MANY,

@@ -1,4 +1,4 @@
-//! The modes that are not dlock's own: the plain schemes, and locks of a session.
+//! The modes that do not use dlock's own table: the plain schemes, and locks of a session.
 
 use std::sync::Arc;
 
@@ -46,8 +46,7 @@ pub(super) async fn open_advisory(
 ) -> Result<DynBackend, Error> {
     if config.driver.pooler || config.plain.is_some() {
         return Err(value(
-            "dlock.advisory goes with neither dlock.pooler nor dlock.plain: it needs a connection \
-             of its own to the server, and has no table but one for tokens",
+            "dlock.advisory can't be combined with dlock.pooler or dlock.plain: use one of them",
         ));
     }
     let mut link = Link::new(config.own(), config.travel(), config.patience);
@@ -70,8 +69,8 @@ pub(super) async fn open_advisory(
     })))
 }
 
-/// Two connections to the server have a process each there; behind a transaction pooler they may
-/// share one.
+/// Checks whether a pooler shares connections: two connections have one server process each, but
+/// behind a transaction pooler they may share one.
 async fn check_pooler(
     link: &mut Link,
     source: Source,
@@ -89,7 +88,7 @@ async fn check_pooler(
         return Ok(());
     }
     Err(value(
-        "dlock.advisory does not work through a pooler, which this is: two connections share a \
-         session. Give the address of the server",
+        "dlock.advisory does not work through a pooler, and here two connections share a session: \
+         give the address of the server",
     ))
 }

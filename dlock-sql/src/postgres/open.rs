@@ -1,4 +1,4 @@
-//! Connecting, and finding out what the server promises.
+//! The opening of a database: connecting, and determining the guarantees.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::engine::{Kept, Links, sight};
 /// An open database.
 pub(super) struct Opened {
     pub(super) links: Links<PgConn, PgEars>,
-    /// Where notes for this engine go; 0 if it has no ears.
+    /// The number by which notifications reach this engine. 0 if it has no listener.
     pub(super) home: u32,
-    /// Whether what commits outlives a crash of the server.
+    /// Whether commits survive a crash of the server.
     pub(super) kept: Kept,
 }
 
-/// Opens the database. Several processes may do so at once, also the first time.
+/// Opens the database. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Opened, Error> {
     let link = |source: Source| Link::new(source, config.travel(), config.patience);
     let mut first = link(config.shared());
@@ -36,8 +36,8 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     if config.driver.pool.is_some() {
         let mut own = link(config.own());
         let found = check_same_table(&mut first, &mut own).await?;
-        // Somebody may have left the connection of the pool that was asked first otherwise, and
-        // the one that was compared is perhaps another one.
+        // The first pooled connection may have had other settings, and the compared one may be
+        // another.
         let own = prepare(&mut own, Tables::Locks, false).await?;
         texts = own.texts;
         is_durable = !found.iter().any(|session| session.starts_with("off "));
@@ -71,8 +71,8 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     Ok(Opened { links, home, kept })
 }
 
-/// Makes sure that the pool's connections and our own find the same table: what the application sets
-/// after connecting, our own do not have. How our own are set, and the pool's.
+/// Checks that pooled and dedicated connections find the same table: dedicated connections lack the
+/// settings that the application makes after connecting. Returns the settings of both.
 async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<String>, Error> {
     let (mut found, mut sessions) = (Vec::new(), Vec::<String>::new());
     for link in [own, pooled] {
@@ -88,8 +88,8 @@ async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<Strin
     if sessions.iter().any(|session| session.split(' ').nth(1) != Some("UTF8")) {
         return Err(Error::config(
             ConfigIssue::Access,
-            "the pool's connections read names in another encoding: have them leave \
-             client_encoding at UTF8, or give dlock connections of its own",
+            "the pool's connections read names in another encoding: leave their client_encoding at \
+             UTF8, or give dlock connections of its own",
         ));
     }
     if found[0] == found[1] {
@@ -97,12 +97,13 @@ async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<Strin
     }
     Err(Error::config(
         ConfigIssue::ForeignStore,
-        "the pool's connections find another table dlock_lock than one that is made with the \
-         pool's options: set search_path, role and database in the options, not after connecting",
+        "the pool's connections find another table dlock_lock than a connection that is opened \
+         with the pool's options: set search_path, role and database in the options, not after \
+         connecting",
     ))
 }
 
-/// Open ears to which notes get through, and their home.
+/// Opens a listener that notifications reach, and returns its home.
 async fn ears(config: &PostgresConfig, runtime: &Handle, link: &mut Link) -> Option<(PgEars, u32)> {
     if !config.listens() {
         return None;

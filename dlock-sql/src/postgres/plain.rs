@@ -5,7 +5,7 @@ use dlock_core::{Finding, LockName};
 use super::{answer::get, conn::PgConn, examine::examine, literal::Arg, queries, schema::Tables};
 use crate::{
     engine::{Conn, Fault, Listed, Range},
-    plain::{Argument, Looked, PlainConn, Seen, Statements, no_answer},
+    plain::{Argument, Looked, PlainConn, PlainRow, Statements, no_answer},
 };
 
 macro_rules! now {
@@ -94,7 +94,7 @@ impl PlainConn for PgConn {
             return Ok(Looked { now, row: None });
         };
         let (is_held, version, left) = (get(row, 2)?, get(row, 3)?, get(row, 4)?);
-        Ok(Looked { now, row: Some(Seen { holder, is_held, version, left }) })
+        Ok(Looked { now, row: Some(PlainRow { holder, is_held, version, left }) })
     }
 
     async fn range(

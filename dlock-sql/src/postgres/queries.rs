@@ -1,4 +1,4 @@
-//! The statements of PostgreSQL, each in a file of its own whose header tells its arguments.
+//! The statements of PostgreSQL. Each has its own file, with its arguments in the header.
 
 use std::sync::LazyLock;
 
@@ -7,8 +7,8 @@ use crate::engine::Micros;
 /// The version of the tables in `schema.sql`.
 pub(super) const SCHEMA_VERSION: i64 = 1;
 
-/// How far the clock of these statements steps: a lease that is to last at least so long must be
-/// longer by this, since either end of it may be read late or early by as much.
+/// The step of the clock of these statements. Each lease is longer by this step, since the clock
+/// may be off by one step at either end.
 pub(super) const TICK: Micros = 1;
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
@@ -35,8 +35,8 @@ pub(super) static HURRY: LazyLock<String> = LazyLock::new(|| {
     APPLY_ONE.replacen("AS now) AS clock", &format!("AS now, {hurry}) AS clock"), 1)
 });
 
-/// What a session has been told that statements rely on: whether it waits for the disk, in which
-/// encoding it reads names, and as whom it acts.
+/// The settings of a session on which statements rely: whether it waits for the disk, its encoding,
+/// and its role.
 macro_rules! session {
     () => {
         "concat_ws(' ', current_setting('synchronous_commit'), \
@@ -44,13 +44,12 @@ macro_rules! session {
     };
 }
 
-/// Asked of an application's connection before each use: whether this statement is a transaction of
-/// its own, since one that was begun before is older, and how the session is set.
+/// The check of a pooled connection before each use: whether this statement is its own transaction,
+/// since an open one would have begun earlier, and the settings of the session.
 pub(super) const POOLED: &str =
     concat!("SELECT transaction_timestamp() = statement_timestamp(), ", session!());
 
-/// Whether what commits outlives a crash of the server, as far as its settings tell: all of them, so
-/// that what one of them makes worse is not promised.
+/// Whether commits survive a crash of the server, by all settings that matter.
 macro_rules! keeps {
     () => {
         "current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on' \
@@ -58,7 +57,7 @@ macro_rules! keeps {
     };
 }
 
-/// The same, and whether the table does. A view, or a table in parts, may lead to others.
+/// The same, with the kind of the table. A view or a partitioned table may lead to other tables.
 macro_rules! keeps_table {
     ($table:literal) => {
         concat!(
@@ -74,25 +73,25 @@ macro_rules! keeps_table {
 pub(super) const KEEPS: &str = keeps_table!("dlock_lock");
 pub(super) const PLAIN_KEEPS: &str = keeps_table!("dlock_plain");
 
-/// Asked of a new connection.
+/// The first query on a new connection.
 pub(super) static GREETING: LazyLock<String> = LazyLock::new(|| {
     let lines = include_str!("session.sql").lines().filter(|line| !line.starts_with("--"));
     lines.collect::<Vec<_>>().join("\n").replace("{keeps}", keeps!())
 });
-/// The same behind a pooler, where nothing is set that outlasts a transaction.
+/// The same behind a pooler, where no setting may outlast a transaction.
 pub(super) const GREETING_OF_POOLER: &str = concat!(
     "SET LOCAL synchronous_commit = DEFAULT; \
      SELECT current_setting('transaction_read_only') = 'off', true, ",
     keeps!()
 );
 
-/// Which table the search path leads to, and how the session is set.
+/// The table that the search path leads to, and the settings of the session.
 pub(super) const WHICH: &str = concat!(
     "SELECT current_database()::text, to_regclass('dlock_lock')::oid::bigint, ",
     session!()
 );
 
-/// All that name a table in an open database.
+/// All statements that name a table in an open database.
 #[cfg(test)]
 pub(crate) const STATEMENTS: [&str; 14] = [
     APPLY_ONE,
@@ -118,8 +117,8 @@ pub(super) const VERSION: &str = "SELECT version::text FROM dlock_schema WHERE i
 pub(super) const COLUMNS: &str = "base bigint, cut bigint, log text default, name text C, \
                                   seen bigint, snap text default";
 
-/// $1: the table of a mode. Whether the user has all rights on it, null without it, and its schema,
-/// quoted where it has to be.
+/// $1: the table of a mode. Returns whether the user has all rights on it, null without it, and its
+/// schema, quoted if necessary.
 pub(super) const TABLE: &str = "SELECT has_table_privilege(t.it, 'SELECT')\n\
      AND has_table_privilege(t.it, 'INSERT')\n\
      AND has_table_privilege(t.it, 'UPDATE')\n\

@@ -1,4 +1,9 @@
-//! Whether the server is fit and has dlock's tables, and making them when asked to.
+//! Checks the server and dlock's tables, and creates the tables if configured.
+//!
+//! The order is: check the server, look for the tables, create them if they are missing, look
+//! again, check columns, rights and version. Two programs may create the tables at the same time:
+//! the script is one transaction, and the one that loses the race retries and finds the tables. A
+//! process that dies in between leaves no partial tables.
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
@@ -20,7 +25,7 @@ use crate::{
 /// The oldest server: 12.0.
 const OLDEST: u32 = 120_000;
 
-/// Whose tables are looked for.
+/// The kind of tables that are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tables {
     Locks,
@@ -28,21 +33,22 @@ pub(super) enum Tables {
     Advisory,
 }
 
-/// A database that will do.
+/// A database that has been checked.
 pub(super) struct Prepared {
-    /// The statements, with the tables where they have been found.
+    /// The statements, with the schema of the tables that were found.
     pub(super) texts: Texts,
-    /// The schema in which that is.
+    /// That schema.
     pub(super) schema: String,
 }
 
-/// Makes sure that the server will do and the tables are there, in our version.
+/// Checks that the server is suitable and has the tables in our version.
 pub(super) async fn prepare(
     link: &mut Link,
     tables: Tables,
     create: bool,
 ) -> Result<Prepared, Fault> {
     let mut missing = None;
+    // Only missing tables lead to the next place. Any other fault is about tables that were found.
     for place in link.places(create) {
         link.look_in(place);
         match prepare_there(link, tables, place.create).await {
@@ -53,7 +59,7 @@ pub(super) async fn prepare(
     Err(missing.unwrap_or_else(no_answer))
 }
 
-/// The same, tried again while that may help.
+/// Like [`prepare`], with retries.
 pub(super) async fn prepare_in_time(
     link: &mut Link,
     tables: Tables,
@@ -71,16 +77,14 @@ async fn prepare_there(link: &mut Link, tables: Tables, create: bool) -> Result<
     }
 }
 
-/// Makes sure that the server will do.
+/// Checks that the server is suitable.
 async fn check_server(link: &mut Link) -> Result<(), Fault> {
     let rows = link.fetch(queries::SERVER, &[]).await?;
     let row = rows.first().ok_or_else(no_answer)?;
     let version: String = get(row, 0)?;
-    if version.parse::<u32>().unwrap_or(0) < OLDEST {
-        let text = format!("the server's version is {version:.20}: take PostgreSQL 12 or later");
-        return Err(Error::new(ErrorKind::Unsupported, text).into());
-    }
+    check_age(&version)?;
     if get::<bool>(row, 2)? {
+        // `stuck` and not a configuration error: a failover may end it.
         let text = "the server is a read-only standby: give the address of the primary";
         return Err(Fault::stuck(text));
     }
@@ -96,7 +100,27 @@ async fn check_server(link: &mut Link) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What the search path leads to.
+/// Refuses a server that is too old, by its `server_version_num`.
+fn check_age(number: &str) -> Result<(), Error> {
+    let version = number.parse::<u32>().unwrap_or(0);
+    if version >= OLDEST {
+        return Ok(());
+    }
+    let (major, minor) = (version / 10_000, version % 10_000);
+    let version = match major {
+        0..=9 => format!("{major}.{}.{}", minor / 100, minor % 100),
+        _ => format!("{major}.{minor}"),
+    };
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the server is PostgreSQL {version}, on which dlock's statements are not tested: use \
+             PostgreSQL 12 or later"
+        ),
+    ))
+}
+
+/// The tables that the search path leads to.
 struct Found {
     tables: i64,
     columns: Option<String>,
@@ -107,6 +131,7 @@ struct Found {
 
 async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault> {
     let mut found = look(link).await?;
+    // Columns are checked before anything is created, so that a foreign table stays unchanged.
     if found.tables < 2 && create {
         check_columns(&found)?;
         make(link).await?;
@@ -122,6 +147,7 @@ async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault>
     }
     check_version(link).await?;
     let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&found.schemas);
+    // From here on, each statement names the schema. The search path of a session may change later.
     let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
     let schema = found.schemas[0].clone().unwrap_or_default();
     Ok(Prepared { texts, schema })
@@ -147,7 +173,7 @@ fn check_columns(found: &Found) -> Result<(), Fault> {
 
 async fn make(link: &mut Link) -> Result<(), Fault> {
     link.run_script(queries::SCHEMA).await.map_err(|fault| {
-        // Somebody else made them at the same moment, by hand.
+        // Another program created them at the same moment. The retry finds them.
         match code_of(&fault.error).as_deref() {
             Some("23505" | "42P07" | "42710") => fault.with_cure(Cure::Retry),
             _ => fault,
@@ -175,20 +201,24 @@ async fn check_version(link: &mut Link) -> Result<(), Fault> {
 }
 
 /// The one table of a mode.
-struct Table {
+struct ModeTable {
     name: &'static str,
     schema: &'static str,
-    /// Where the configuration has that.
+    /// The constant of the configuration with that schema.
     constant: &'static str,
 }
 
-const PLAIN: Table =
-    Table { name: "dlock_plain", schema: queries::PLAIN_SCHEMA, constant: "PLAIN_SCHEMA" };
+const PLAIN: ModeTable =
+    ModeTable { name: "dlock_plain", schema: queries::PLAIN_SCHEMA, constant: "PLAIN_SCHEMA" };
 
-const ADVISORY: Table =
-    Table { name: "dlock_advisory", schema: advisory::SCHEMA, constant: "ADVISORY_SCHEMA" };
+const ADVISORY: ModeTable =
+    ModeTable { name: "dlock_advisory", schema: advisory::SCHEMA, constant: "ADVISORY_SCHEMA" };
 
-async fn prepare_table(link: &mut Link, table: &Table, create: bool) -> Result<Prepared, Fault> {
+async fn prepare_table(
+    link: &mut Link,
+    table: &ModeTable,
+    create: bool,
+) -> Result<Prepared, Fault> {
     let name = table.name;
     let mut found = rights(link, name).await?;
     if found.0.is_none() && create {
@@ -215,11 +245,32 @@ async fn prepare_table(link: &mut Link, table: &Table, create: bool) -> Result<P
     }
 }
 
-/// Whether the user has all rights on a table, `None` without it; and the schema in which that is.
+/// Returns whether the user has all rights on a table, `None` if there is no table, and its schema.
 async fn rights(
     link: &mut Link,
     table: &'static str,
 ) -> Result<(Option<bool>, Option<String>), Fault> {
     let rows = link.fetch(queries::TABLE, &[Arg::Text(table)]).await?;
     rows.first().map_or(Ok((None, None)), |row| Ok((get(row, 0)?, get(row, 1)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_server_is_refused_with_its_version() {
+        for (number, version) in
+            [("110022", "PostgreSQL 11.22,"), ("90624", "PostgreSQL 9.6.24,"), ("", "PostgreSQL 0")]
+        {
+            let error = check_age(number).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            for part in [version, "12 or later"] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+        for number in ["120000", "150018", "180006"] {
+            assert!(check_age(number).is_ok(), "{number}");
+        }
+    }
 }

@@ -1,4 +1,9 @@
-//! Where connections come from: made for dlock, or out of an application's pool.
+//! The source of connections: dlock's own, or an application's pool.
+//!
+//! Another part of the application may leave a pooled connection in a transaction, or with other
+//! settings. A grant that is written into such a transaction may be rolled back later. So each
+//! pooled connection is checked before each use. A dedicated connection is checked once, when it is
+//! opened.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,17 +21,17 @@ use crate::{
     server::{NO_WRITES, Taken, late, tries},
 };
 
-/// Where connections come from.
+/// The source of connections.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// One's own, with the options that there are just then: a pool's may change.
+    /// Dedicated connections, with the current options, since those of a pool may change.
     Own(Arc<PostgresConfig>),
-    /// Each statement takes a connection out and gives it back.
+    /// Each statement takes a connection out of the pool and returns it.
     Pool(PgPool),
 }
 
 impl Source {
-    /// Whether the options say where to look for tables.
+    /// Returns whether the options set the search path.
     pub(super) fn names_path(&self) -> bool {
         let names = |options: &PgConnectOptions| {
             options.get_options().is_some_and(|options| options.contains("search_path"))
@@ -39,12 +44,12 @@ impl Source {
 }
 
 impl PostgresConfig {
-    /// Where connections come from that are dlock's own.
+    /// Returns the source of dedicated connections.
     pub(super) fn own(&self) -> Source {
         Source::Own(Arc::new(self.clone()))
     }
 
-    /// Where other connections come from.
+    /// Returns the source of the other connections.
     pub(super) fn shared(&self) -> Source {
         match &self.driver.pool {
             Some(pool) => Source::Pool(pool.clone()),
@@ -53,8 +58,8 @@ impl PostgresConfig {
     }
 }
 
-/// Has the driver forget what it has prepared on an application's connection, which has told the server
-/// to (`DISCARD ALL`); whether it has.
+/// Makes the driver forget its prepared statements on a pooled connection, if the application has
+/// made the server forget them (`DISCARD ALL`). Returns true if it did.
 pub(super) async fn prepares_again(conn: &mut Taken<Postgres>, limit: Duration) -> bool {
     match conn {
         Taken::Own(_) => false,
@@ -64,8 +69,8 @@ pub(super) async fn prepares_again(conn: &mut Taken<Postgres>, limit: Duration) 
     }
 }
 
-/// Looks at a connection that was just made, and has the server keep it while it is idle. The address
-/// may lead elsewhere by now.
+/// Checks a new connection, since the address may lead to another server by now. Also makes the
+/// server keep the connection while it is idle.
 pub(super) async fn greet(
     conn: &mut PgConnection,
     config: &PostgresConfig,
@@ -85,27 +90,29 @@ pub(super) async fn greet(
     Ok(())
 }
 
-const DROPPED: &str = "a pooler before the server drops the settings of dlock's sessions (the startup \
-                       parameter options, which it is told to ignore): add dlock.pooler=true, or give \
-                       the address of the server itself";
+const DROPPED: &str = "a pooler in front of the server drops the settings of dlock's sessions (the \
+                       startup parameter options, which it is configured to ignore): add \
+                       dlock.pooler=true, or give the address of the server itself";
 
-/// Takes a connection out of the application's pool that is in no transaction, and set as it was when
-/// the store was opened. One that somebody has left otherwise is closed, and the next one taken.
+/// Takes a connection out of the application's pool. It must be in no transaction, and have the
+/// settings of the time when the store was opened. Other connections are closed, and the next one
+/// is taken.
 ///
-/// A `begin()` that was dropped half-way leaves one open that the driver does not know of
-/// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by nobody,
-/// and undone when somebody notices.
+/// A `begin()` that was dropped half-way leaves a transaction open that the driver does not know of
+/// (<https://github.com/launchbadge/sqlx/issues/2054>). Writes in it are invisible to others, and
+/// are rolled back later.
 pub(super) async fn clean(
     pool: &PgPool,
     patience: Duration,
     expected: &[String],
 ) -> Result<PoolConnection<Postgres>, Fault> {
-    // After all that are there, one is new. If that is no better, all of them are like it.
+    // After all idle connections, the next one is new. If a new one has the wrong settings, all
+    // connections have them.
     let mut left = tries(pool.num_idle(), pool.size());
     loop {
         let acquired = timeout(patience, pool.acquire()).await;
         let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
-        // As a text: prepared, a statement may begin later than the transaction that it is.
+        // Sent as text: a prepared statement may begin later than its own transaction.
         let asked = sqlx::raw_sql(queries::POOLED).fetch_one(&mut *conn);
         let found = timeout(patience, asked).await.map_err(|_| late());
         let found = found.and_then(|row| row.map_err(classify));
@@ -143,8 +150,8 @@ fn changed(found: &str, expected: &str) -> Error {
         ConfigIssue::Access,
         format!(
             "the pool's connections have another role, synchronous_commit or client_encoding \
-             ({found:.80}) than at first ({expected:.80}): have all of them set alike, or give \
-             dlock connections of its own"
+             ({found:.80}) than at first ({expected:.80}): set them alike on all connections, or \
+             give dlock connections of its own"
         ),
     )
 }

@@ -1,4 +1,7 @@
-//! A statement with its arguments, in the two ways to send it.
+//! A statement with its arguments, and the two ways to send it.
+//!
+//! As text, the settings and the statement are one message. So they are one implicit transaction,
+//! on one server connection, regardless of other work of a transaction pooler.
 
 use std::time::Duration;
 
@@ -10,22 +13,21 @@ use sqlx::{
 
 use super::literal::{self, Arg};
 
-/// As whom a statement acts, and where it looks for tables, on a connection that others share: as
-/// on a new one.
+/// The role and the search path of a statement on a shared connection: those of a new session.
 pub(super) const RESET_ROLE: &str = "SET LOCAL role = DEFAULT; ";
 pub(super) const RESET_PATH: &str = "SET LOCAL search_path = DEFAULT; ";
 
-/// How statements travel.
+/// The way to send statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Travel {
     /// Prepared once per connection.
     Prepared,
-    /// As one text each, which a pooler can hand to another connection every time.
+    /// One text each, which a pooler may send to another server connection every time.
     Text,
 }
 
 impl Travel {
-    /// Runs a statement to its end: a commit that fails is only seen there.
+    /// Runs a statement to its end, since only the end shows whether the commit succeeded.
     pub(super) async fn fetch(
         self,
         conn: &mut PgConnection,
@@ -37,8 +39,8 @@ impl Travel {
         match self {
             Self::Prepared => args.iter().fold(sqlx::query(sql), bind).fetch_all(conn).await,
             Self::Text => {
-                // What is sent together is one transaction, for which alone these are set. Others
-                // may have left the connection otherwise.
+                // `SET LOCAL` holds for this transaction only. Other programs may have left other
+                // settings on the connection.
                 let path = if resets_path { RESET_PATH } else { "" };
                 let text = format!(
                     "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
@@ -53,7 +55,7 @@ impl Travel {
     }
 }
 
-/// A time as the server's settings take it. Zero would be none.
+/// Converts a time for the server's settings. Zero would mean no limit.
 pub(super) fn millis(time: Duration) -> String {
     time.as_millis().max(1).to_string()
 }

@@ -1,4 +1,4 @@
-//! What is checked of a URL before the driver reads it.
+//! The checks of a URL before the driver reads it.
 
 use std::collections::HashSet;
 
@@ -36,22 +36,21 @@ const KNOWN: [&str; 12] = [
     "user",
 ];
 
-/// How a URL has to look.
-pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with what is special in \
-                    the user and the password percent-encoded (@ as %40, / as %2F, # as %23, ? as \
-                    %3F)";
+/// The form that a URL must have.
+pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with special \
+                               characters of the user and the password percent-encoded (@ as %40, \
+                               / as %2F, # as %23, ? as %3F)";
 
-/// Checks what the driver would read otherwise than it is meant, or not at all; what the URL says
-/// about TLS.
+/// Refuses parts that the driver would misread or ignore. Returns the TLS choice.
 pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
     let form = |what: &str| Error::config(ConfigIssue::Url, format!("{what}: {FORM}"));
     let Some(address) = url.address().strip_prefix("//") else {
         return Err(form("a postgres: URL names no server"));
     };
     let behind = address.find(['/', '?', '#']).map_or("", |end| &address[end..]);
-    // It is part of a password then, which must not end up in an error as part of something else.
+    // Here it is part of a password, which must not appear in an error as part of something else.
     if behind.contains(['@', '#']) {
-        return Err(form("a postgres: URL can't be taken apart"));
+        return Err(form("a postgres: URL can't be parsed"));
     }
     let (mut tls, mut seen) = (Tls::Open, HashSet::new());
     let query = behind.split_once('?').map_or("", |(_, query)| query);
@@ -63,7 +62,7 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 format!(
-                    "postgres: has no option {shown:.80}; known are {}, options[NAME], and dlock's \
+                    "postgres: has no option {shown:.80}; use one of {}, options[NAME], or dlock's \
                      own: dlock.{}",
                     KNOWN.join(", "),
                     OPTIONS.join(", dlock.")
@@ -91,7 +90,7 @@ fn mode(mode: &str) -> Result<Tls, Error> {
             "sslmode={mode} lets the server decide whether the connection is encrypted: \
              write verify-full, verify-ca or require, or disable for clear text"
         ))),
-        _ => Err(value("sslmode is disable, require, verify-ca or verify-full")),
+        _ => Err(value("sslmode can't be read: write disable, require, verify-ca or verify-full")),
     }
 }
 
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_would_take_for_something_else_is_refused_with_a_remedy() {
+    fn an_ambiguous_url_is_refused_with_a_remedy() {
         for (url, issue, says) in [
             ("postgres:h/d", ConfigIssue::Url, "postgres://user:password@host:5432"),
             ("postgres:", ConfigIssue::Url, "names no server"),

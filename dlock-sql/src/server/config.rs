@@ -1,23 +1,23 @@
-//! The options that all database servers have.
+//! The options of all database servers.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use dlock_core::{BackendUrl, ConfigIssue, Error, Format, LockOptions};
 
 use crate::{
-    engine::{Micros, Rarely, Settings},
+    engine::{EngineSettings, Micros, Rarely},
     plain::Scheme,
 };
 
-/// How to use a database server; see [`PostgresConfig`](crate::PostgresConfig) and
-/// [`MysqlConfig`](crate::MysqlConfig), which are this for one kind of server each.
+/// The configuration of a database server. [`PostgresConfig`](crate::PostgresConfig) and
+/// [`MysqlConfig`](crate::MysqlConfig) are this type for one kind of server each.
 ///
-/// It prints without the password.
+/// Its `Debug` omits the password.
 #[derive(Clone)]
 pub struct ServerConfig<Driver> {
-    /// Where the server is and how to get in.
+    /// The address of the server, and the login.
     pub(crate) driver: Driver,
-    /// Kind and address, without secrets.
+    /// The kind and the address of the store, without secrets.
     pub(crate) store: String,
     pub(crate) create_schema: bool,
     pub(crate) connections: usize,
@@ -28,17 +28,17 @@ pub struct ServerConfig<Driver> {
     pub(crate) format: Format,
 }
 
-/// What has to survive a crash of the server.
+/// The grants that survive a crash of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Every grant: a statement is answered when the server has written it as durably as the server
-    /// is configured to.
+    /// Every grant: the server answers a statement when it has written it as durably as it is
+    /// configured to.
     #[default]
     Full,
-    /// Not the grants of the last moments: statements are answered before they are on the disk.
-    /// Who was granted a lock just before a crash may find another holder after it. Tokens grow
-    /// all the same, since they follow the clock.
+    /// All but the last grants: the server answers statements before they are on the disk. If a
+    /// lock was granted just before a crash, another claim may hold it after the crash. Tokens
+    /// still grow, since they follow the clock.
     Relaxed,
 }
 
@@ -47,7 +47,7 @@ impl<Driver> ServerConfig<Driver> {
     pub(crate) fn take(url: &mut BackendUrl, driver: Driver, store: String) -> Result<Self, Error> {
         let connections = url.take("connections").map(|text| text.parse::<usize>()).transpose();
         let connections = connections
-            .map_err(|_| value("dlock.connections is a number of connections, 1 to 16"))?;
+            .map_err(|_| value("dlock.connections can't be read: write a number from 1 to 16"))?;
         let durability =
             url.take("durability").map(|text| text.parse::<Durability>()).transpose()?;
         let retention = url.take_duration("retention")?;
@@ -63,70 +63,71 @@ impl<Driver> ServerConfig<Driver> {
             format: url.take_format()?,
             plain: url.take("plain").map(|text| text.parse::<Scheme>()).transpose()?,
         }
+        // Checked here, too, so that the error of a URL comes before any I/O.
         .checked()
     }
 
-    /// Whether to make the tables where they are missing, which needs the right to. Off by default.
+    /// Sets whether dlock creates missing tables, which needs the right to do so. Off by default.
     #[must_use]
     pub fn with_create_schema(mut self, create_schema: bool) -> Self {
         self.create_schema = create_schema;
         self
     }
 
-    /// How many connections write, 1 to 16; 2 by default. One more each renews, reads and, on
-    /// PostgreSQL, listens. They are made when they are first needed.
+    /// Sets the number of connections that write, 1 to 16; 2 by default. One more renews, one reads
+    /// and, on PostgreSQL, one listens. Each connection is opened when it is first needed.
     #[must_use]
     pub fn with_connections(mut self, connections: usize) -> Self {
         self.connections = connections;
         self
     }
 
-    /// What has to survive a crash of the server.
+    /// Sets which grants survive a crash of the server.
     #[must_use]
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// How long the row of an unused lock is kept, 1 s or more, and twice the response time-out at
-    /// least; a day by default. As long as it is there, the fencing tokens of the lock stay in order
-    /// even if the server's clock is set back.
+    /// Sets how long the row of an unused lock is kept, at least 1 s and twice the response
+    /// timeout; a day by default. While the row exists, the fencing tokens of the lock grow even if
+    /// the server's clock is set back.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// How long an answer may take, and how long an operation tries again while the server can't be
-    /// reached, 10 ms to 60 s; 5 s by default.
+    /// Sets how long to wait for an answer, and how long an operation is retried while the server
+    /// is unreachable, 10 ms to 60 s; 5 s by default.
     #[must_use]
     pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
         self
     }
 
-    /// A table scheme that other programs know instead of dlock's own, for the mutex only, in the
-    /// table `dlock_plain`.
+    /// Uses a table scheme that other programs know instead of dlock's own, for the mutex only, in
+    /// the table `dlock_plain`.
     #[must_use]
     pub fn with_plain(mut self, scheme: Scheme) -> Self {
         self.plain = Some(scheme);
         self
     }
 
-    /// In which format rows are written: the one that the version of dlock before this one reads,
-    /// unless it is set to [`Format::NEWEST`] once no such program uses the database. All formats are
-    /// read. `dlock.format` in a URL does the same.
+    /// Sets the format in which dlock writes rows. The default is the one that the previous version
+    /// of dlock reads. Set [`Format::NEWEST`] when no such program uses the database any more. All
+    /// formats are read. `dlock.format` in a URL does the same.
     #[must_use]
     pub fn with_format(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// What the engine is told. `home` is where notes for it go.
-    pub(crate) fn settings(&self, tick: Micros, home: u32) -> Settings {
-        Settings {
+    /// Returns the settings of the engine. `home` is the number by which notifications reach it.
+    pub(crate) fn settings(&self, tick: Micros, home: u32) -> EngineSettings {
+        EngineSettings {
             patience: self.patience,
-            // What was stamped before may be written so much later.
+            // A statement may be written this much later than the time that it contains.
             retention: self.retention.max(2 * self.patience),
             tick,
             rest: 1,
@@ -138,14 +139,15 @@ impl<Driver> ServerConfig<Driver> {
 
     pub(crate) fn checked(self) -> Result<Self, Error> {
         if !(1..=16).contains(&self.connections) {
-            return Err(value("dlock.connections has to be 1 to 16"));
+            return Err(value("dlock.connections is out of range: use 1 to 16"));
         }
         let range = |what: &str, time: Duration, from: Duration, to: Duration| {
             if time < from || time > to {
-                return Err(value(format!("dlock.{what} has to be {from:?} to {to:?}")));
+                return Err(value(format!("dlock.{what} is out of range: use {from:?} to {to:?}")));
             }
             Ok(())
         };
+        // With a response timeout below 10 ms, a busy server would count as unreachable.
         let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
         range("response_timeout", self.patience, shortest, longest)?;
         range("retention", self.retention, Duration::from_secs(1), 366 * LockOptions::MAX_LEASE)?;
@@ -174,7 +176,7 @@ impl FromStr for Durability {
         match text {
             "full" => Ok(Self::Full),
             "relaxed" => Ok(Self::Relaxed),
-            _ => Err(value("dlock.durability is full or relaxed")),
+            _ => Err(value("dlock.durability can't be read: write full or relaxed")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the databases with a server share: how they are configured, and what that promises.
+//! The common part of databases with a server: configuration, TLS, and the faults of connections.
 
 mod config;
 mod io;
@@ -19,8 +19,9 @@ pub(crate) use taken::Taken;
 pub(crate) use texts::Texts;
 pub(crate) use tls::Tls;
 
-/// How many connections of a pool to try before all are taken to be alike: those that are idle, and
-/// a new one. The driver counts without a lock, and for a moment may count less than none.
+/// Returns the number of connections of a pool to try before all count as alike: the idle ones, and
+/// a new one. The driver counts without a lock, so its number of idle connections may be wrong for
+/// a moment.
 pub(crate) fn tries(idle: usize, size: u32) -> usize {
     idle.min(usize::try_from(size).unwrap_or(usize::MAX)).saturating_add(1)
 }

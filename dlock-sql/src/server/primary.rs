@@ -1,13 +1,16 @@
-//! How a read tells that its server takes no writes.
+//! Detects by a read whether a server accepts no writes.
+//!
+//! A connection may stay open across a switchover. Its server is then a replica, which may be
+//! behind.
 
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-/// The error of a connection whose server takes no writes. The driver's own meaning is never seen
-/// here.
+/// The error of a connection whose server accepts no writes. The driver itself never returns this
+/// one here.
 pub(crate) const NO_WRITES: sqlx::Error = sqlx::Error::RowNotFound;
 
-/// The rows of a statement that tells, by a null as the second column, that the server takes no
-/// writes: what is read there may be old.
+/// Returns the rows of a statement whose second column is null if the server accepts no writes.
+/// Fails in that case, since the rows may be out of date.
 pub(crate) fn from_primary<R>(rows: Vec<R>) -> Result<Vec<R>, sqlx::Error>
 where
     R: Row,

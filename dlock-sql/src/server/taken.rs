@@ -1,8 +1,10 @@
 //! A connection that is in use.
+//!
+//! The caller either keeps it after a complete answer, or discards it.
 
 use sqlx::{Database, pool::PoolConnection};
 
-/// One of dlock's own, or out of an application's pool.
+/// A dedicated connection, or one of an application's pool.
 pub(crate) enum Taken<DB: Database> {
     Own(DB::Connection),
     Pooled(PoolConnection<DB>),
@@ -16,7 +18,7 @@ impl<DB: Database> Taken<DB> {
         }
     }
 
-    /// Closes it, without a word to the server.
+    /// Closes it without a message to the server.
     pub(crate) fn discard(self) {
         match self {
             Self::Own(conn) => drop(conn),

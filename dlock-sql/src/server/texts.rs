@@ -1,27 +1,27 @@
-//! Statements in which dlock's tables have their schema before them.
+//! Statements with a schema in front of dlock's tables.
 //!
-//! Where a name without one leads is a setting of the session, which an application may change on a
-//! connection of its pool, another client of a pooler on one that they share, and an administrator for
-//! all that come. So it is found out once, when the store is opened, and stands in each statement from
-//! then on.
+//! A setting of the session resolves a name without a schema. An application may change that
+//! setting on a connection of its pool, another client of a pooler on a shared one, and an
+//! administrator for all new ones. So the schema is found once, when the store is opened, and is
+//! part of each statement then.
 
 use std::{collections::HashMap, sync::Arc};
 
 use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
 
-/// Where tables are, and the statements that name them so.
+/// The schemas of the tables, and the statements with them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
-    /// What stands in a statement, and what is to stand there.
+    /// Pairs of a text in a statement and its replacement.
     pairs: Arc<[(String, String)]>,
     /// By address and length of the statement as it was written, which is a constant.
     known: HashMap<(usize, usize), Arc<str>>,
 }
 
 impl Texts {
-    /// Statements in which each of these tables has its schema, which is quoted where it has to be:
-    /// where it is read or written, and where PostgreSQL looks it up. Columns with the table's name
-    /// before them stay as they are.
+    /// Statements in which each of these tables has its schema, quoted if necessary, wherever the
+    /// table is read or written, or PostgreSQL looks it up. Columns with the table's name before
+    /// them stay unchanged.
     pub(crate) fn new<'a>(homes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut pairs = Vec::new();
         for (table, schema) in homes {
@@ -36,13 +36,13 @@ impl Texts {
         Self { pairs: pairs.into(), known: HashMap::new() }
     }
 
-    /// Whether tables are looked for along the session's path.
+    /// Returns whether there is no replacement, so that the session's search path decides.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// The same, with something else in the place of another text.
+    /// Adds one more replacement.
     #[cfg(feature = "mysql")]
     pub(crate) fn with(mut self, text: &str, instead: String) -> Self {
         let more = [(text.to_owned(), instead)];
@@ -50,7 +50,7 @@ impl Texts {
         self
     }
 
-    /// The statement.
+    /// Returns the statement.
     pub(crate) fn of(&mut self, sql: &'static str) -> SqlStr {
         if self.pairs.is_empty() {
             return SqlStr::from_static(sql);
@@ -59,7 +59,7 @@ impl Texts {
             let replaced = |sql: String, (text, to): &(String, String)| sql.replace(text, to);
             self.pairs.iter().fold(sql.to_owned(), replaced).into()
         };
-        // It holds no more than what is written in this crate, and names that are quoted.
+        // It contains only texts of this crate, and quoted names.
         let text = self.known.entry((sql.as_ptr().addr(), sql.len())).or_insert_with(written);
         AssertSqlSafe(text.clone()).into_sql_str()
     }
@@ -87,7 +87,7 @@ mod outside {
         assert_eq!(texts.known.len(), 6);
     }
 
-    /// Comments aside, and columns.
+    /// Ignores comments and columns.
     #[test]
     fn no_statement_names_a_table_without_its_schema() {
         let tables = ["dlock_lock", "dlock_schema", "dlock_plain", "dlock_advisory"];

@@ -1,25 +1,25 @@
-//! Whether a connection is encrypted, which has to be said.
+//! Whether a connection is encrypted. The URL has to set it.
 //!
-//! The drivers encrypt where the server offers it and go on in clear text where it does not, so that
-//! whoever stands between the two decides. dlock asks for a choice instead, unless the server is on
-//! this machine.
+//! By default the drivers encrypt if the server offers it, and continue in clear text if not. So an
+//! attacker between the two decides. dlock requires a choice instead, unless the server is on this
+//! machine.
 
 use dlock_core::{ConfigIssue, Error};
 
-/// What a URL says about TLS.
+/// The TLS choice of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tls {
     /// Clear text.
     Off,
     /// TLS, as the driver has read it.
     On,
-    /// Either, as the server likes.
+    /// Either: the server decides.
     Open,
 }
 
 impl Tls {
-    /// Checks the choice for a server at `host`; whether to use TLS. `key` is the option's name in
-    /// the URL, with the values for clear text and for TLS.
+    /// Checks the choice for a server at `host`. Returns true for TLS. `key` is the option's name
+    /// in the URL, with the values for clear text and for TLS.
     pub(crate) fn checked(self, host: &str, key: [&str; 3]) -> Result<bool, Error> {
         let [name, off, on] = key;
         match self {
@@ -27,7 +27,8 @@ impl Tls {
             Self::Open if is_local(host) => Ok(false),
             Self::Open => Err(Error::config(
                 ConfigIssue::OptionValue,
-                // Without the host: in a URL with a bare @ or ? in its password that is a part of it.
+                // Without the host: in a URL with a bare @ or ? in its password, it may be a part
+                // of the password.
                 format!(
                     "the URL must set the TLS mode for a server on another machine: add \
                      {name}={on}, or {name}={off} for clear text, which shows the password to the \
@@ -40,14 +41,17 @@ impl Tls {
             }
             Self::On => Err(Error::config(
                 ConfigIssue::MissingFeature,
-                format!("{name} asks for TLS, which needs the Cargo feature \"tls\""),
+                format!(
+                    "{name} asks for TLS, which needs the Cargo feature \"tls\": enable it for \
+                     dlock in Cargo.toml"
+                ),
             )),
         }
     }
 }
 
-/// The driver asks the process for its cryptography, and panics where the program has two to choose
-/// from, as with another driver's. An application's choice stays.
+/// Installs the cryptography provider of the process, because the driver panics if the program
+/// contains two, for example one of another driver. A choice of the application stays.
 fn provide_cryptography() {
     #[cfg(feature = "tls")]
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -56,7 +60,7 @@ fn provide_cryptography() {
     }
 }
 
-/// Whether what is sent to this host stays on this machine.
+/// Returns whether traffic to this host stays on this machine.
 fn is_local(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
     host == "localhost" || host.starts_with('/') || address.is_ok_and(|at| at.is_loopback())

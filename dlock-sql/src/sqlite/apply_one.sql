@@ -6,7 +6,7 @@
 -- is not the log that the caller has seen: somebody has put an older file in its place.
 -- Returns the row: base, snap (empty if known), log. Times: microseconds since 1970, in steps of 1000.
 -- A row that is not there begins empty, whatever the caller remembers of an earlier one. A row of
--- another format, or that was cut off, stays as it is.
+-- an unknown format, or one that was cut off, stays unchanged.
 INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
 VALUES (
   ?1,

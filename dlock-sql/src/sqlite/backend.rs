@@ -1,11 +1,11 @@
-//! The backend and how it is found by URL.
+//! The backend, and its factory for URLs.
 
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{DynBackend, Error, Factory, Scope, WakeUp, current_runtime};
 
 use super::{SqliteConfig, open::open, queries};
-use crate::engine::{Engine, Kept, Links, Rarely, Settings, guarantees};
+use crate::engine::{Engine, EngineSettings, Kept, Links, Rarely, guarantees};
 
 /// The shortest time for which an unused row is kept: some steps of the clock.
 const MIN_RETENTION: Duration = Duration::from_millis(20);
@@ -20,30 +20,31 @@ pub const SQLITE: Factory = Factory::new("SQLite", &["sqlite"], SqliteConfig::OP
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
-/// Two statements take and release a free lock. A process that waits for another one's lock is
-/// told of its grant by a datagram, to a socket beside the file, and looks at the file every 20 to
-/// 100 ms. Where there can be no socket it looks every 0.5 to 20 ms, the longer the wait the more
-/// rarely: where the path is longer than some 85 bytes, on a file system that has none, on a system
-/// that is no Unix, or on a runtime without I/O. A process that nobody waits in never looks.
+/// Two statements take and release a free lock. A process that waits for a lock of another process
+/// is notified of its grant by a datagram, to a socket beside the file, and also polls the file
+/// every 20 to 100 ms. Without a socket it polls every 0.5 to 20 ms, less often in a longer wait.
+/// There is no socket if the path is longer than about 85 bytes, on a file system without sockets,
+/// on a system other than Unix, or on a runtime without I/O. A process without waiters never polls.
 ///
-/// The file is in WAL mode with `synchronous = NORMAL`: a power cut may undo the last
-/// operations, which is no loss, since everybody who could hold a lock runs on this machine and
-/// has died with it, and tokens go on from the clock.
+/// The file is in WAL mode with `synchronous = NORMAL`: a power failure may undo the last
+/// operations. That breaks no lock, since all possible holders run on this machine and end with it,
+/// and tokens continue from the clock.
 ///
-/// Leases end by this machine's real-time clock. When that is set forward, leases end early: then
-/// only [fencing tokens](dlock_core::FencingToken) protect what the lock protects.
+/// Leases expire by this machine's real-time clock. If that clock is set forward, leases expire
+/// early. Then only [fencing tokens](dlock_core::FencingToken) protect the resource.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Sqlite {}
 
 impl Sqlite {
-    /// Opens the file and starts the tasks that work on it, which end when the backend is dropped.
+    /// Opens the file, and starts the tasks that work on it. The tasks end when the backend is
+    /// dropped.
     ///
     /// # Errors
     /// `Config`: `Runtime` outside a tokio runtime; `SchemaMissing`, `SchemaNewer`, `ForeignStore`
-    /// or `Access` when the file can't be used, also when a right is missing that locks need later, or
-    /// the file has another name; each names its remedy. `Unavailable` when another
-    /// program locks it for too long.
+    /// or `Access` if the file can't be used, if a right is missing that locks need later, or if
+    /// the file has another name. Each message names the remedy. `Unavailable` if another program
+    /// locks the file for too long.
     pub async fn open(config: SqliteConfig) -> Result<DynBackend, Error> {
         Self::start(config, Rarely::FILE).await
     }
@@ -56,11 +57,11 @@ impl Sqlite {
         let opened = open(&config).await.map_err(place)?;
         let store: Arc<str> = format!("sqlite:{}", opened.path.display()).into();
         let (ears, home) = opened.ears.unzip();
-        let settings = Settings {
+        let settings = EngineSettings {
             patience: config.patience,
             retention: config.retention.max(MIN_RETENTION),
             tick: queries::TICK,
-            // A read holds up whoever wants to tidy the file up.
+            // A read delays a process that wants to shorten the log.
             rest: 5,
             home: home.unwrap_or(0),
             rarely,

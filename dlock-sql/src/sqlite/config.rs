@@ -1,4 +1,4 @@
-//! Where the file is and how it is opened.
+//! The configuration of a SQLite store.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,21 +8,22 @@ use std::{
 use dlock_core::{BackendUrl, ConfigIssue, Error, Format};
 use percent_encoding::percent_decode_str;
 
-/// How to open a [`Sqlite`](super::Sqlite).
+/// The configuration of a [`Sqlite`](super::Sqlite) store.
 ///
 /// ```
 /// use dlock_sql::SqliteConfig;
 /// let config = SqliteConfig::new("/var/lib/app/locks.db").with_create_schema(true);
 /// ```
 ///
-/// An application's pool can't be used: an open transaction of the application keeps all others
-/// from writing, and the connections need settings that an application's have not. Its file can
-/// (`SqliteConfig::new(options.get_filename())`, after [`SCHEMA`](Self::SCHEMA) was run on it),
-/// but every transaction on it then holds the locks up.
+/// dlock can't use an application's pool: an open transaction of the application would block all
+/// other writers, and dlock's connections need other settings than an application's. dlock can use
+/// the application's file (`SqliteConfig::new(options.get_filename())`, after
+/// [`SCHEMA`](Self::SCHEMA) was run on it), but then every transaction on it delays the locks.
 ///
-/// The file must have one name, since SQLite finds its log by it: a file with a second hard link is
-/// refused, and on Linux one that is mounted by itself. Nothing in the process but this SQLite may
-/// open it: closing any descriptor of it drops the process's locks on it (POSIX).
+/// The file must have only one name, since SQLite derives the name of its log from it. A file with
+/// a second hard link is refused, and on Linux also a file that is itself a mount point. Apart from
+/// this SQLite, nothing in the process may open the file: closing any descriptor of it releases the
+/// process's locks on it (POSIX).
 #[derive(Clone, Debug)]
 pub struct SqliteConfig {
     pub(crate) path: PathBuf,
@@ -36,11 +37,11 @@ impl SqliteConfig {
     /// The `dlock.*` options of a URL.
     pub(super) const OPTIONS: &'static [&'static str] = &["create_schema", "format"];
 
-    /// The statements that make dlock's tables, for who does it himself: `schema.sql` of this
-    /// crate. Running them again changes nothing.
+    /// The statements that create dlock's tables, to run them by hand: `schema.sql` of this crate.
+    /// Running them again changes nothing.
     pub const SCHEMA: &'static str = super::queries::SCHEMA;
 
-    /// The file at `path`, which must have dlock's tables.
+    /// Uses the file at `path`, which must have dlock's tables.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -51,34 +52,34 @@ impl SqliteConfig {
         }
     }
 
-    /// Whether to create the file and the tables where they are missing. Off by default.
+    /// Sets whether dlock creates the file and the tables if they are missing. Off by default.
     ///
-    /// A file that holds the tables of another program is refused all the same; who wants the
-    /// locks in there runs [`SCHEMA`](Self::SCHEMA) on it.
+    /// A file with the tables of another program is still refused. To keep locks in such a file,
+    /// run [`SCHEMA`](Self::SCHEMA) on it.
     #[must_use]
     pub const fn with_create_schema(mut self, create_schema: bool) -> Self {
         self.create_schema = create_schema;
         self
     }
 
-    /// How long an operation tries again while another program locks the file. 5 s by default.
+    /// Sets how long an operation is retried while another program locks the file; 5 s by default.
     #[must_use]
     pub const fn with_busy_timeout(mut self, busy_timeout: Duration) -> Self {
         self.patience = busy_timeout;
         self
     }
 
-    /// How long the row of an unused lock is kept. A day by default: as long as it is there, the
-    /// fencing tokens of the lock stay in order even if this machine's clock is set back.
+    /// Sets how long the row of an unused lock is kept; a day by default. While the row exists, the
+    /// fencing tokens of the lock grow even if this machine's clock is set back.
     #[must_use]
     pub const fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// In which format rows are written: the one that the version of dlock before this one reads,
-    /// unless it is set to [`Format::NEWEST`] once no such program uses the file. All formats are
-    /// read. `dlock.format` in a URL does the same.
+    /// Sets the format in which dlock writes rows. The default is the one that the previous version
+    /// of dlock reads. Set [`Format::NEWEST`] when no such program uses the file any more. All
+    /// formats are read. `dlock.format` in a URL does the same.
     #[must_use]
     pub const fn with_format(mut self, format: Format) -> Self {
         self.format = format;
@@ -86,9 +87,8 @@ impl SqliteConfig {
     }
 
     /// Reads `sqlite:locks.db`, `sqlite://locks.db`, `sqlite:/dir/locks.db` or
-    /// `sqlite:///dir/locks.db`, with the options `dlock.create_schema`
-    /// and `dlock.format`. A `%` in the path begins
-    /// a percent-encoded byte, as in every URL.
+    /// `sqlite:///dir/locks.db`, with the options `dlock.create_schema` and `dlock.format`. A `%` in
+    /// the path starts a percent-encoded byte, as in every URL.
     ///
     /// # Errors
     /// `Config(Url)`, `Config(OptionValue)`, or `Config(UnknownOption)` for an option of another
@@ -104,22 +104,25 @@ impl SqliteConfig {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 format!(
-                    "sqlite: has no option {key:.80}; known are dlock.create_schema, dlock.format \
-                     and dlock's common ones, and how the file is opened is not for the URL to say"
+                    "sqlite: has no option {key:.80}; use dlock.create_schema, dlock.format or \
+                     dlock's common options, since the URL does not set how the file is opened"
                 ),
             ));
         }
         let path = percent_decode_str(path.strip_prefix("//").unwrap_or(path));
         let path = path.decode_utf8().map_err(|error| {
-            Error::config(ConfigIssue::Url, "the path in a sqlite: URL is not UTF-8: encode it so")
-                .with_source(error)
+            Error::config(
+                ConfigIssue::Url,
+                "the path in a sqlite: URL is not UTF-8: percent-encode it as UTF-8",
+            )
+            .with_source(error)
         })?;
         check_path(Path::new(&*path))?;
         Ok(Self::new(&*path).with_create_schema(create_schema).with_format(format))
     }
 }
 
-/// Refuses what is no file.
+/// Refuses a path that can't be a file.
 pub(super) fn check_path(path: &Path) -> Result<(), Error> {
     if path.as_os_str().is_empty() {
         return Err(Error::config(
@@ -130,13 +133,13 @@ pub(super) fn check_path(path: &Path) -> Result<(), Error> {
     if path.as_os_str().as_encoded_bytes().contains(&0) {
         return Err(Error::config(
             ConfigIssue::Url,
-            "a file's name can't hold a zero byte (%00 in a URL): leave it out",
+            "a file name can't contain a zero byte (%00 in a URL): remove it",
         ));
     }
     if path == Path::new(":memory:") {
         return Err(Error::config(
             ConfigIssue::Url,
-            "a SQLite database in memory is seen by nobody else: use memory: for locks within a \
+            "no other process can see a SQLite database in memory: use memory: for locks within a \
              process, or a file",
         ));
     }
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_no_option_is_refused_with_a_remedy() {
+    fn a_wrong_path_or_option_is_refused_with_a_remedy() {
         for (url, issue, says) in [
             ("sqlite::memory:", ConfigIssue::Url, "use memory:"),
             ("sqlite://:memory:", ConfigIssue::Url, "use memory:"),

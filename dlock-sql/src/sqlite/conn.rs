@@ -1,4 +1,9 @@
 //! A connection to a SQLite file, and the engine's statements on it.
+//!
+//! Each statement is one transaction. If the process dies within one, SQLite rolls it back at the
+//! next open. The driver runs the connection on a thread of this process, and the task that owns it
+//! waits for each statement to its end. So a statement can't arrive late here, and needs no
+//! deadline.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
@@ -21,17 +26,17 @@ use crate::engine::{
     Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write, in_order,
 };
 
-/// What takes so many rows takes milliseconds, so that nobody minds another one.
+/// A statement of this many rows takes milliseconds, so a delay of up to one more does not matter.
 const MANY: usize = 65;
 const GULP: Duration = Duration::from_millis(1);
 
-/// A connection that is made again when its thread has died.
+/// A connection that is reopened if its thread has died.
 #[derive(Debug)]
 pub(super) struct SqliteConn {
     options: SqliteConnectOptions,
     conn: Option<SqliteConnection>,
     voice: Option<Voice>,
-    /// The file that is open.
+    /// The identity of the open file.
     file: Identity,
 }
 
@@ -44,7 +49,7 @@ impl SqliteConn {
         Self { options, conn: Some(conn), voice: None, file }
     }
 
-    /// The one that tells others of grants.
+    /// Makes this connection the one that sends notifications.
     pub(super) fn with_voice(mut self, voice: Option<Voice>) -> Self {
         self.voice = voice;
         self
@@ -62,8 +67,8 @@ impl SqliteConn {
 
     /// Runs a statement of many rows to its end.
     ///
-    /// The driver's thread hands over row by row, and wakes up whoever waits for the next. That
-    /// costs more than the row; so nobody waits, but looks at times what has come.
+    /// The driver's thread passes row by row, and wakes the task for each. That costs more than the
+    /// row. So this task does not wait for rows, but checks every millisecond.
     async fn fetch_many(
         &mut self,
         query: Query<'_, Sqlite, SqliteArguments>,
@@ -78,8 +83,8 @@ impl SqliteConn {
         }
     }
 
-    /// The first rows of what is asked for, and then of what is asked for behind the bytes of a name:
-    /// so many, with names that can be one.
+    /// Reads up to `most` rows with valid names. `ask` creates the first statement, and then the
+    /// statements that continue behind the bytes of a name.
     async fn walk<'q>(
         &mut self,
         most: u32,
@@ -93,11 +98,11 @@ impl SqliteConn {
             }
             let found = self.fetch(ask(last).bind(left)).await?;
             for found in &found {
-                // A name that is no text, or not UTF-8, is nobody's lock: SQLite keeps any bytes as a
+                // A name that is no text, or not UTF-8, is no lock. SQLite stores any bytes as a
                 // text.
                 let Ok(name) = found.try_get(0) else { continue };
-                // One that can't be read, or has no snapshot here, is not to be deleted, and not to
-                // stop the others.
+                // If a row can't be read, or has no snapshot here, the sweep skips it and continues
+                // with the others.
                 paged.push(Paged { name, now: micros(found, 1)?, row: row(found, 2).ok() });
             }
             let is_full = u32::try_from(found.len()).is_ok_and(|found| found == left);
@@ -106,13 +111,14 @@ impl SqliteConn {
         }
     }
 
-    /// Runs a statement to its end: a commit that fails is only seen there.
+    /// Runs a statement to its end, since only the end shows whether the commit succeeded.
     async fn fetch(
         &mut self,
         query: Query<'_, Sqlite, SqliteArguments>,
     ) -> Result<Vec<SqliteRow>, Fault> {
         let mut conn = self.take().await?;
         let result = query.fetch_all(&mut conn).await;
+        // A connection whose thread has died is dropped. The next statement opens another one.
         if !matches!(result, Err(sqlx::Error::WorkerCrashed)) {
             self.conn = Some(conn);
         }
@@ -121,7 +127,7 @@ impl SqliteConn {
 }
 
 impl Conn for SqliteConn {
-    /// It is a call, which its worker sees to the end.
+    /// A statement is a call within this process, and its worker waits for the end.
     const CAN_BE_LATE: bool = false;
 
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
@@ -185,7 +191,7 @@ impl Conn for SqliteConn {
 
     async fn range(&mut self, range: &Range, most: u32) -> Result<Vec<Paged>, Fault> {
         let ask = |last: Option<Vec<u8>>| match last {
-            // From the first name behind it.
+            // With a zero byte appended, it is the first possible name behind the last one.
             Some(last) => sqlx::query(queries::RANGE).bind([&*last, &[0]].concat()),
             None => sqlx::query(queries::RANGE).bind(&*range.from),
         };
@@ -209,7 +215,7 @@ impl Conn for SqliteConn {
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
         let mut conn = self.take().await?;
         let findings = examine(&mut conn, self.options.get_filename(), self.file).await;
-        // One whose thread has died is of no use to the next statement either way.
+        // After an error the thread may have died. The next statement opens another connection.
         if findings.is_ok() {
             self.conn = Some(conn);
         }
@@ -225,7 +231,7 @@ impl Conn for SqliteConn {
     }
 }
 
-/// The columns base, snap and log, from `at` on.
+/// Returns the columns base, snap and log, from `at` on.
 fn row(found: &SqliteRow, at: usize) -> Result<Row, Error> {
     Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
 }

@@ -1,4 +1,4 @@
-//! From the driver's errors to dlock's, each with its remedy.
+//! The conversion of the driver's errors to dlock's, each with its remedy.
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 
@@ -23,7 +23,7 @@ const MISMATCH: i32 = 20;
 const AUTH: i32 = 23;
 const NOTADB: i32 = 26;
 
-/// Tells what an error of the driver means.
+/// Returns the meaning of an error of the driver.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     let fault = match &error {
         sqlx::Error::Database(database) => {
@@ -47,22 +47,22 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     fault.with_source(error)
 }
 
-const NOT_OURS: &str = "the tables of this file are not as dlock makes them: give the locks a file \
-                        of their own";
+const NOT_OURS: &str = "the tables of this file are not those that dlock creates: give the locks a \
+                        file of their own";
 
-/// What SQLite says of tables that are not ours.
+/// SQLite's texts for tables of another program.
 const OTHER_FORM: [&str; 5] =
     ["no such column", "has no column", "ON CONFLICT clause does not match", "is a view", "UPSERT"];
 
-/// What an (extended) result code means. A statement that fails is rolled back, so it has not
-/// been applied, unless the failure was in writing to the disk.
+/// Returns the meaning of an (extended) result code. A statement that fails is rolled back, so it
+/// was not applied, unless writing to the disk failed.
 fn by_code(code: i32, message: &str) -> Fault {
     use ConfigIssue::{Access, ForeignStore, SchemaMissing};
 
     match code & 0xff {
         BUSY | LOCKED | PROTOCOL => Fault::passing(
-            "the database is locked by somebody else for too long: keep other programs' \
-             transactions on it short, or give the locks a file of their own",
+            "another program locks the database for too long: keep other programs' transactions on \
+             it short, or give the locks a file of their own",
         )
         .with_cure(Cure::AtOnce),
         INTERRUPT | SCHEMA => Fault::passing(

@@ -1,4 +1,4 @@
-//! How the file is kept, and what that means for locks.
+//! The findings about the file.
 
 use std::{fs, path::Path};
 
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::engine::{Fault, of_tables};
 
-/// The file systems of other machines that have a name of their own: SQLite's locks do not hold on
-/// most of them, and its shared memory on none.
+/// The names of network file systems: SQLite's locks do not hold on most of them, and its shared
+/// memory on none.
 const REMOTE: [&str; 10] =
     ["nfs", "cifs", "smb", "9p", "ceph", "fuse.sshfs", "fuse.gluster", "lustre", "afs", "virtiofs"];
 
-/// What there is to say of the file.
+/// Returns the findings about the file.
 pub(super) async fn examine(
     conn: &mut SqliteConnection,
     path: &Path,
@@ -37,7 +37,7 @@ pub(super) async fn examine(
     Ok(findings)
 }
 
-/// The one value that a statement gives.
+/// Returns the single value of a statement.
 pub(super) async fn text(conn: &mut SqliteConnection, sql: &'static str) -> Result<String, Fault> {
     let rows = sqlx::query(sql).fetch_all(conn).await.map_err(classify)?;
     rows.first().map_or(Ok(String::new()), |row| row.try_get(0)).map_err(classify)
@@ -48,7 +48,7 @@ fn journal(mode: &str) -> Finding {
         "wal" => Finding::fine("journal", "the file is in WAL mode"),
         _ => Finding::warning(
             "journal",
-            format!("the file is in {mode:.20} mode, in which looking holds up who writes"),
+            format!("the file is in {mode:.20} mode, in which readers block writers"),
             "run PRAGMA journal_mode = WAL on it",
         ),
     }
@@ -59,13 +59,16 @@ fn encoding(encoding: &str) -> Finding {
         "UTF-8" => Finding::fine("encoding", "texts are UTF-8"),
         _ => Finding::warning(
             "encoding",
-            format!("texts are {encoding:.20}, in which names do not stand by their bytes"),
-            "create the file again, by dlock.create_schema=true: a list of names may lack some",
+            format!(
+                "texts are {encoding:.20}, which does not keep names in the order of their bytes"
+            ),
+            "create the file again with dlock.create_schema=true: a list of names may be \
+             incomplete",
         ),
     }
 }
 
-/// Where the file is, without opening it: see [`file`].
+/// Returns the finding about the place of the file. It does not open the file: see [`file`].
 fn place(path: &Path, opened: Identity, mode: &str) -> Finding {
     const ABOUT: &str = "file";
     let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);
@@ -73,7 +76,8 @@ fn place(path: &Path, opened: Identity, mode: &str) -> Finding {
         return Finding::wrong(ABOUT, format!("it {REPLACED}"), RESTART);
     }
     if mode == "wal" && !has_log(path) {
-        let found = "its log (-wal) was deleted while it was in use, and others may hold its locks";
+        let found = "its log (-wal) was deleted while it was in use, and other programs may hold \
+                     its locks";
         return Finding::wrong(ABOUT, found, RESTART);
     }
     if let Err(error) = may(Some(path)).and_then(|()| may(path.parent())) {
@@ -115,12 +119,13 @@ fn file_system(kind: &str) -> Finding {
     }
 }
 
-/// On what kind of file system the file is, where the system tells.
+/// Returns the kind of the file system of the file, if the system shows it.
 fn mounted(path: &Path) -> Option<String> {
     kind_of(&fs::read_to_string("/proc/self/mounts").ok()?, path)
 }
 
-/// What is mounted deepest, and last there, has the file.
+/// Returns the kind of the file system of a file: the file is on the deepest mount point above it,
+/// and on the last mount there.
 fn kind_of(mounts: &str, path: &Path) -> Option<String> {
     let mut found: Option<(usize, &str)> = None;
     for (point, kind) in file::mounts(mounts) {
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_amiss_is_told() {
+    fn wrong_settings_are_reported() {
         assert_eq!(journal("delete").level, Level::Warning);
         assert_eq!(encoding("UTF-16le").level, Level::Warning);
         let dir = tempfile::tempdir().unwrap();

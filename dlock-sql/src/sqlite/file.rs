@@ -1,14 +1,14 @@
-//! The file as the system shows it by its path.
+//! The identity of the file, from calls that take a path.
 //!
-//! SQLite's locks are POSIX record locks, and a process loses all that it has on a file as soon as
-//! it closes *any* descriptor of it. Then another program believes itself alone, and removes the log
-//! and the shared memory under those who still use them. So **nothing but SQLite opens the file,
-//! its `-wal` or its `-shm`**: what else there is to know comes from calls that take a path, such as
-//! `stat`. (Linux does not count a handle that was opened by `O_PATH`.)
+//! SQLite's locks are POSIX record locks. A process loses all its locks on a file as soon as it
+//! closes *any* descriptor of it. Another program then finds no locks, and removes the log and the
+//! shared memory while others still use them. So **nothing but SQLite opens the file, its `-wal` or
+//! its `-shm`**: all other information comes from calls that take a path, such as `stat`. (Linux
+//! does not count a handle that was opened with `O_PATH`.)
 //!
 //! SQLite finds the log and the shared memory by the *name* of the file. Two programs that open one
 //! file by two names have a log each, and do not see each other's locks. SQLite itself follows
-//! symbolic links; a second hard link, and a file that is mounted by itself, are refused here.
+//! symbolic links. A second hard link, and a file that is itself a mount point, are refused here.
 
 use std::{io, path::Path};
 
@@ -17,20 +17,20 @@ use dlock_core::{ConfigIssue, Error};
 /// Another name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alias {
-    /// So many hard links.
+    /// The file has this number of hard links.
     Links(u64),
-    /// It is the root of a mount.
+    /// It is a mount point.
     Mounted,
 }
 
 impl Alias {
-    /// The consequence, and the remedy.
+    /// Returns the consequence, and the remedy.
     pub(super) fn explain(self) -> (String, &'static str) {
         match self {
             Self::Links(links) => (
                 format!(
                     "it has {links} names (hard links), and a program that opens it by another \
-                     one does not see these locks"
+                     name does not see these locks"
                 ),
                 "stop all programs that use it, remove the other names (find / -xdev -samefile \
                  FILE shows them), or give the locks a new file",
@@ -46,7 +46,7 @@ impl Alias {
     }
 }
 
-/// Another name by which the file can be opened, as far as the system tells.
+/// Another name by which the file can be opened, as far as the system shows it.
 pub(super) fn alias(path: &Path) -> io::Result<Option<Alias>> {
     let links = links(path)?;
     if links > 1 {
@@ -77,11 +77,11 @@ pub(super) fn check_same(path: &Path, opened: Identity) -> Result<(), Error> {
     }
 }
 
-pub(super) const REPLACED: &str =
-    "was deleted or replaced while these locks used it, and others may hold them in the new file";
+pub(super) const REPLACED: &str = "was deleted or replaced while these locks used it, and other \
+                                   clients may hold them in the new file";
 pub(super) const RESTART: &str = "stop all programs that use it, then start them again";
 
-/// The error of a file that the system does not give.
+/// Returns the error of a file that can't be accessed.
 pub(super) fn no_access(path: &Path, error: io::Error) -> Error {
     Error::config(
         ConfigIssue::Access,
@@ -93,12 +93,12 @@ pub(super) fn no_access(path: &Path, error: io::Error) -> Error {
     .with_source(error)
 }
 
-/// Which file a path leads to.
+/// The identity of the file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity(u64, u64);
 
 impl Identity {
-    /// The file that is there now.
+    /// Returns the identity of the file that is at the path now.
     #[cfg(unix)]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
@@ -106,7 +106,7 @@ impl Identity {
         path.metadata().map(|found| Self(found.dev(), found.ino()))
     }
 
-    /// Only whether there is one: this system does not say which.
+    /// Checks only whether there is a file: this system does not identify it.
     #[cfg(not(unix))]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         path.metadata().map(|_| Self(0, 0))
@@ -120,13 +120,13 @@ fn links(path: &Path) -> io::Result<u64> {
     path.metadata().map(|found| found.nlink())
 }
 
-/// The standard library does not tell.
+/// Returns 1: the standard library has no call for the number of links.
 #[cfg(not(unix))]
 fn links(path: &Path) -> io::Result<u64> {
     path.metadata().map(|_| 1)
 }
 
-/// Whether this user may write to what is there.
+/// Checks whether this user may write to the file.
 #[cfg(target_os = "linux")]
 pub(super) fn may_write(path: &Path) -> io::Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -134,7 +134,7 @@ pub(super) fn may_write(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
 }
 
-/// Whether anybody may.
+/// Checks whether any user may write to the file.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn may_write(path: &Path) -> io::Result<()> {
     match path.metadata()?.permissions().readonly() {
@@ -149,7 +149,7 @@ mod mount {
 
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
-    /// Whether something is mounted at just this path, which is canonical.
+    /// Returns whether something is mounted at exactly this path, which is canonical.
     pub(super) fn is_root(path: &Path) -> bool {
         const ROOT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
         match statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS) {
@@ -166,7 +166,7 @@ mod mount {
     }
 }
 
-/// Elsewhere only directories are mounted, or the system does not tell.
+/// Other systems mount only directories, or have no call for it.
 #[cfg(not(target_os = "linux"))]
 mod mount {
     pub(super) const fn is_root(_: &std::path::Path) -> bool {
@@ -174,12 +174,13 @@ mod mount {
     }
 }
 
-/// Where something is mounted, and the kind of its file system, from the text of `/proc/self/mounts`.
+/// Returns the mount points with the kinds of their file systems, from the text of
+/// `/proc/self/mounts`.
 pub(super) fn mounts(text: &str) -> impl Iterator<Item = (String, &str)> {
     text.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
         let (point, kind) = (words.next()?, words.next()?);
-        // These are written as octal numbers.
+        // The kernel writes these characters as octal numbers.
         let point = point.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
         Some((point.replace("\\134", "\\"), kind))
     })

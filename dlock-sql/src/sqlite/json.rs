@@ -1,4 +1,4 @@
-//! Arguments for many rows as one JSON array, which SQLite takes apart again.
+//! Arguments for many rows as one JSON array, which SQLite parses.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ impl Array {
         Self::with_room(0)
     }
 
-    /// One that may take so many bytes.
+    /// Creates an array with room for this many bytes.
     pub(crate) fn with_room(bytes: usize) -> Self {
         let mut text = String::with_capacity(bytes);
         text.push('[');
@@ -23,7 +23,7 @@ impl Array {
         self.comma();
         self.0.push('"');
         let mut rest = text;
-        // What is escaped is ASCII, and most texts hold nothing of it.
+        // Only ASCII characters are escaped, and most texts have none of them.
         while let Some(at) = rest.bytes().position(|b| b == b'"' || b == b'\\' || b < b' ') {
             self.0.push_str(&rest[..at]);
             // Writing to a String does not fail.
@@ -43,14 +43,14 @@ impl Array {
         self
     }
 
-    /// Adds an array of what `fill` adds.
+    /// Adds an array, which `fill` fills.
     pub(crate) fn array(mut self, fill: impl FnOnce(Self) -> Self) -> Self {
         self.comma();
         self.0.push('[');
         Self(fill(self).finish())
     }
 
-    /// The array as text.
+    /// Returns the array as text.
     pub(crate) fn finish(mut self) -> String {
         self.0.push(']');
         self.0

@@ -1,4 +1,4 @@
-//! Where the system has no sockets in directories, nobody is told.
+//! No notifications, for systems without sockets in directories.
 
 use std::path::Path;
 

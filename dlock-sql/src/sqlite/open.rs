@@ -1,4 +1,4 @@
-//! Opening the file: find it, check or make its tables, and have two connections to it.
+//! Opening the file: find it, check or create its tables, and open two connections to it.
 
 use std::{
     io,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{ConfigIssue, Error};
+use dlock_core::{ConfigIssue, Error, ErrorKind};
 use sqlx::{ConnectOptions as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
 use super::{
@@ -23,8 +23,11 @@ use super::{
 };
 use crate::engine::{Fault, Patience, retry};
 
-/// How many rows may be on their way: those of a statement of renewals, and its end.
+/// The number of rows that the driver may buffer: those of a statement of renewals, and its end.
 const ROWS: usize = 512;
+
+/// The oldest supported library: strict tables came with 3.37, the operator `->>` with 3.38.
+const OLDEST: (u32, u32) = (3, 38);
 
 /// An open file.
 #[derive(Debug)]
@@ -32,33 +35,35 @@ pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) writer: SqliteConn,
     pub(super) reader: SqliteConn,
-    /// With their home.
+    /// The listener and its home.
     pub(super) ears: Option<(SqliteEars, u32)>,
 }
 
-/// Opens the file. Several processes may do so at once, also the first time.
+/// Opens the file. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     let path = locate(config)?;
     let options = SqliteConnectOptions::new()
         .filename(&path)
         .create_if_missing(config.create_schema)
-        // SQLite's own waiting is in steps of up to 100 ms; ours are as long as a statement.
+        // SQLite itself waits in steps of up to 100 ms. The engine's retries are as short as a
+        // statement.
         .busy_timeout(Duration::ZERO)
-        // The driver's thread need not wait until somebody takes the rows of many renewals.
+        // So that the driver's thread does not wait until the task has taken the rows of many
+        // renewals.
         .row_buffer_size(ROWS)
         .disable_statement_logging();
-    // Not opened for reading only: whoever closes the file last must be able to tidy it up.
+    // Not opened read-only: the last connection that closes must be able to remove the log.
     let reads = options.clone().create_if_missing(false).pragma("query_only", "ON");
 
     let (writer, reader) = retry!(
         Patience::of(config.patience),
         connect(&options, &reads, config.create_schema).await
     )?;
-    // Only now is it sure to be there.
+    // Only now is the file certain to exist.
     let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
     check_alias(&path)?;
     let file = Identity::of(&path).map_err(|error| no_access(&path, error))?;
-    // A later connection makes no new file.
+    // A later connection must not create a new file if this one was removed.
     let [options, reads] =
         [options, reads].map(|options| options.filename(&path).create_if_missing(false));
     let writer = SqliteConn::new(options, writer, file);
@@ -73,6 +78,7 @@ async fn connect(
     create: bool,
 ) -> Result<(SqliteConnection, SqliteConnection), Fault> {
     let mut writer = options.connect().await.map_err(classify)?;
+    check_library(&text(&mut writer, queries::LIBRARY).await?)?;
     prepare(&mut writer, create).await?;
     probe_writes(&mut writer).await?;
     let journal = text(&mut writer, queries::JOURNAL).await?;
@@ -86,8 +92,25 @@ async fn connect(
     Ok((writer, reader))
 }
 
-/// The path from the root on, so that SQLite takes it for nothing but a path, and it stays the
-/// same when the program changes its directory.
+/// Refuses a library that is too old. The driver brings one, and a build can replace it with the
+/// system's (`LIBSQLITE3_SYS_USE_PKG_CONFIG`).
+fn check_library(version: &str) -> Result<(), Error> {
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if (major, minor) >= OLDEST {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the program is linked with SQLite {version:.20}, which lacks strict tables or the \
+             operator ->>: use SQLite 3.38 or later, as the driver brings it"
+        ),
+    ))
+}
+
+/// Returns the absolute path. SQLite can't mistake it for anything but a path, and it stays the
+/// same if the program changes its directory.
 fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
     check_path(&config.path)?;
     let path = &config.path;
@@ -109,7 +132,8 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
             Err(no_access(&path, error))
         }
         Ok(_) => {
-            // Before SQLite looks for its log: by another name it finds another one.
+            // The path is resolved before SQLite looks for its log, since another name would lead
+            // to another log.
             let canonical = path.canonicalize().map_err(|error| no_access(&path, error))?;
             check_alias(&canonical)?;
             Ok(path)
@@ -124,5 +148,24 @@ fn locate(config: &SqliteConfig) -> Result<PathBuf, Error> {
             Err(Error::config(ConfigIssue::SchemaMissing, text).with_source(error))
         }
         Err(error) => Err(no_access(&path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_library_is_refused_with_its_version() {
+        for version in ["3.37.2", "2.8.17", ""] {
+            let error = check_library(version).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            for part in [version, "3.38 or later"] {
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+        for version in ["3.38.0", "3.51.1", "4.0"] {
+            assert!(check_library(version).is_ok(), "{version}");
+        }
     }
 }

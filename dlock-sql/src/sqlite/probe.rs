@@ -1,4 +1,7 @@
-//! Whether all that locks need works on this file, tried before any lock hangs on it.
+//! Tries all statements on a file when it is opened, before any lock depends on it.
+//!
+//! The writes are in one transaction, which is rolled back. So no other process sees them, and a
+//! process that dies in between leaves nothing behind.
 
 use sqlx::{
     Row as _, Sqlite, SqliteConnection,
@@ -9,15 +12,16 @@ use sqlx::{
 use super::{error::classify, json::Array, queries};
 use crate::engine::Fault;
 
-/// No lock has it.
+/// The empty name, which no lock can have.
 const NAME: &str = "";
 const OP: &str = "probe";
 
-/// Tries each statement that writes, and takes all of it back. On a file that was opened for reading
-/// only, which SQLite does without a word, `BEGIN IMMEDIATE` succeeds and only a statement fails.
+/// Tries each statement that writes, and rolls all of them back. SQLite silently opens a file
+/// read-only if it has no right to write: then `BEGIN IMMEDIATE` succeeds, and only a statement
+/// fails.
 pub(super) async fn probe_writes(conn: &mut SqliteConnection) -> Result<(), Fault> {
     run(conn, sqlx::query(queries::BEGIN)).await?;
-    // The row is made, then changed.
+    // The first statement inserts the row, and the next ones update it.
     run(conn, apply_one()).await?;
     let many =
         Array::new().array(|one| one.text(NAME).number(0).number(0).text("").text(OP).number(0));
@@ -34,7 +38,7 @@ pub(super) async fn probe_writes(conn: &mut SqliteConnection) -> Result<(), Faul
     Ok(())
 }
 
-/// Tries each statement that looks.
+/// Tries each statement that reads.
 pub(super) async fn probe_reads(conn: &mut SqliteConnection) -> Result<(), Fault> {
     run(conn, sqlx::query(queries::DATA_VERSION)).await?;
     let wanted = Array::new().array(|one| one.text(NAME).number(0));

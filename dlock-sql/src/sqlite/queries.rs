@@ -1,12 +1,12 @@
-//! The statements of SQLite, each in a file of its own whose header tells its arguments.
+//! The statements of SQLite. Each has its own file, with its arguments in the header.
 
 use crate::engine::Micros;
 
 /// The version of the tables in `schema.sql`.
 pub(super) const SCHEMA_VERSION: i64 = 1;
 
-/// How far the clock of these statements steps: a lease that is to last at least so long must be
-/// longer by this, since either end of it may be read late or early by as much.
+/// The step of the clock of these statements. Each lease is longer by this step, since the clock
+/// may be off by one step at either end.
 pub(super) const TICK: Micros = 1000;
 
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
@@ -19,10 +19,10 @@ pub(super) const DELETE: &str = include_str!("delete.sql");
 
 /// A number that changes when another connection has committed.
 pub(super) const DATA_VERSION: &str = "PRAGMA data_version";
-/// Waits for whoever writes. On a file that can only be read it begins a transaction all the same.
+/// Waits for other writers. On a read-only file it begins a transaction, too.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
-/// The tables and views that somebody made.
+/// The tables and views of the file, without SQLite's own.
 pub(super) const TABLES: &str = "SELECT name FROM sqlite_schema \
      WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
 pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";

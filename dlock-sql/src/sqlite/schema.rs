@@ -1,4 +1,7 @@
-//! Whether a file holds dlock's tables, and making them when asked to.
+//! Checks dlock's tables in a file, and creates them if configured.
+//!
+//! A file with tables of another program is refused, unless it has dlock's tables already.
+//! Otherwise a wrong path would write into another program's data.
 
 use dlock_core::ConfigIssue;
 use sqlx::{Row as _, SqliteConnection};
@@ -9,7 +12,7 @@ use crate::engine::Fault;
 /// dlock's tables.
 const OURS: [&str; 2] = ["dlock_lock", "dlock_schema"];
 
-/// Makes sure that the tables are there, in our version.
+/// Checks that the tables exist in our version.
 pub(super) async fn prepare(conn: &mut SqliteConnection, create: bool) -> Result<(), Fault> {
     let tables = tables(conn).await?;
     let missing = OURS.iter().any(|ours| !tables.iter().any(|table| table == ours));
@@ -59,7 +62,7 @@ async fn check_version(conn: &mut SqliteConnection) -> Result<(), Fault> {
         Some(newer) if newer > ours => Err(Fault::newer(newer, ours)),
         _ => Err(Fault::config(
             ConfigIssue::ForeignStore,
-            "the table dlock_schema tells no version that dlock has ever written: give the locks a \
+            "the table dlock_schema holds no version that dlock has ever written: give the locks a \
              file of their own",
         )),
     }

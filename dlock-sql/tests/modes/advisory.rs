@@ -12,7 +12,7 @@ use dlock_core::{ConfigIssue, ErrorKind, GuardState, LockOptions, Released, Rene
 use dlock_testlab::{Stop, postgres::PgBouncer};
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::support::{LEASE, SHORT, Server, locks, run};
+use crate::support::{LEASE, SHORT, Server, locks, noted_locks, run};
 
 const ADVISORY: &str = "dlock.advisory=true";
 /// The key of the name "a".
@@ -29,7 +29,7 @@ fn many_locks_are_on_one_connection_and_others_see_them() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let (client, other) = (
-            locks(&server.url(ADVISORY), LEASE).await?.with_note("web-3")?,
+            noted_locks(&server.url(ADVISORY), LEASE).await?,
             locks(&server.url(ADVISORY), LEASE).await?,
         );
         let a = client.mutex("a")?.lock().await?;
@@ -137,7 +137,7 @@ fn a_release_after_the_loss_frees_nobody_elses_lock() {
 }
 
 #[test]
-fn what_nobody_renews_is_given_up_when_its_lease_ends() {
+fn a_lock_without_renewal_is_released_when_its_lease_ends() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let client = locks(&server.url(ADVISORY), LEASE).await?;
@@ -170,7 +170,7 @@ fn a_dropped_wait_and_a_dead_client_leave_nothing() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_with_a_remedy() {
+fn unsupported_kinds_and_options_are_refused_with_a_remedy() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let client = locks(&server.url(ADVISORY), LEASE).await?;
@@ -201,7 +201,7 @@ fn names_are_not_listed_and_the_server_is_not_examined() {
         let client = locks(&server.url(ADVISORY), LEASE).await?;
         let error = client.list("", 9).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        assert!(error.to_string().contains("inspect them"), "{error}");
+        assert!(error.to_string().contains("inspect each"), "{error}");
         let findings = client.examine().await?;
         assert!(findings.iter().any(|finding| finding.about == "mode"), "{findings:?}");
         Ok(())

@@ -14,7 +14,7 @@ use dlock_core::{ConfigIssue, ErrorKind, GuardState, LockOptions, Released, Rene
 use dlock_testkit::{Stop, Verdict};
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::support::{LEASE, SHORT, Server, locks, run};
+use crate::support::{LEASE, SHORT, Server, locks, noted_locks, run};
 
 const ROW: &str = "dlock.plain=row";
 const VERSION: &str = "dlock.plain=version";
@@ -131,7 +131,7 @@ async fn row(server: &Server, name: &str) -> Result<Option<Vec<String>>, Stop> {
 }
 
 async fn a_lock_is_a_row_that_others_can_read(server: Server, scheme: &str) -> Verdict {
-    let client = locks(&server.url(scheme), LEASE).await?.with_note("web-3")?;
+    let client = noted_locks(&server.url(scheme), LEASE).await?;
     let lock = client.mutex("job")?;
     let guard = lock.lock().await?;
     let seen = row(&server, "job").await?.ok_or_else(|| Stop::failed("no row"))?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Error, LockOptions, Locks, Registry};
+use dlock_core::{DynBackend, Error, LockOptions, Locks, Noted, Registry};
 use dlock_sql::{MYSQL, POSTGRES};
 use dlock_testlab::{
     Stop, Verdict, judge,
@@ -78,9 +78,21 @@ impl Server {
 
 /// Locks of a client of its own, with leases of this length, each hold the store's.
 pub(crate) async fn locks(url: &str, lease: Duration) -> Result<Locks, Error> {
-    let backend = Registry::new().with(POSTGRES).with(MYSQL).connect(url.parse()?, &[]).await?;
+    over(connect(url).await?, lease)
+}
+
+/// As [`locks`], with the note `web-3`.
+pub(crate) async fn noted_locks(url: &str, lease: Duration) -> Result<Locks, Error> {
+    over(Noted::new(connect(url).await?, "web-3".parse()?), lease)
+}
+
+async fn connect(url: &str) -> Result<DynBackend, Error> {
+    Registry::new().with(POSTGRES).with(MYSQL).connect(url.parse()?, &[]).await
+}
+
+fn over(backend: DynBackend, lease: Duration) -> Result<Locks, Error> {
     let options = LockOptions::new().with_lease(lease);
-    Locks::over(backend)?.without_handoff().with_options(options)
+    Locks::new(backend)?.without_handoff().with_options(options)
 }
 
 /// Runs a test that needs a server; without it, it ends early, unless it must not.

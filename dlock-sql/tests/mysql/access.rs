@@ -38,7 +38,7 @@ fn a_server_that_does_not_run_is_unavailable() {
         let config = config(&server.url())?.with_response_timeout(SOON);
         server.kill();
         let error = Mysql::open(config.clone()).await.expect_err("no server");
-        assert_unavailable(&error, "see that it runs");
+        assert_unavailable(&error, "check that it runs");
         server.restart().await?;
         Mysql::open(config.with_response_timeout(Duration::from_secs(30))).await?;
         Ok(())
@@ -105,7 +105,8 @@ fn clear_text_is_refused_where_the_server_forbids_it() {
     with_mariadb(async {
         let options = Options::new().with_tls().with_config("require_secure_transport = 1");
         let server = MariadbServer::start(&options).await?;
-        refused(config(&server.url())?, Access, "over TLS only").await
+        // MariaDB 10.11 refuses the login, and 11.8 names the reason.
+        refused(config(&server.url())?, Access, "ssl-mode").await
     });
 }
 

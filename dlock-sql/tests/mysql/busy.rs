@@ -29,7 +29,7 @@ fn a_row_locked_for_too_long_is_unavailable_and_nothing_is_done() {
             other.execute(sqlx::raw_sql(grip)).await?;
             let request = ask("x");
             let error = client.acquire(&request).await.expect_err("locked");
-            assert_unavailable(&error, "somebody else locks dlock's table");
+            assert_unavailable(&error, "another program locks dlock's table");
             assert_eq!(error.certainty(), Certainty::NotApplied);
             other.execute("ROLLBACK").await?;
             other.execute("UNLOCK TABLES").await?;

@@ -114,7 +114,7 @@ fn a_connection_that_was_left_in_a_transaction_is_not_used() {
 
 /// What has not been committed may never be.
 #[test]
-fn nothing_is_read_that_is_not_committed_whatever_the_pool_reads() {
+fn uncommitted_rows_are_not_read_at_any_isolation_of_the_pool() {
     with_mariadb(async {
         let server = server().await?;
         let reads = "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
@@ -145,7 +145,7 @@ fn a_pool_that_dlock_can_not_work_on_is_refused() {
             (
                 "CREATE DATABASE IF NOT EXISTS o; USE o",
                 ConfigIssue::ForeignStore,
-                "name the database in",
+                "set the database in",
             ),
         ] {
             let pool = pool_after(&server.admin_url(), sql).await?;
@@ -184,7 +184,7 @@ fn a_pool_stays_usable_when_a_statement_is_given_up() {
 }
 
 #[test]
-fn a_pool_that_was_closed_is_told_of() {
+fn a_closed_pool_is_reported() {
     with_mariadb(async {
         let server = server().await?;
         let pool = pool(&server, 2).await?;

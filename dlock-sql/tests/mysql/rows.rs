@@ -63,7 +63,7 @@ fn a_row_stays_small_however_often_it_is_used() {
 }
 
 #[test]
-fn a_row_that_is_gone_begins_anew() {
+fn a_deleted_row_starts_again() {
     with_mariadb(async {
         let server = server().await?;
         let client = connect(&server).await?;
@@ -81,7 +81,7 @@ fn a_row_that_is_gone_begins_anew() {
 }
 
 #[test]
-fn what_others_write_into_a_row_is_an_error_and_not_a_lock() {
+fn a_foreign_row_is_an_error_and_not_a_lock() {
     with_mariadb(async {
         let server = server().await?;
         let client = connect(&server).await?;

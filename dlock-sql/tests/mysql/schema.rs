@@ -91,7 +91,7 @@ fn tables_that_are_not_as_dlock_makes_them_are_refused() {
 }
 
 #[test]
-fn who_may_not_make_tables_is_told() {
+fn a_missing_right_to_create_tables_is_reported() {
     with_mariadb(async {
         let server = MariadbServer::start(&Options::new()).await?;
         let sql = "CREATE USER reader@'%' IDENTIFIED BY 'secret'; \

@@ -53,7 +53,7 @@ fn connections_that_the_server_ends_cost_no_lock() {
 }
 
 #[test]
-fn a_server_that_was_killed_still_knows_who_holds_and_waits() {
+fn a_killed_server_keeps_holders_and_waiters() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;
@@ -78,7 +78,7 @@ fn a_server_that_was_killed_still_knows_who_holds_and_waits() {
 /// Who only joins the queue of a lock that is held does not wait for the disk, and whoever is let in
 /// by that is on it.
 #[test]
-fn a_server_that_was_killed_may_forget_who_has_just_joined_and_no_more() {
+fn a_killed_server_forgets_at_most_a_claim_that_just_joined() {
     run(async {
         // What nobody waits for stays in memory meanwhile.
         let options = Options::new().with_config("wal_writer_delay = 10s");
@@ -130,7 +130,7 @@ fn an_operation_waits_for_a_server_that_starts_again() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_leaves_it_open_whether_it_was_done() {
+fn without_an_answer_the_outcome_is_unknown() {
     run(async {
         let (server, _) = start().await?;
         let url = format!("{}?dlock.response_timeout=4s", server.url());
@@ -152,7 +152,7 @@ fn a_server_that_does_not_answer_leaves_it_open_whether_it_was_done() {
 }
 
 #[test]
-fn a_row_that_somebody_locks_is_waited_for_and_then_told_of() {
+fn a_locked_row_is_awaited_and_then_reported() {
     run(async {
         let (server, client) = start().await?;
         let held = exclusive("a");
@@ -174,7 +174,7 @@ fn a_row_that_somebody_locks_is_waited_for_and_then_told_of() {
 }
 
 #[test]
-fn a_server_without_a_free_connection_is_waited_for_and_then_told_of() {
+fn a_full_server_is_awaited_and_then_reported() {
     run(async {
         let options = Options::new().with_config("superuser_reserved_connections = 2");
         let server = PostgresServer::start(&options.with_max_connections(8)).await?;
@@ -266,14 +266,14 @@ fn a_dropped_backend_leaves_no_connection() {
 /// A lease that was given while the clock was ahead ends an hour too late, so it is the release
 /// that has to free the lock, also when the server is away for longer than a lease.
 #[test]
-fn a_lock_of_a_clock_that_was_ahead_is_let_go() {
+fn a_lock_of_a_clock_that_was_ahead_is_released() {
     run(async {
         let clock = SteppedClock::start().await?;
         let server = PostgresServer::start(&Options::new().with_clock(&clock)).await?;
         let url = format!("{}&dlock.response_timeout=2s", create(&server));
         let lease = Duration::from_secs(2);
         let short = LockOptions::new().with_lease(lease);
-        let locks = Locks::over(connect(&url).await?)?.with_options(short)?;
+        let locks = Locks::new(connect(&url).await?)?.with_options(short)?;
         let other = connect(&url).await?;
         clock.forward(Duration::from_secs(3600))?;
         let dropped = locks.mutex("dropped")?.lock().await?;

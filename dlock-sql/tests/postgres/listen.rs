@@ -31,7 +31,7 @@ fn a_grant_arrives_though_the_listener_was_cut_off() {
 }
 
 #[test]
-fn who_does_not_listen_gets_its_grant_all_the_same() {
+fn a_client_without_listen_is_still_granted() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&format!("{}?dlock.listen=false", server.url())).await?;

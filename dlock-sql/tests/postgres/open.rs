@@ -35,7 +35,7 @@ fn it_is_found_by_both_schemes() {
 }
 
 #[test]
-fn who_may_not_come_in_is_told_why() {
+fn a_refused_login_is_explained() {
     run(async {
         let server = server().await?;
         let wrong = server.url_of("dlock", "secret-but-wrong", "dlock");
@@ -54,7 +54,7 @@ fn a_server_that_is_not_there_is_unavailable() {
         let server = server().await?;
         server.stop().await?;
         let error = refused(&format!("{}?dlock.response_timeout=100ms", server.url())).await?;
-        says(&error, ErrorKind::Unavailable, "see that it runs");
+        says(&error, ErrorKind::Unavailable, "check that it runs");
         assert_eq!(error.certainty(), Certainty::NotApplied);
         assert!(error.to_string().contains(&server.address()), "{error}");
         Ok(())
@@ -75,7 +75,7 @@ fn a_server_that_does_not_answer_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn who_answers_otherwise_is_not_taken_for_a_server() {
+fn another_protocol_is_not_taken_for_a_server() {
     run(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -106,7 +106,7 @@ fn a_standby_is_refused_at_once() {
 }
 
 #[test]
-fn a_user_who_only_reads_is_refused() {
+fn a_read_only_user_is_refused() {
     run(async {
         let (server, _) = start().await?;
         server.run_sql("alter role dlock set default_transaction_read_only = on").await?;
@@ -130,7 +130,7 @@ fn a_database_that_can_not_hold_every_name_is_refused() {
 }
 
 #[test]
-fn what_is_promised_depends_on_the_server_and_the_tables() {
+fn guarantees_depend_on_the_server_and_the_tables() {
     run(async {
         let server = PostgresServer::start(&Options::new().with_fsync(true)).await?;
         let exclusion = async |options: &str| {

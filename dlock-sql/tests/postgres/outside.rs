@@ -188,7 +188,7 @@ fn a_connection_of_a_pooler_commits_as_a_new_one_does() {
 
 /// What a connection of the pooler was left with does not matter to who is opened by way of it.
 #[test]
-fn a_store_opened_by_a_connection_that_was_left_otherwise_is_the_same() {
+fn a_changed_session_of_a_pooler_opens_the_same_store() {
     run(async {
         let (server, bouncer) = start_pooler(&["default_pool_size = 1"]).await?;
         other_schemas(&server).await?;
@@ -208,7 +208,7 @@ fn a_store_opened_by_a_connection_that_was_left_otherwise_is_the_same() {
 
 /// The first session that is seen need not be as the others are.
 #[test]
-fn a_pool_whose_first_session_was_left_otherwise_goes_on_with_the_others() {
+fn a_pool_with_a_changed_first_session_uses_the_others() {
     run(async {
         let (server, other) = start().await?;
         let pool = pool(&server).await?;
@@ -288,7 +288,7 @@ fn a_pool_promises_what_its_sessions_keep() {
 
 /// All new ones are other than those before: none will do.
 #[test]
-fn a_pool_whose_sessions_all_change_is_told_of() {
+fn a_pool_that_changes_all_sessions_is_reported() {
     run(async {
         let (server, _) = start().await?;
         server.run_sql("GRANT pg_monitor TO dlock").await?;

@@ -86,7 +86,7 @@ fn a_connection_that_was_left_in_a_transaction_is_not_used() {
 
 /// What the application sets after connecting, connections of our own do not have.
 #[test]
-fn a_pool_that_finds_other_tables_than_its_options_do_is_refused() {
+fn a_pool_with_other_tables_than_its_options_is_refused() {
     run(async {
         let server = server().await?;
         let pool = PgPoolOptions::new().max_connections(1).after_connect(|conn, _| {
@@ -116,7 +116,7 @@ fn a_pool_stays_usable_when_a_statement_is_given_up() {
         let error = client.acquire(&exclusive("a")).await.err();
         server.resume()?;
         let error = error.ok_or_else(|| Stop::failed("nobody has answered"))?;
-        says(&error, ErrorKind::Unavailable, "see whether the server answers");
+        says(&error, ErrorKind::Unavailable, "check whether the server answers");
         assert_eq!(error.certainty(), Certainty::NotApplied);
         works(&client, "b").await?;
         let row: i32 = sqlx::query_scalar("select 7").fetch_one(&pool).await?;
@@ -126,7 +126,7 @@ fn a_pool_stays_usable_when_a_statement_is_given_up() {
 }
 
 #[test]
-fn a_pool_that_was_closed_is_told_of() {
+fn a_closed_pool_is_reported() {
     run(async {
         let server = server().await?;
         let pool = pool(&server, 2).await?;
@@ -146,7 +146,7 @@ fn a_pool_that_was_closed_is_told_of() {
 }
 
 #[test]
-fn what_only_its_owner_can_set_is_refused() {
+fn a_setting_of_the_pools_owner_is_refused() {
     run(async {
         let server = server().await?;
         let config = PostgresConfig::from_pool(pool(&server, 1).await?)?;

@@ -47,7 +47,7 @@ fn the_tables_can_be_made_through_it() {
 }
 
 #[test]
-fn who_does_not_say_that_there_is_one_is_told_to() {
+fn an_undeclared_pooler_is_refused_with_the_option() {
     run(async {
         let (_server, bouncer) = start_pooler(&[]).await?;
         let needed = ErrorKind::Config(ConfigIssue::OptionValue);
@@ -57,7 +57,7 @@ fn who_does_not_say_that_there_is_one_is_told_to() {
 }
 
 #[test]
-fn who_may_not_come_in_is_told_why() {
+fn a_refused_login_is_explained() {
     run(async {
         let (_server, bouncer) = start_pooler(&[]).await?;
         let wrong = bouncer.url().replace("secret", "secret-but-wrong");

@@ -28,7 +28,7 @@ async fn grant(server: &PostgresServer) -> Verdict {
 }
 
 #[test]
-fn who_has_what_is_needed_can_use_locks_and_make_nothing() {
+fn minimal_rights_allow_locks_but_no_new_tables() {
     run(async {
         let (server, _) = start().await?;
         let url = user(&server).await?;

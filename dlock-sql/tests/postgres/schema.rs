@@ -97,7 +97,7 @@ fn tables_of_others_are_refused_and_left_alone() {
 }
 
 #[test]
-fn a_table_that_goes_away_is_told_and_its_return_is_noticed() {
+fn a_missing_table_is_reported_and_its_return_is_noticed() {
     run(async {
         let (server, client) = start().await?;
         works(&client, "a").await?;

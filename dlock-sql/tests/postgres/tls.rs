@@ -62,7 +62,7 @@ fn a_server_without_tls_is_refused() {
 }
 
 #[test]
-fn a_server_that_wants_tls_is_told_of() {
+fn a_server_that_requires_tls_is_reported() {
     run(async {
         let (server, _) = encrypted().await?;
         says(&refused(&server.url()).await?, ACCESS, "sslmode");

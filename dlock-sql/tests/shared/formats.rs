@@ -1,5 +1,5 @@
-//! Rows of a later format, of another program, or that were cut off, on every database: what is
-//! wrong is named, and the row is left as it is.
+//! Rows of a later format, rows of another program, and rows that were cut off, on every database:
+//! the error names the problem, and the row stays unchanged.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 const LATER: &str = "has format 9, and this program reads format";
 const NOT_OURS: &str = "no version of dlock writes";
 
-/// Snapshot, log, and what is said of them.
+/// A snapshot, a log, and a text that the error must contain.
 const ROWS: [(&str, &str, &str); 6] = [
     ("v9 1 1;", "", LATER),
     ("v9 1 1;", "Z 1 2;", LATER),
@@ -26,8 +26,8 @@ const ROWS: [(&str, &str, &str); 6] = [
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Has every verb meet these rows. `run` runs a statement, and `row` shows the row of `a`.
-pub(crate) async fn are_told_and_left(
+/// Tries every verb on these rows. `run` runs a statement, and `row` returns the row of `a`.
+pub(crate) async fn fail_and_stay_unchanged(
     client: &DynBackend,
     run: impl AsyncFn(String) -> Verdict,
     row: impl AsyncFn() -> Result<String, Stop>,
@@ -41,21 +41,21 @@ pub(crate) async fn are_told_and_left(
         let before = row().await?;
         let shared = request("a").with_mode(Mode::Shared);
         for request in [request("a"), request("a").with_queue(Queue::FailIfBusy), shared] {
-            is_told(says, client.acquire(&request).await)?;
+            fails(says, client.acquire(&request).await)?;
         }
         let both = [request("a"), request("b")];
-        is_told(says, client.acquire_all(&both).ok_or("it takes several at once")?.await)?;
-        is_told(says, client.renew(&[renewal(&held)]).await)?;
-        is_told(says, timeout(LONG, client.granted(&waiting)).await?)?;
-        is_told(says, client.inspect(&held.name).await)?;
+        fails(says, client.acquire_all(&both).ok_or("it takes several at once")?.await)?;
+        fails(says, client.renew(&[renewal(&held)]).await)?;
+        fails(says, timeout(LONG, client.granted(&waiting)).await?)?;
+        fails(says, client.inspect(&held.name).await)?;
         let admin = client.admin().ok_or("it has one")?;
-        is_told(says, admin.raise_tokens(&held.name, FencingToken::new(1 << 52)?).await)?;
-        // Of its holder, of a waiter, and by force.
+        fails(says, admin.raise_tokens(&held.name, FencingToken::new(1 << 52)?).await)?;
+        // By the holder, by a waiter, and by force.
         for claim in [held.as_claim().with_used(1), waiting.as_claim(), held.as_claim()] {
-            is_told(says, client.release(&claim).await)?;
+            fails(says, client.release(&claim).await)?;
         }
         assert_eq!(row().await?, before, "{snap:?} {log:?}");
-        // Another lock is none the worse for it.
+        // Another lock is not affected.
         let good = request("c");
         is(client.acquire(&good).await?, |acquired| matches!(acquired, Acquired::Granted(_)))?;
         let renewed = client.renew(&[renewal(&held), renewal(&good)]).await?;
@@ -82,7 +82,7 @@ fn is<T: Debug>(answer: T, right: impl Fn(&T) -> bool) -> Verdict {
 }
 
 #[track_caller]
-fn is_told<T: Debug>(says: &str, answer: Result<T, Error>) -> Verdict {
+fn fails<T: Debug>(says: &str, answer: Result<T, Error>) -> Verdict {
     match answer {
         Err(error) if error.kind() == ErrorKind::Protocol && error.to_string().contains(says) => {
             Ok(())

@@ -11,13 +11,13 @@ use dlock_core::{
 };
 use dlock_testlab::{Stop, Verdict};
 
-/// In the year 2100, so that no lease of a golden row has ended.
+/// A time in the year 2100, so that no lease of a golden row has ended.
 const LATE: u64 = 4_102_444_800_000_000;
 
 const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
 
-/// Makes the rows that are golden.
+/// Writes the golden rows.
 pub(crate) async fn write(client: &DynBackend) -> Verdict {
     for (name, mode) in locks() {
         let held = request(name, mode, HOLDER);
@@ -45,7 +45,7 @@ pub(crate) async fn write(client: &DynBackend) -> Verdict {
     Ok(())
 }
 
-/// Reads the rows that are golden. `run` runs a statement.
+/// Reads the golden rows. `run` runs a statement.
 pub(crate) async fn read(
     client: &DynBackend,
     golden: &str,
@@ -78,7 +78,7 @@ pub(crate) async fn read(
             let released = client.release(&held.as_claim().with_used(held.tokens)).await?;
             is(released, |released| *released == Released::Released)?;
         }
-        // Tokens go on, for who waited and for who comes.
+        // Tokens continue, for the waiter and for later claims.
         match client.acquire(&waiting(name)).await? {
             Acquired::Granted(grant) if Some(grant.token) > state.last_token => {}
             other => return Err(Stop::failed(format!("{name}: {other:?} after {state:?}"))),
@@ -88,7 +88,7 @@ pub(crate) async fn read(
     Ok(())
 }
 
-/// The row without what no other run has.
+/// Returns the row with a mask for the parts that differ between runs.
 pub(crate) fn masked(name: &str, snap: &str, log: &str) -> String {
     let line = |line: &str| {
         let mut fields: Vec<&str> = line.split(' ').collect();
@@ -108,7 +108,7 @@ pub(crate) fn masked(name: &str, snap: &str, log: &str) -> String {
     format!("{name}|{}|{}\n", lines(snap), lines(log))
 }
 
-/// Each lock, and how it is held.
+/// Each lock, and the mode in which it is held.
 fn locks() -> [(&'static str, Mode); 7] {
     let permits = Mode::Permits { n: 2, of: 5 };
     [

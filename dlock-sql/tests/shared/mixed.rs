@@ -13,10 +13,10 @@ use tokio::time::timeout;
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// So often a lock is renewed that its row is folded in between.
+/// So many renewals of a lock fold its row.
 const MANY: usize = 40;
 
-/// Has both clients use the same locks. `old` writes the first format, and `new` the newest.
+/// Lets both clients use the same locks. `old` writes format 1, and `new` the newest format.
 pub(crate) async fn share_locks(old: &DynBackend, new: &DynBackend) -> Verdict {
     let sides = [(old, Format::OLDEST), (new, Format::NEWEST)];
     for [(first, format), (second, other)] in [sides, [sides[1], sides[0]]] {
@@ -53,7 +53,7 @@ pub(crate) async fn share_locks(old: &DynBackend, new: &DynBackend) -> Verdict {
     Ok(())
 }
 
-/// What a client of the newest format has left is kept, and passed on, by one of the first.
+/// A client of format 1 renews and hands off the claims that a client of the newest format has left.
 pub(crate) async fn survive_a_downgrade(old: &DynBackend, new: DynBackend) -> Verdict {
     let (held, waiting) = (request("down", Mode::Exclusive), request("down", Mode::Exclusive));
     let token = take(&new, &held).await?;

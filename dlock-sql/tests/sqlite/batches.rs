@@ -112,7 +112,7 @@ async fn a_thousand_renewals_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn a_batch_grants_to_those_who_wait() {
+async fn a_batch_grants_to_waiters() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let held = ["x", "y"].map(exclusive);

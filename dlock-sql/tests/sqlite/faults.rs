@@ -48,7 +48,7 @@ async fn a_file_that_stays_locked_is_unavailable_and_nothing_was_done() {
 }
 
 #[tokio::test]
-async fn a_table_that_goes_away_is_told_and_its_return_is_noticed() {
+async fn a_missing_table_is_reported_and_its_return_is_noticed() {
     let store = Store::new();
     let client = store.open().await;
     let mut other = store.raw().await;
@@ -88,7 +88,7 @@ fn a_client_whose_runtime_is_gone_says_so() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_under_way_ends_though_the_client_is_dropped() {
+async fn a_release_under_way_completes_after_the_client_is_dropped() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let held = exclusive("x");

@@ -86,7 +86,7 @@ async fn a_dead_waiter_does_not_hold_up_those_behind_it() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_place_was_lost_is_told_and_does_not_join_anew() {
+async fn a_waiter_that_lost_its_place_gets_an_error_and_no_new_place() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let (held, stopped) = (exclusive("x"), ask("x", Mode::Exclusive, SHORT));
@@ -128,7 +128,7 @@ async fn a_lease_in_the_file_is_longer_by_a_step_of_the_clock() {
 }
 
 #[tokio::test]
-async fn an_onlooker_sees_the_lease_as_it_was_asked_for_and_changes_nothing() {
+async fn inspecting_shows_the_requested_lease_and_changes_nothing() {
     let store = Store::new();
     let client = store.open().await;
     let held = ask("x", Mode::Exclusive, ENDLESS);

@@ -45,7 +45,7 @@ async fn tables_that_are_there_are_opened_unasked() {
 }
 
 #[tokio::test]
-async fn the_shipped_schema_can_be_applied_by_hand_beside_other_tables() {
+async fn the_shipped_schema_can_be_applied_beside_other_tables() {
     let store = Store::new();
     script(&store, "CREATE TABLE theirs (x)").await;
     script(&store, include_str!("../../src/sqlite/schema.sql")).await;

@@ -183,7 +183,7 @@ async fn a_row_that_is_not_text_stops_neither_the_sweep_nor_the_list() {
 }
 
 #[tokio::test]
-async fn what_is_tried_leaves_no_trace() {
+async fn opening_a_store_writes_nothing() {
     let store = Store::new();
     let client = store.open().await;
     assert!(store.rows().await.is_empty());
@@ -198,7 +198,7 @@ async fn what_is_tried_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn tokens_that_are_used_up_are_told_and_none_is_given_out_twice() {
+async fn used_up_tokens_are_reported_and_none_is_granted_twice() {
     let store = Store::new();
     let client = store.open().await;
     let nearly = FencingToken::new(FencingToken::MAX.get() - 2).unwrap();

@@ -49,7 +49,7 @@ async fn hands_over(a: &DynBackend, b: &DynBackend) {
 }
 
 #[tokio::test]
-async fn nothing_is_left_by_who_closes() {
+async fn a_closed_client_leaves_nothing() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     assert_eq!(a.guarantees().wake_up, WakeUp::Push);
@@ -84,7 +84,7 @@ async fn a_process_that_is_killed() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_leaves_is_removed_at_the_next_opening() {
+async fn leftovers_of_a_killed_process_are_removed_at_next_open() {
     let store = Store::new();
     drop(store.open().await);
     until_gone(&store.path()).await;

@@ -54,7 +54,7 @@ async fn a_claim_that_ended_was_not_forgotten() {
 async fn its_guard_tells_why_it_is_lost() {
     let store = Store::new();
     let options = LockOptions::new().with_lease(Duration::from_secs(3));
-    let locks = Locks::over(store.open().await).unwrap().with_options(options).unwrap();
+    let locks = Locks::new(store.open().await).unwrap().with_options(options).unwrap();
     let guard = locks.mutex("x").unwrap().lock().await.unwrap();
     delete(&store).await;
     let ended = tokio::time::timeout(LONG, guard.lost()).await.expect("the loss is told");

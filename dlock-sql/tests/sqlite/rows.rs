@@ -147,7 +147,7 @@ async fn a_row_that_was_removed_is_not_made_again_from_memory() {
 }
 
 #[tokio::test]
-async fn a_row_that_was_used_of_late_is_kept_however_old_its_snapshot_is() {
+async fn a_recently_used_row_with_an_old_snapshot_is_kept() {
     let store = Store::new();
     let client = store.open().await;
     let insert = "INSERT INTO dlock_lock SELECT n.value, 1, 0, 0, '',
@@ -185,7 +185,7 @@ async fn rows_in_use_are_not_deleted() {
 }
 
 #[tokio::test]
-async fn a_row_that_nobody_can_read_is_told_and_left_alone() {
+async fn an_unreadable_row_is_reported_and_left_alone() {
     let store = Store::new();
     let config = store.config().with_retention(Duration::from_millis(30));
     let client = Sqlite::open(config).await.unwrap();

@@ -1,4 +1,4 @@
-//! Futures that are dropped: nothing stays behind.
+//! Dropped futures leave nothing behind.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     verbs::{alone, queue, release, take},
 };
 
-/// More await points than any acquisition has.
+/// A number larger than the number of await points of any acquisition.
 const ENOUGH: usize = 60;
 
 pub(crate) async fn a_mutex_at_every_poll(cx: Cx) -> Verdict {
@@ -87,8 +87,8 @@ pub(crate) async fn permits_at_every_poll(cx: Cx) -> Verdict {
     cx.free(fast.backend(), &name).await
 }
 
-/// Drops the acquisition of a free lock, and of a held one, after each number of polls, and takes
-/// the lock from another client each time.
+/// Drops the acquisition of a free lock, and of a held one, after each number of polls. Each time,
+/// another client then acquires the lock.
 async fn at_every_poll<T>(cx: &Cx, taking: T) -> Verdict
 where
     T: AsyncFn(&Locks, &LockName) -> Result<Guard, Error>,
@@ -123,7 +123,7 @@ where
     cx.free(fast.backend(), &name).await
 }
 
-/// A client with places to be dropped at, and another.
+/// Returns a slow client, whose futures have await points to be dropped at, and another client.
 async fn slow_and_fast(cx: &Cx) -> Result<(Locks, Locks, LockName), Stop> {
     let slow = cx.locks_over(Meddled::slow(cx.backend().await?), cx.steady())?;
     Ok((slow, cx.locks().await?, cx.name("lock")))
@@ -155,7 +155,7 @@ pub(crate) async fn a_grant_that_nobody_takes_passes_on(cx: Cx) -> Verdict {
         let mut crew = Crew::new();
         crew.go(async move { Ok(third.lock().await?.release().await.map(|_| ())?) });
         cx.waiters(a.backend(), &name, 2).await?;
-        // The release and the cancel meet at another point each time.
+        // In each round, the cancel coincides with another point of the release.
         let cancel = async {
             for _ in 0..round {
                 tokio::task::yield_now().await;
@@ -180,8 +180,9 @@ pub(crate) async fn a_thousand_at_random(cx: Cx) -> Verdict {
         crew.go(async move {
             for round in 0..rounds {
                 let mutex = locks.mutex(&names[rand::random_range(0..2) + actor / 4 * 2])?;
-                // A store that takes longer than the patience would otherwise have thousands of
-                // requests to catch up with, and other cases' renewals behind them.
+                // If a store is slower than the patience, cancelled requests pile up. Without this
+                // wait it would have to process thousands of them before the renewals of other
+                // cases.
                 if round % 8 == 7 {
                     mutex.lock().await?.release().await?;
                 }
@@ -230,7 +231,7 @@ pub(crate) async fn waiting_for_a_grant_may_be_dropped(cx: Cx) -> Verdict {
         let dropping = drop_after(polls, b.granted(&dropped));
         let (_, released) = tokio::join!(dropping, release(&a, &gate));
         released?;
-        // Held or waiting, whoever it was.
+        // The claim held the lock or waited; the release ends it in both states.
         release(&b, &dropped).await?;
         cx.within("the next is granted", a.granted(&next)).await??;
         release(&a, &next).await?;

@@ -1,4 +1,4 @@
-//! The verbs of the contract, one by one.
+//! The verbs of the contract, each on its own.
 
 use std::time::Duration;
 
@@ -59,13 +59,13 @@ pub(crate) async fn busy_leaves_no_trace(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn granted_answers_for_who_holds_it_already(cx: Cx) -> Verdict {
+pub(crate) async fn granted_answers_for_a_holder(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let [first, second] = [alone(&name), alone(&name)];
     take(&a, &first).await?;
     queue(&b, &second).await?;
     release(&a, &first).await?;
-    // Granted while nobody waited for it.
+    // The claim was granted before a call waited for the grant.
     let grant = cx.within("the grant is told", b.granted(&second)).await??;
     let again = cx.within("the grant is told again", b.granted(&second)).await??;
     ensure_eq!(again.token, grant.token, "the token");
@@ -73,7 +73,7 @@ pub(crate) async fn granted_answers_for_who_holds_it_already(cx: Cx) -> Verdict 
     release(&b, &second).await
 }
 
-pub(crate) async fn a_waiter_whose_place_is_gone_is_told(cx: Cx) -> Verdict {
+pub(crate) async fn a_waiter_that_lost_its_place_gets_an_error(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let [holder, waiter] = [alone(&name), alone(&name)];
     take(&a, &holder).await?;
@@ -115,7 +115,7 @@ pub(crate) async fn a_release_lets_in_one(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_withdrawal_lets_in_who_now_fits(cx: Cx) -> Verdict {
+pub(crate) async fn a_cancellation_grants_claims_that_now_fit(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [first, second] = [(); 2].map(|()| ask(&name, Mode::Shared));
     let writer = alone(&name);
@@ -129,7 +129,7 @@ pub(crate) async fn a_withdrawal_lets_in_who_now_fits(cx: Cx) -> Verdict {
     release(&backend, &first).await
 }
 
-pub(crate) async fn a_downgrade_lets_in_who_now_fits(cx: Cx) -> Verdict {
+pub(crate) async fn a_downgrade_grants_claims_that_now_fit(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let (writer, reader) = (alone(&name), ask(&name, Mode::Shared));
     take(&backend, &writer).await?;
@@ -140,7 +140,7 @@ pub(crate) async fn a_downgrade_lets_in_who_now_fits(cx: Cx) -> Verdict {
     release(&backend, &reader).await
 }
 
-pub(crate) async fn who_is_not_there_is_not_renewed(cx: Cx) -> Verdict {
+pub(crate) async fn an_absent_claim_is_not_renewed(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [holder, never, gone] = [alone(&name), alone(&name), alone(&name)];
     take(&backend, &gone).await?;
@@ -153,7 +153,7 @@ pub(crate) async fn who_is_not_there_is_not_renewed(cx: Cx) -> Verdict {
     release(&backend, &holder).await
 }
 
-pub(crate) async fn inspect_tells_what_is(cx: Cx) -> Verdict {
+pub(crate) async fn inspect_shows_the_current_state(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let modes = [Mode::Shared, Mode::Shared, Mode::Exclusive, Mode::Shared];
     let requests = modes.map(|mode| leased(ask(&name, mode), Duration::from_secs(100)));
@@ -211,7 +211,7 @@ pub(crate) async fn a_claim_grows_older_and_no_renewal_makes_it_younger(cx: Cx) 
         pass(time).await;
         renew(&backend, &request, request.lease).await?;
         let age = age(&backend, &request).await?;
-        // By the store's clock, which is not this machine's.
+        // The age is measured by the store's clock, which is not this machine's.
         ensure!(age >= least + time / 2, "{time:?} after it was {least:?} old it is {age:?}");
         least = age;
     }
@@ -221,7 +221,7 @@ pub(crate) async fn a_claim_grows_older_and_no_renewal_makes_it_younger(cx: Cx) 
 pub(crate) async fn a_claim_is_no_older_than_its_grant(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let mut known = false;
-    // One that has had the lock before may take it again by a shorter way.
+    // A client that has held the lock before may use a shorter path to acquire it again.
     for client in [&a, &a, &b, &a] {
         let (request, asked) = (alone(&name), now());
         take(client, &request).await?;
@@ -237,10 +237,10 @@ pub(crate) async fn a_claim_is_no_older_than_its_grant(cx: Cx) -> Verdict {
     if known { Ok(()) } else { Err(Stop::ruled_out(NO_AGE)) }
 }
 
-/// Why a store is not asked how old its claims are.
+/// The reason why the age of claims is not tested.
 const NO_AGE: &str = "this store does not know how old a claim is";
 
-/// How old the claim is that holds the lock, or rules the case out.
+/// Returns the age of the claim that holds the lock, or rules the case out.
 async fn age(backend: &DynBackend, request: &AcquireRequest) -> Result<Duration, Stop> {
     let state = backend.inspect(&request.name).await?;
     let holder = state.holders.iter().find(|holder| holder.claim == request.claim);
@@ -287,7 +287,7 @@ pub(crate) async fn no_wake_up_is_lost(cx: Cx) -> Verdict {
         let backend = if round % 2 == 0 { &b } else { &a };
         let next = alone(&name);
         queue(backend, &next).await?;
-        // The wait begins before, after, or while the lock is released.
+        // The wait begins before, during or after the release of the lock.
         let waiting = cx.within("the waiter learns of its grant", backend.granted(&next));
         let releasing = async {
             for _ in 0..round % 4 {

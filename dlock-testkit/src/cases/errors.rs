@@ -1,4 +1,4 @@
-//! Bad input and bad weather: typed errors that say what to do, and nothing half done.
+//! Invalid input and failures: typed errors that name a remedy, and no operation that is half done.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub(crate) async fn an_endless_wait_does_not_overflow(cx: Cx) -> Verdict {
 
 pub(crate) async fn without_a_runtime_it_is_an_error(cx: Cx) -> Verdict {
     let backend = cx.backend().await?;
-    let made = std::thread::spawn(move || Locks::over(backend).err()).join();
+    let made = std::thread::spawn(move || Locks::new(backend).err()).join();
     let refused = made.map_err(|_| Stop::failed("making locks without a runtime panics"))?;
     explains(refused, ErrorKind::Config(ConfigIssue::Runtime), "tokio")
 }
@@ -84,7 +84,7 @@ pub(crate) async fn with_its_runtime_gone_it_is_an_error(cx: Cx) -> Verdict {
     other.shutdown_background();
     let (name, end) = (cx.name("lock"), now().saturating_add(cx.bound()));
     loop {
-        // The runtime ends in the background.
+        // The runtime shuts down in the background.
         let mutex = locks.mutex(&name)?;
         let taken = cx.within("the lock is refused or granted", mutex.try_lock()).await?;
         match taken {
@@ -106,7 +106,7 @@ pub(crate) async fn after_a_shutdown_all_is_refused(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     drop(a.mutex(&name)?.lock().await?);
     a.shutdown(cx.bound()).await?;
-    // Nothing is under way any more.
+    // No operation is pending any more.
     let free = b.inspect(&name).await?.is_free();
     ensure!(free, "a shutdown returns before the last release has reached the store");
     let shut = ErrorKind::Config(ConfigIssue::ShutDown);
@@ -176,7 +176,7 @@ pub(crate) async fn a_store_that_comes_back_in_time_is_waited_for(cx: Cx) -> Ver
     Ok(())
 }
 
-pub(crate) async fn what_is_not_given_can_be_demanded_and_is_refused(cx: Cx) -> Verdict {
+pub(crate) async fn a_missing_guarantee_is_refused_when_required(cx: Cx) -> Verdict {
     let (a, b) = (cx.locks().await?, cx.locks().await?);
     ensure_eq!(a.guarantees(), b.guarantees(), "the guarantees of two clients");
     ensure_eq!(a.backend().store(), b.backend().store(), "the store of two clients");
@@ -197,14 +197,14 @@ pub(crate) async fn what_is_not_given_can_be_demanded_and_is_refused(cx: Cx) -> 
     Ok(())
 }
 
-/// That it is this error, and that its text says so, and so much as a remedy.
+/// Checks that the error has this kind, and that its text contains `says` and a remedy.
 #[track_caller]
 fn explains(error: Option<Error>, kind: ErrorKind, says: &str) -> Verdict {
     let error = error.ok_or_else(|| Stop::failed(format!("no error where {kind:?} is due")))?;
     ensure_eq!(error.kind(), kind, "{error}");
     let text = error.to_string();
     ensure!(text.contains(says), "{text:?} does not say {says:?}");
-    // What is wrong, and what to do about it.
+    // The text must state the problem and then the remedy.
     ensure!(text.contains(": ") || text.contains("; "), "no remedy in {text:?}");
     Ok(())
 }

@@ -32,7 +32,7 @@ pub(crate) async fn tasks_without_handoff_never_hold_together(cx: Cx) -> Verdict
     contend(&cx, &clients, 4, 8).await
 }
 
-/// Tasks that add to a counter that only the lock protects.
+/// Runs tasks that increment a counter which only the lock protects.
 async fn contend(cx: &Cx, clients: &[Locks], tasks: u32, rounds: u32) -> Verdict {
     let (name, recorder) = (cx.name("counter"), Recorder::new());
     let (counter, rounds) = (Arc::new(AtomicU32::new(0)), cx.effort(rounds));

@@ -1,4 +1,4 @@
-//! First come, first served, over all clients.
+//! First come, first served, across all clients.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) async fn grants_follow_the_order_of_arrival(cx: Cx) -> Verdict {
     let (name, recorder) = (cx.name("lock"), Recorder::new());
     let gate = clients[0].fair(&name)?.lock().await?;
     let mut crew = Crew::new();
-    // Tasks of one client stand both side by side and apart.
+    // Tasks of one client are adjacent in the queue in some places, and separated in others.
     for (i, client) in [0, 0, 1, 2, 1, 0, 2, 2, 1, 0].into_iter().enumerate() {
         let (fair, hold) = (clients[client].fair(&name)?, recorder.announce());
         let writing = recorder.clone();
@@ -54,7 +54,7 @@ pub(crate) async fn a_try_does_not_overtake_a_waiter(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-pub(crate) async fn who_withdraws_is_passed_over(cx: Cx) -> Verdict {
+pub(crate) async fn a_cancelled_claim_is_skipped(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let gate = a.fair(&name)?.lock().await?;
     let (first, second) = (b.fair(&name)?, b.fair(&name)?);
@@ -70,14 +70,15 @@ pub(crate) async fn who_withdraws_is_passed_over(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-pub(crate) async fn who_is_dead_is_passed_over_after_its_lease(cx: Cx) -> Verdict {
+pub(crate) async fn a_dead_waiter_is_skipped_after_its_lease(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let (gate, dead) = (alone(&name), leased(alone(&name), cx.lease()));
     take(&a, &gate).await?;
     queue(&a, &dead).await?;
     let (fair, mut crew) = (locks.fair(&name)?, Crew::new());
     crew.go(async move { Ok(fair.lock().await?.release().await.map(|_| ())?) });
-    // At once, so that the dead one may be granted first and has to run out as a holder.
+    // The release comes at once, so that the dead claim may be granted first. Then its lease
+    // expires while it holds the lock.
     release(&a, &gate).await?;
     crew.done(&cx).await?;
     release_in_vain(&a, &dead).await
@@ -103,7 +104,7 @@ pub(crate) async fn waiting_again_keeps_the_place(cx: Cx) -> Verdict {
     release(&b, &second).await
 }
 
-pub(crate) async fn a_fair_lock_is_never_handed_over_in_passing(cx: Cx) -> Verdict {
+pub(crate) async fn a_fair_lock_is_never_handed_off_in_passing(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let gate = a.fair(&name)?.lock().await?;

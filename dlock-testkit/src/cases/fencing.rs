@@ -1,4 +1,4 @@
-//! Tokens that grow with every grant, whatever ended the one before.
+//! Tokens grow with every grant, however the previous hold ended.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(crate) async fn token_grows_after_expiry(cx: Cx) -> Verdict {
     release(&backend, &last).await
 }
 
-pub(crate) async fn token_grows_across_local_hand_over(cx: Cx) -> Verdict {
+pub(crate) async fn token_grows_across_local_hand_off(cx: Cx) -> Verdict {
     let (locks, name) = (cx.locks().await?, cx.name("lock"));
     let tokens = Arc::new(Mutex::new(Growing::default()));
     let mut crew = Crew::new();
@@ -101,7 +101,8 @@ pub(crate) async fn token_grows_after_a_busy_try_and_a_withdrawal(cx: Cx) -> Ver
 pub(crate) async fn blocks_of_tokens_do_not_meet(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let mut tokens = Growing::default();
-    // How many tokens of the block are handed out; zero is a client that does not know.
+    // The second number says how many tokens of the block were used. Zero means that the client
+    // does not report it.
     for (backend, used) in [(&a, 8), (&b, 1), (&a, 0), (&a, 4), (&b, 0)] {
         let request = alone(&name).with_tokens(8);
         let grant = take(backend, &request).await?;
@@ -137,7 +138,7 @@ pub(crate) async fn readers_have_a_token_each(cx: Cx) -> Verdict {
     queue(&a, &one).await?;
     queue(&b, &two).await?;
     release(&a, &writer).await?;
-    // Granted together, by one release.
+    // One release grants both.
     tokens.next(take(&a, &one).await?.token)?;
     tokens.next(take(&b, &two).await?.token)?;
     tokens.next(take(&b, &three).await?.token)?;
@@ -162,7 +163,7 @@ pub(crate) async fn permits_have_a_token_each(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_fence_refuses_who_lost_the_lock(cx: Cx) -> Verdict {
+pub(crate) async fn a_fence_refuses_a_former_holder(cx: Cx) -> Verdict {
     let stale = cx.locks_with(cx.brief().with_renew(Renew::Never)).await?;
     let (fresh, name, fence) = (cx.locks().await?, cx.name("lock"), Fence::new());
     let old = stale.mutex(&name)?.lock().await?;

@@ -1,4 +1,4 @@
-//! Raised tokens, for a resource that has seen larger ones than the store remembers.
+//! Raised tokens, for a resource that has seen larger tokens than the store remembers.
 
 use dlock_core::{DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, Renewed};
 
@@ -9,7 +9,7 @@ use crate::{
     verbs::{alone, queue, release, renew, take},
 };
 
-/// So many microseconds that no store's clock gets there while a case runs.
+/// A distance in microseconds that no store's clock covers while a case runs.
 const FAR: u64 = 1_000_000_000;
 
 pub(crate) async fn tokens_of_all_clients_rise_above_it(cx: Cx) -> Verdict {
@@ -42,7 +42,7 @@ pub(crate) async fn tokens_behind_a_holder_rise_above_it(cx: Cx) -> Verdict {
     let (client, name) = (cx.backend().await?, cx.name("lock"));
     let (a, b) = (cx.backend().await?, cx.backend().await?);
     let mut floor = FencingToken::new(1)?;
-    // One that has had the lock before may take it again by a shorter way.
+    // A client that has held the lock before may use a shorter path to acquire it again.
     for _ in 0..3 {
         let (held, next) = (alone(&name), alone(&name));
         let token = take(&a, &held).await?.token;
@@ -60,7 +60,7 @@ pub(crate) async fn tokens_behind_a_holder_rise_above_it(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_block_that_is_given_back_does_not_lower_it(cx: Cx) -> Verdict {
+pub(crate) async fn a_released_block_does_not_lower_it(cx: Cx) -> Verdict {
     let (client, name) = (cx.backend().await?, cx.name("lock"));
     for (used, part) in [(1, 500), (100, 999), (999, 999), (1, 1)] {
         let held = alone(&name).with_tokens(1000);
@@ -123,7 +123,7 @@ pub(crate) async fn where_it_can_not_be_it_is_refused_and_leaves_nothing(cx: Cx)
     cx.free(&client, &name).await
 }
 
-/// Takes the lock once; its token.
+/// Acquires the lock once, and returns its token.
 async fn seen(locks: &dlock_core::Locks, name: &LockName) -> Result<FencingToken, Stop> {
     let guard = locks.mutex(name)?.lock().await?;
     let token = guard.token();

@@ -1,4 +1,4 @@
-//! Leases: kept by renewal, ended by the store's clock.
+//! Leases: renewal extends them, and the store's clock ends them.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn ends_by_itself(cx: &Cx, renew: Renew) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_client_that_dies_lets_go(cx: Cx) -> Verdict {
+pub(crate) async fn the_lock_of_a_dead_client_expires(cx: Cx) -> Verdict {
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let doomed = runtime()?;
     let (inner, lock) = (cx.clone(), name.clone());
@@ -89,7 +89,7 @@ pub(crate) async fn a_client_that_dies_lets_go(cx: Cx) -> Verdict {
         let locks = inner.locks_with(inner.brief()).await?;
         let guard = locks.mutex(&lock)?.lock().await?;
         let token = guard.token();
-        // Neither released nor dropped, as in a process that is killed.
+        // The guard is neither released nor dropped, as in a process that is killed.
         std::mem::forget((guard, locks));
         Ok::<_, Stop>(token)
     });
@@ -101,7 +101,7 @@ pub(crate) async fn a_client_that_dies_lets_go(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn what_has_ended_is_not_renewed(cx: Cx) -> Verdict {
+pub(crate) async fn an_expired_claim_is_not_renewed(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (dead, next) = (leased(alone(&name), cx.lease()), alone(&name));
     take(&a, &dead).await?;
@@ -112,7 +112,7 @@ pub(crate) async fn what_has_ended_is_not_renewed(cx: Cx) -> Verdict {
     release(&b, &next).await
 }
 
-pub(crate) async fn a_renewal_starts_the_lease_anew(cx: Cx) -> Verdict {
+pub(crate) async fn a_renewal_restarts_the_lease(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (held, next) = (leased(alone(&name), cx.renewed()), alone(&name));
     take(&a, &held).await?;
@@ -166,12 +166,12 @@ pub(crate) async fn belief_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
     none_before(&cx, &a, &b, &name, believed).await
 }
 
-pub(crate) async fn belief_in_a_lock_handed_over_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
+pub(crate) async fn the_deadline_after_a_hand_off_ends_before_the_next_grant(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (holder, dead) = (alone(&name), leased(alone(&name), cx.renewed()));
     take(&a, &holder).await?;
     queue(&a, &dead).await?;
-    // The lease begins with the grant, and not with the place in the queue.
+    // The lease begins with the grant, not when the claim joins the queue.
     pass(cx.renewed() / 3).await;
     release(&b, &holder).await?;
     let grant = cx.within("the waiter is granted", a.granted(&dead)).await?;
@@ -200,7 +200,7 @@ pub(crate) async fn a_release_ends_the_lock_delay(cx: Cx) -> Verdict {
         let locks = cx.locks_over(client.clone(), delayed.with_renew(renew))?;
         let guard = locks.mutex(&name)?.lock().await?;
         if renew == Renew::Never {
-            // Its owner may say that it is done after it was lost as well.
+            // The owner may also release the lock after it was lost.
             cx.within("the guard is lost", guard.lost()).await?;
         }
         guard.release().await?;
@@ -210,12 +210,14 @@ pub(crate) async fn a_release_ends_the_lock_delay(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// A delay that the store can stand for and that a machine which stands still does not swallow.
+/// Returns a lock-delay that the store supports and that is longer than a short pause of the
+/// machine.
 fn lock_delay(cx: &Cx, client: &DynBackend) -> Duration {
     cx.renewed().min(client.longest_lease() / 2)
 }
 
-/// Looks until the store has ended the hold, which must not be before the holder stops to believe.
+/// Polls until the store has ended the hold. The store must not end it before the holder treats it
+/// as lost.
 async fn none_before(
     cx: &Cx,
     holders: &DynBackend,
@@ -236,7 +238,7 @@ async fn none_before(
     release(other, &next).await
 }
 
-pub(crate) async fn what_remains_is_at_most_the_lease(cx: Cx) -> Verdict {
+pub(crate) async fn the_remaining_time_is_at_most_the_lease(cx: Cx) -> Verdict {
     let (locks, lease) = (cx.locks_with(cx.renewing()).await?, cx.renewed());
     let name = cx.name("lock");
     let guard = locks.mutex(&name)?.lock().await?;

@@ -1,4 +1,4 @@
-//! Names by their beginning: all that are in use, and no others.
+//! Lists names by their prefix: all that are in use, and no others.
 
 use std::{
     collections::BTreeSet,
@@ -16,12 +16,12 @@ use crate::{
     verbs::{alone, ask, queue, release, renew, take},
 };
 
-/// More than there are.
+/// A limit larger than the number of names.
 const ALL: usize = 1 << 20;
-/// More names than a store reads at once, so that it has to go on.
+/// More names than a store reads in one request, so that it needs several.
 const MANY: usize = 300;
 
-pub(crate) async fn what_begins_so_is_listed(cx: Cx) -> Verdict {
+pub(crate) async fn names_with_the_prefix_are_listed(cx: Cx) -> Verdict {
     let (a, b, base) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let names = below(&cx, &base, &["", "/a", "/b", "/b/c", "ß"])?;
     let requests: Vec<_> = names.iter().map(alone).collect();
@@ -123,7 +123,7 @@ pub(crate) async fn names_with_many_claims_are_listed_once(cx: Cx) -> Verdict {
     for request in &held {
         release(&a, request).await?;
     }
-    // Who waited holds it now, and those that only read do not.
+    // Former waiters hold the other names now. The first name had only readers, so it is free.
     ensure_eq!(list(&a, base.as_str()).await?, names[1..], "with those that waited");
     for request in &waiting {
         cx.within("the waiter is granted", b.granted(request)).await??;
@@ -132,7 +132,7 @@ pub(crate) async fn names_with_many_claims_are_listed_once(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn what_is_free_is_not_listed(cx: Cx) -> Verdict {
+pub(crate) async fn a_free_lock_is_not_listed(cx: Cx) -> Verdict {
     let (client, other, base) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let names = below(&cx, &base, &["stays", "released", "ended"])?;
     let [stays, released, ended] = [0, 1, 2].map(|at| alone(&names[at]));
@@ -150,7 +150,7 @@ pub(crate) async fn what_is_free_is_not_listed(cx: Cx) -> Verdict {
     cx.until("nothing is listed", gone).await
 }
 
-pub(crate) async fn what_is_handed_over_meanwhile_is_listed(cx: Cx) -> Verdict {
+pub(crate) async fn a_lock_handed_off_during_a_listing_is_listed(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let onlooker = cx.backend().await?;
     list(&onlooker, name.as_str()).await?;
@@ -172,10 +172,11 @@ pub(crate) async fn what_is_handed_over_meanwhile_is_listed(cx: Cx) -> Verdict {
     };
     let handing_over = async {
         let mut turn = 0;
-        // It is held for as long as somebody looks.
+        // The lock is held until the listing has ended.
         while looks.load(Ordering::SeqCst) {
             turn += 1;
-            // Alone and together, so that what the store keeps is not always the same.
+            // The mode alternates between exclusive and shared, so that the store's record of the
+            // lock varies.
             let mode = if turn % 3 == 0 { Mode::Shared } else { Mode::Exclusive };
             let (from, to) = if turn % 2 == 0 { (&b, &a) } else { (&a, &b) };
             let next = ask(&name, mode);
@@ -205,7 +206,7 @@ pub(crate) async fn a_prefix_is_taken_off(cx: Cx) -> Verdict {
         listed.sort();
         let listed: Vec<&str> = listed.iter().map(LockName::as_str).collect();
         ensure_eq!(listed, expected, "what begins with {prefix:?}");
-        // The prefix itself is in use, and does not count.
+        // The prefix itself is a name in use, but the result must not contain it.
         let exactly = prefixed.list(prefix, expected.len()).await?;
         ensure_eq!(exactly.len(), expected.len(), "how many begin with {prefix:?}");
     }
@@ -226,7 +227,8 @@ pub(crate) async fn where_it_can_not_be_it_is_refused(cx: Cx) -> Verdict {
     Ok(())
 }
 
-/// The names that begin so, in order, or rules the case out. None is there twice.
+/// Returns the names with this prefix in order, or rules the case out. Checks that none occurs
+/// twice.
 async fn list(client: &DynBackend, prefix: &str) -> Result<Vec<LockName>, Stop> {
     let mut names = match client.list(prefix, ALL).await {
         Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -239,13 +241,13 @@ async fn list(client: &DynBackend, prefix: &str) -> Result<Vec<LockName>, Stop> 
     Ok(names)
 }
 
-/// A claim behind a holder, in the queue or beside it.
+/// Adds a claim behind a holder, which either waits or shares the lock.
 async fn queue_or_join(client: &DynBackend, request: &dlock_core::AcquireRequest) -> Verdict {
     client.acquire(request).await?;
     Ok(())
 }
 
-/// Names of a case, with these endings, in order.
+/// Returns names of a case with these endings, in order.
 fn below(cx: &Cx, base: &LockName, endings: &[&str]) -> Result<Vec<LockName>, Stop> {
     let mut names = Vec::new();
     for ending in endings {

@@ -1,4 +1,4 @@
-//! Locks that are lost: told in time, and harmless to whoever has them next.
+//! Lost locks: the holder is notified in time, and the next holder is not affected.
 
 use std::sync::{
     Arc,
@@ -17,7 +17,7 @@ use crate::{
     verbs::take_away,
 };
 
-pub(crate) async fn it_is_told_when_the_lock_was_taken_away(cx: Cx) -> Verdict {
+pub(crate) async fn a_revocation_is_reported_to_the_holder(cx: Cx) -> Verdict {
     let locks = cx.locks_with(cx.renewing()).await?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let guard = locks.mutex(&name)?.lock().await?;
@@ -50,7 +50,7 @@ pub(crate) async fn it_is_told_while_renewals_fail(cx: Cx) -> Verdict {
     told_before_the_next(&cx, Renewals::Fail(usize::MAX)).await
 }
 
-/// Whoever gets the lock next finds that its last holder knows.
+/// Checks that the holder knows of its loss when the next holder is granted.
 async fn told_before_the_next(cx: &Cx, renewals: Renewals) -> Verdict {
     let meddled = Meddled::new(cx.backend().await?);
     let locks = cx.locks_over(meddled.clone(), cx.brief())?;
@@ -123,7 +123,7 @@ pub(crate) async fn a_lost_guard_does_no_harm_to_the_next(cx: Cx) -> Verdict {
         let next = other.mutex(&name)?.lock().await?;
         if by_drop {
             drop(lost);
-            // What is dropped is released in the background.
+            // A dropped guard is released in the background.
             locks.mutex(cx.name("later"))?.lock().await?.release().await?;
         } else {
             ensure_eq!(lost.release().await?, Released::AlreadyLost, "the release");
@@ -143,7 +143,7 @@ pub(crate) async fn a_lost_lock_does_not_hold_its_neighbours_up(cx: Cx) -> Verdi
     let (mutex, mut crew) = (locks.mutex(&name)?, Crew::new());
     crew.go(async move { Ok(mutex.lock().await?.release().await.map(|_| ())?) });
     take_away(other.backend(), &name).await?;
-    // The guard lives on; a task of the same client gets the lock from the store.
+    // The guard still exists; another task of the same client gets the lock from the store.
     crew.done(&cx).await?;
     ensure!(guard.check().is_err(), "two holders believe in one lock");
     Ok(())
@@ -188,7 +188,7 @@ pub(crate) async fn a_guard_may_outlive_its_runtime(cx: Cx) -> Verdict {
     });
     let (locks, guard) = cx.within("the lock is granted", taking).await???;
     other.shutdown_background();
-    // Nothing renews it any more.
+    // The lock is no longer renewed.
     pass(cx.lease() * 2).await;
     ensure!(guard.check().is_err(), "a lock that nobody renews is believed in");
     drop(guard);
@@ -201,7 +201,7 @@ pub(crate) async fn a_panic_frees_the_lock(cx: Cx) -> Verdict {
     let (mutex, mut task) = (a.mutex(&name)?, tokio::task::JoinSet::new());
     task.spawn(async move {
         let _guard = mutex.lock().await;
-        // A panic without its message on the screen.
+        // `resume_unwind` panics without printing a message.
         std::panic::resume_unwind(Box::new("on purpose"));
     });
     while task.join_next().await.is_some() {}

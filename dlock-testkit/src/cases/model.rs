@@ -1,4 +1,4 @@
-//! Random operations of several clients, compared with the sequential model step by step.
+//! Compares random operations of several clients with the sequential model, step by step.
 
 use dlock_core::Fairness;
 use proptest::{
@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::{Stop, Verdict, context::Cx, play, suite::HANGS};
 
-/// How many sequences, and how long the longest.
+/// The number of sequences, and the largest number of steps in one.
 const SEQUENCES: u32 = 64;
 const STEPS: usize = 40;
 
@@ -28,7 +28,7 @@ pub(crate) async fn random_guards_do_what_the_model_does(cx: Cx) -> Verdict {
     every(&cx, &strategy, move |steps| play::guards::run(of.clone(), steps))
 }
 
-/// Plays many sequences; the shortest one that goes wrong is reported.
+/// Plays many sequences, and reports the shortest one that fails.
 fn every<S, F>(cx: &Cx, strategy: &S, run: impl Fn(S::Value) -> F) -> Verdict
 where
     S: Strategy,
@@ -45,7 +45,7 @@ where
         TestRunner::new(config).run(strategy, |steps| {
             let one = async { tokio::time::timeout(cx.bound() * HANGS, run(steps)).await };
             let verdict = runtime.block_on(one).unwrap_or_else(|_| Err(Stop::failed("it hangs")));
-            // However long all of them take, the case does not hang.
+            // Each completed sequence restarts the bound that detects a hanging case.
             cx.goes_on();
             verdict.map_err(|stop: Stop| TestCaseError::fail(stop.into_text()))
         })

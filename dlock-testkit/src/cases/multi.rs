@@ -1,8 +1,8 @@
-//! All of several locks or none.
+//! A multi-lock holds all of its locks or none.
 
 use std::collections::BTreeMap;
 
-use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockName, Locks, Multi};
+use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockName, Locks, MultiMutex};
 
 use crate::{
     Verdict,
@@ -51,7 +51,7 @@ pub(crate) async fn it_waits_for_all(cx: Cx) -> Verdict {
         guard.release().await?;
         Ok(())
     });
-    // For both at once, or for one after the other.
+    // The multi-lock may wait for both names at once, or for one after the other.
     let waits = async |name| Ok::<_, crate::Stop>(!b.inspect(name).await?.waiters.is_empty());
     cx.until("it waits", || async { Ok(waits(&names[0]).await? || waits(&names[2]).await?) })
         .await?;
@@ -80,7 +80,7 @@ pub(crate) async fn opposite_orders_do_not_deadlock(cx: Cx) -> Verdict {
             Ok(())
         });
     }
-    // Single locks of the same names in between.
+    // Other tasks use single locks of the same names at the same time.
     for name in &names {
         let (mutex, rounds) = (b.mutex(name)?, cx.effort(8));
         crew.go(async move {
@@ -141,10 +141,10 @@ pub(crate) async fn a_wait_that_ends_leaves_none(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_wait_that_ends_gives_back_what_it_had(cx: Cx) -> Verdict {
+pub(crate) async fn a_wait_that_ends_releases_its_locks(cx: Cx) -> Verdict {
     let (a, b, names) = three(&cx).await?;
     let multi = a.multi(&names)?;
-    // Held by somebody else from the start, and to the end.
+    // Another client holds both at the start, and one of them until the end.
     let [early, late] = [b.mutex(&names[1])?.lock().await?, b.mutex(&names[2])?.lock().await?];
     let mut waiting = Box::pin(multi.lock());
     let part = async {
@@ -157,7 +157,7 @@ pub(crate) async fn a_wait_that_ends_gives_back_what_it_had(cx: Cx) -> Verdict {
         got = &mut waiting => return Err(crate::Stop::failed(format!("{got:?} of three"))),
         had = part => had?,
     }
-    // Time for it to learn of the grant.
+    // This gives the multi-lock time to learn of the grant.
     let _ = tokio::time::timeout(std::time::Duration::from_millis(100), &mut waiting).await;
     drop(waiting);
     for name in [&names[0], &names[1]] {
@@ -201,8 +201,8 @@ pub(crate) async fn it_reaches_over_two_stores(cx: Cx) -> Verdict {
     let (here, name) = (cx.locks().await?, cx.name("here"));
     let (backend, far) = cx.elsewhere().await?;
     let there = cx.locks_over(backend, cx.steady())?;
-    // One name in both stores is two locks.
-    let both = || Multi::across([here.mutex(&name)?, there.mutex(&far)?, here.mutex(&far)?]);
+    // The same name in two stores denotes two locks.
+    let both = || MultiMutex::across([here.mutex(&name)?, there.mutex(&far)?, here.mutex(&far)?]);
     let guard = both()?.lock().await?;
     ensure_eq!(guard.tokens().len(), 3, "the tokens");
     ensure!(there.mutex(&far)?.try_lock().await?.is_none(), "the far store's lock is free");

@@ -1,4 +1,4 @@
-//! Names: any text, byte for byte, and no two of them meet.
+//! Names: any text, compared byte by byte, and no two names collide.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     stop::{ensure, ensure_eq},
 };
 
-/// Names that stores have been known to fold, cut, split, or run.
+/// Names that stores have been known to fold, truncate, split or execute.
 #[rustfmt::skip]
 pub(crate) const HOSTILE: &[&str] = &[
     "job", "Job", "JOB", "job ", " job", "  job", "job\u{a0}", "job.", "job/", "/job", "//job",
@@ -54,7 +54,8 @@ pub(crate) async fn random_names_do_not_meet(cx: Cx) -> Verdict {
     all_different(&cx, names.into_iter().collect()).await
 }
 
-/// Holds all of them at one time, each under its own name for another client.
+/// Holds locks of all these names at the same time, and checks with another client that they
+/// differ.
 async fn all_different(cx: &Cx, names: Vec<String>) -> Verdict {
     let (a, b) = (cx.locks().await?, cx.locks().await?);
     let mut guards = Vec::new();

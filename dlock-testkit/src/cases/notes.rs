@@ -1,7 +1,9 @@
-//! Notes: who a claim is, for people.
+//! Notes: texts that identify claims to people.
+
+use std::sync::Arc;
 
 use dlock_core::{
-    AcquireRequest, ClaimState, ConfigIssue, DynBackend, ErrorKind, LockName, Mode, Note, Renewed,
+    AcquireRequest, ClaimState, DynBackend, ErrorKind, LockName, Mode, Note, Noted, Renewed,
 };
 
 use crate::{
@@ -11,12 +13,12 @@ use crate::{
     verbs::{alone, ask, downgrade, queue, release, renew, take, tried},
 };
 
-/// The same claim with a note.
+/// Returns the same request with a note.
 fn noted(request: AcquireRequest, note: &str) -> Result<AcquireRequest, Stop> {
     Ok(request.with_note(Note::new(note)?))
 }
 
-/// The notes of those who hold a name, then of those who wait for it.
+/// Returns the notes of the holders of a name, and those of its waiters.
 async fn notes(
     backend: &DynBackend,
     name: &LockName,
@@ -34,7 +36,7 @@ fn some(note: &str) -> Option<String> {
 
 pub(crate) async fn a_holder_has_its_note_until_it_goes(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    // One that has had the lock before may take it again by a shorter way.
+    // A client that has held the lock before may use a shorter path to acquire it again.
     for round in 0..4 {
         let note = format!("web-{round} pid 4711 migrate");
         let request = noted(alone(&name), &note)?;
@@ -42,12 +44,12 @@ pub(crate) async fn a_holder_has_its_note_until_it_goes(cx: Cx) -> Verdict {
         for client in [&a, &b] {
             ensure_eq!(notes(client, &name).await?, [vec![some(&note)], vec![]], "the notes");
         }
-        // Sent again, it is what it was.
+        // A repeated request does not change the note.
         take(&a, &request).await?;
         ensure_eq!(notes(&b, &name).await?[0], [some(&note)], "the note after a resend");
         release(&a, &request).await?;
         ensure_eq!(notes(&b, &name).await?, [vec![], vec![]], "the notes of a free lock");
-        // The next does not inherit it.
+        // The next claim does not inherit the note.
         let plain = alone(&name);
         take(&a, &plain).await?;
         ensure_eq!(notes(&b, &name).await?[0], [None], "the note of a claim without one");
@@ -67,7 +69,7 @@ pub(crate) async fn a_waiter_has_its_note_and_keeps_it(cx: Cx) -> Verdict {
     queue(&b, &last).await?;
     let waiting = vec![some("second"), None, some("last")];
     ensure_eq!(notes(&a, &name).await?, [vec![some("first")], waiting.clone()], "the notes");
-    // A sign of life changes nothing.
+    // A heartbeat changes nothing.
     queue(&b, &second).await?;
     ensure_eq!(notes(&a, &name).await?[1], waiting, "the notes after a sign of life");
     release(&a, &first).await?;
@@ -163,7 +165,8 @@ pub(crate) async fn any_note_comes_through(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn all_locks_of_a_client_have_it(cx: Cx) -> Verdict {
-    let (a, b) = (cx.locks().await?, cx.locks().await?.with_note("web-3")?);
+    let noted = Noted::new(cx.backend().await?, Note::new("web-3")?);
+    let (a, b) = (cx.locks().await?, cx.locks_over(noted, cx.steady())?);
     let names = ["a", "b", "c"].map(|hint| cx.name(hint));
     let a = a.backend();
     for _ in 0..3 {
@@ -171,7 +174,7 @@ pub(crate) async fn all_locks_of_a_client_have_it(cx: Cx) -> Verdict {
         ensure_eq!(notes(a, &names[0]).await?[0], [some("web-3")], "the note of a mutex");
         guard.release().await?;
     }
-    // A view is of the same client.
+    // A view with other options belongs to the same client.
     let guard = b.with_options(cx.brief())?.rw(&names[0])?.write().lock().await?;
     ensure_eq!(notes(a, &names[0]).await?[0], [some("web-3")], "the note of a writer");
     guard.release().await?;
@@ -205,11 +208,15 @@ pub(crate) async fn where_it_can_not_be_it_is_left_out(cx: Cx) -> Verdict {
     release(&backend, &request).await
 }
 
-pub(crate) async fn a_client_has_one_note(cx: Cx) -> Verdict {
-    let locks = cx.locks().await?.with_note("one")?.with_note("one")?;
-    let refused = locks.clone().with_note("two").err().ok_or("a client has two notes")?;
-    ensure_eq!(refused.kind(), ErrorKind::Config(ConfigIssue::Note), "{refused}");
-    let refused = locks.with_note("").err().ok_or("a note is empty")?;
-    ensure_eq!(refused.kind(), ErrorKind::Config(ConfigIssue::Note), "{refused}");
-    Ok(())
+pub(crate) async fn a_claim_keeps_its_own_note(cx: Cx) -> Verdict {
+    let (store, name) = (cx.backend().await?, cx.name("lock"));
+    let noted_store: DynBackend = Noted::new(Arc::clone(&store), Note::new("client")?);
+    let own = noted(alone(&name), "claim")?;
+    take(&noted_store, &own).await?;
+    ensure_eq!(notes(&store, &name).await?[0], [some("claim")], "the claim's own note");
+    release(&noted_store, &own).await?;
+    let plain = alone(&name);
+    take(&noted_store, &plain).await?;
+    ensure_eq!(notes(&store, &name).await?[0], [some("client")], "the client's note");
+    release(&noted_store, &plain).await
 }

@@ -1,4 +1,4 @@
-//! Faults that were found from outside, where every store can have them.
+//! Faults that were found outside of the kit and that every store can have.
 
 use dlock_core::{
     DynBackend, ErrorKind, Fairness, Fence, FencingToken, Lock, LockState, Renewal, Renewed,
@@ -12,13 +12,13 @@ use crate::{
     verbs::{alone, queue, release, release_in_vain, take},
 };
 
-/// More than any token of a store.
+/// A number larger than any token of a store.
 const OFFSET: u64 = 1 << 60;
 
 pub(crate) async fn an_offset_is_in_every_token_that_is_seen(cx: Cx) -> Verdict {
     let (store, name) = (cx.backend().await?, cx.name("lock"));
     let lifted: DynBackend = TokenOffset::new(store.clone(), OFFSET)?;
-    // A resource that has seen another store's tokens.
+    // The fence belongs to a resource that has seen another store's tokens.
     let fence = Fence::starting_at(FencingToken::new(OFFSET)?);
     let locks = cx.locks_over(lifted.clone(), cx.steady())?.without_handoff();
     let (mutex, rw, multi) = (locks.mutex(&name)?, locks.rw(&name)?, locks.multi([&name])?);
@@ -56,7 +56,7 @@ pub(crate) async fn an_offset_is_in_no_token_that_the_store_is_asked_about(cx: C
     } else {
         release(&store, &held).await?;
     }
-    // It was taken away: the store has not forgotten it.
+    // The lock was revoked, but the store has not lost its data.
     ensure_eq!(lifted.renew(&[renewal]).await?, [Renewed::Lost], "a renewal of what is gone");
     release_in_vain(&lifted, &held).await?;
     match lifted.raise_tokens(&name, first.plus(1_000_000_000)).await {
@@ -69,7 +69,7 @@ pub(crate) async fn an_offset_is_in_no_token_that_the_store_is_asked_about(cx: C
     release(&lifted, &last).await
 }
 
-/// The tokens of all that holds a name, and the last one.
+/// Returns the tokens of all holders of a name, and the last token.
 fn tokens(state: &LockState) -> Vec<Option<u64>> {
     let holders = state.holders.iter().map(|holder| holder.token);
     holders.chain([state.last_token]).map(|token| token.map(FencingToken::get)).collect()

@@ -1,4 +1,4 @@
-//! Real processes that take, hold, stop and die.
+//! Real processes that acquire and hold locks, are stopped, and are killed.
 
 #[cfg(unix)]
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) async fn a_process_excludes_another(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-pub(crate) async fn processes_hand_over_to_each_other(cx: Cx) -> Verdict {
+pub(crate) async fn processes_hand_off_to_each_other(cx: Cx) -> Verdict {
     let (locks, name) = (cx.locks().await?, cx.name("lock"));
     let mut child = Process::start(&cx)?;
     for _ in 0..cx.effort(5) {
@@ -50,7 +50,7 @@ pub(crate) async fn processes_hand_over_to_each_other(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_killed_process_lets_go_after_its_lease(cx: Cx) -> Verdict {
+pub(crate) async fn a_killed_process_loses_its_lock_after_its_lease(cx: Cx) -> Verdict {
     let (locks, name) = (cx.locks().await?, cx.name("lock"));
     let mut child = Process::start(&cx)?;
     let theirs = child.lock(&name, cx.lease()).await?;
@@ -74,12 +74,12 @@ pub(crate) async fn a_killed_waiter_is_passed_over(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
-/// How often a process is stopped until the store works without it.
+/// The largest number of attempts to stop a process at a point where the store still works.
 #[cfg(unix)]
 const STOPS: usize = 10;
 
-/// Whether the store grants locks. Where it is a file, a process that is stopped in the middle of a
-/// transaction keeps all others out.
+/// Whether the store grants locks. If the store is a file, a process that is stopped during a
+/// transaction blocks all others.
 #[cfg(unix)]
 async fn works(locks: &Locks, name: &LockName) -> bool {
     let took = async { locks.mutex(name)?.lock().await?.release().await };
@@ -102,7 +102,7 @@ pub(crate) async fn a_stopped_process_is_fenced_off(cx: Cx) -> Verdict {
         child.ask("release").await?;
     };
     fence.admit(theirs)?;
-    // Past its lease: the lock goes to the next, which writes.
+    // The lease of the child has expired: the next holder is granted and writes.
     let guard = locks.mutex(&name)?.lock().await?;
     fence.admit(guard.token())?;
     child.resume()?;
@@ -128,7 +128,7 @@ pub(crate) async fn a_counter_of_many_processes_is_exact(cx: Cx) -> Verdict {
     for _ in 0..4 {
         children.push(Process::start(&cx)?);
     }
-    // Without the lock the counter can't be trusted: both have read before one writes.
+    // Without the lock the counter is wrong: both children read it before one of them writes.
     for child in &mut children {
         ensure_eq!(child.ask(&format!("read {file}")).await?, "0", "the counter");
     }

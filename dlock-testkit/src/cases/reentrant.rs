@@ -112,7 +112,7 @@ pub(crate) async fn a_lost_hold_is_not_entered_again(cx: Cx) -> Verdict {
     let error = lock.lock_as(&owner).await.err().ok_or("a lost hold is entered again")?;
     ensure_eq!(error.kind(), ErrorKind::Lost, "{error}");
     outer.release().await?;
-    // With the lost hold gone the owner starts afresh.
+    // The lost hold is released, so the owner acquires the lock again.
     lock.lock_as(&owner).await?.release().await?;
     Ok(())
 }
@@ -154,7 +154,7 @@ pub(crate) async fn owners_of_many_entries_never_mix(cx: Cx) -> Verdict {
                     entries.push(held.ok_or("a lock that waits was busy")?);
                     tokio::task::yield_now().await;
                 }
-                // Not in the order of a stack.
+                // The entries are not released in the order of a stack.
                 entries.reverse();
                 entries.rotate_left(1);
                 for held in entries {

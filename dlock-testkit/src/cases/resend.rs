@@ -1,4 +1,4 @@
-//! Verbs whose answer got lost: asked again, they have their effect once.
+//! A verb whose answer got lost is retried, and takes effect once.
 
 use dlock_core::{Acquired, ErrorKind, Mode, Renewed};
 
@@ -38,7 +38,7 @@ pub(crate) async fn an_acquire_sent_twice_at_once_is_one_hold(cx: Cx) -> Verdict
     Ok(())
 }
 
-pub(crate) async fn a_waiter_that_asks_again_keeps_its_place(cx: Cx) -> Verdict {
+pub(crate) async fn a_waiter_that_retries_keeps_its_place(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [holder, first, second] = [alone(&name), alone(&name), alone(&name)];
     take(&backend, &holder).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn a_waiter_that_asks_again_keeps_its_place(cx: Cx) -> Verdict 
     release(&backend, &second).await
 }
 
-pub(crate) async fn permits_asked_for_again_are_counted_once(cx: Cx) -> Verdict {
+pub(crate) async fn resent_permits_are_counted_once(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("permits"));
     let two = ask(&name, Mode::permits(2, 3)?);
     let one = ask(&name, Mode::permits(1, 3)?);
@@ -146,7 +146,7 @@ pub(crate) async fn a_lost_answer_to_a_release_frees_the_lock(cx: Cx) -> Verdict
 pub(crate) async fn an_acquire_of_several_sent_again_is_one_hold_each(cx: Cx) -> Verdict {
     let (other, names) = (cx.backend().await?, [cx.name("a"), cx.name("b")]);
     let requests = names.each_ref().map(alone);
-    // As after an answer that got lost: the same requests again.
+    // The client repeats the same requests, as it does after a lost answer.
     for _ in 0..2 {
         let Some(answer) = other.acquire_all(&requests) else { return Ok(()) };
         let answers = answer.await?;

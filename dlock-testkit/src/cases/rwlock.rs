@@ -1,4 +1,4 @@
-//! Readers together, writers alone, neither starving.
+//! Readers share the lock, writers hold it alone, and neither side starves.
 
 use std::sync::{
     Arc,
@@ -124,7 +124,7 @@ pub(crate) async fn a_reader_is_not_starved_by_writers(cx: Cx) -> Verdict {
     not_starved(&cx, &name, [&a, &b], true).await
 }
 
-/// While tasks of one side take turns without a gap, the other side gets in.
+/// Checks that the other side is granted the lock while tasks of one side hold it without a gap.
 async fn not_starved(cx: &Cx, name: &LockName, [many, one]: [&Locks; 2], writers: bool) -> Verdict {
     let stop = Arc::new(AtomicBool::new(false));
     let mut crew = Crew::new();
@@ -182,7 +182,7 @@ pub(crate) async fn a_downgrade_lets_no_writer_in_between(cx: Cx) -> Verdict {
     let holders: Vec<_> = state.holders.iter().map(|c| (c.claim, c.mode, c.token)).collect();
     ensure_eq!(holders, [(first.claim, Mode::Shared, Some(grant.token))], "the holders");
     ensure_eq!(state.waiters.len(), 2, "the waiters");
-    // As a reader from now on, also when it is renewed as one.
+    // The claim is a reader from now on, even if it is renewed as one.
     ensure_eq!(downgrade(&backend, &first).await?, Renewed::Kept, "the renewal");
     release(&backend, &first).await?;
     cx.within("the writer is granted", backend.granted(&second)).await??;

@@ -5,47 +5,48 @@ use dlock_core::{FencingToken, Instant, Mode};
 /// One operation of one client.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Who: a task, an owner, a process.
+    /// The task, owner or process that did it.
     pub actor: usize,
-    /// Which acquisition it is about.
+    /// The id of the acquisition that the operation belongs to.
     pub hold: u64,
-    /// What.
+    /// The operation.
     pub op: Op,
-    /// When it was started.
+    /// The time at which the operation was started.
     pub invoked: Instant,
-    /// When it was answered and how; `None` if it never was.
+    /// The time and the content of the answer; `None` if there was no answer.
     pub answer: Option<(Instant, Reply)>,
 }
 
-/// What a client does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Op {
-    /// Takes the lock.
+    /// The client acquires the lock.
     Acquire(Mode),
-    /// Is seen in the queue, by an onlooker.
+    /// An observer sees the claim in the queue.
     Arrive,
-    /// Goes from alone to shared.
+    /// The client downgrades the lock from exclusive to shared.
     Downgrade,
-    /// Is told that the lock is lost.
+    /// The client is notified that the lock is lost.
     Lose,
-    /// Gives the lock up.
+    /// The client releases the lock.
     Release,
 }
 
-/// What a client is told.
+/// The answer to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply {
-    /// It is done.
+    /// The operation took effect.
     Acked {
-        /// The token, of an acquire.
+        /// The fencing token, if the operation is an acquire.
         token: Option<FencingToken>,
-        /// Until when the lock may be believed in, if it is not renewed.
+        /// The local deadline: the client treats the lock as lost after it, unless the lock is
+        /// renewed.
         until: Option<Instant>,
     },
-    /// It is not done, and will not be.
+    /// The operation did not take effect and will not.
     Refused,
-    /// It may have been done.
+    /// The operation may have taken effect.
     Unknown,
 }

@@ -1,13 +1,14 @@
-//! **Mutual exclusion**: while one client believes to hold the lock alone, no other does.
+//! **Mutual exclusion**: while one client believes that it holds the lock alone, no other client
+//! does.
 
 use dlock_core::Mode;
 
 use super::{History, Span, Violation, spans::Latest};
 
-/// Checks that no two clients held the lock alone at one time.
+/// Checks that no two clients held the lock alone at the same time.
 ///
 /// # Errors
-/// The first two that did.
+/// The first two acquisitions that overlap.
 pub fn check(history: &History) -> Result<(), Violation> {
     match overlaps(history).next() {
         Some((span, other)) => Err(Violation::new(format!("two at once: {span:?} and {other:?}"))),
@@ -15,7 +16,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
     }
 }
 
-/// Who had the lock alone while another came to have it, and that other one; each of these once.
+/// Returns pairs of exclusive spans that overlap: the earlier span, and the span that began during
+/// it. Each later span occurs once.
 pub fn overlaps(history: &History) -> impl Iterator<Item = (Span, Span)> + use<> {
     let mut spans = history.spans();
     spans.retain(|span| span.mode == Mode::Exclusive);
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_of_the_loss_holds_no_more() {
+    fn a_notified_loss_ends_the_hold() {
         let mut lost = hold(1, X, 1, [0, 1, 70]);
         let mut told = lost[1].clone();
         (told.op, told.invoked) = (Op::Lose, at(20));

@@ -1,15 +1,17 @@
-//! **First come, first served**: who was seen in line before another asked is granted before.
+//! **First come, first served**: a claim that was seen in the queue before another claim was
+//! requested is granted before it.
 
 use dlock_core::Instant;
 
 use super::{History, Hold, Violation};
 
-/// Checks that nobody overtook.
+/// Checks that no claim overtook another.
 ///
 /// # Errors
-/// The first who did, and whom.
+/// The first claim that overtook another, and the other.
 pub fn check(history: &History) -> Result<(), Violation> {
-    // From the end: of those with larger tokens, who was seen in line first.
+    // The loop runs from the largest token down. `seen` is the claim with a larger token that was
+    // seen in the queue first.
     let mut seen: Option<(Instant, Hold)> = None;
     for first in history.holds().into_iter().rev() {
         if let Some((arrived, later)) = &seen
@@ -54,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_seen_in_line_before_may_have_come_later() {
+    fn an_unseen_waiter_may_have_come_later() {
         let right = history([seen(1, 2, 4, [0, 12, 13]), seen(2, 1, 5, [3, 10, 11])]);
         assert_eq!(check(&right), Ok(()));
     }

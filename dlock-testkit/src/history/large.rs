@@ -1,5 +1,5 @@
-//! Every checker on a history of two hundred thousand holds: one that compares all with all would
-//! not come to its end.
+//! Runs every checker on a history of two hundred thousand holds. A checker that compares all holds
+//! with all others would not finish.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::{
 const HOLDS: u64 = 200_000;
 const BOUND: Duration = Duration::from_millis(10);
 
-/// One hold after the other by four clients. Each asks when the one before has it, and says 2 ms
-/// after that that it has let go.
+/// Returns a history of consecutive holds by four clients. A client requests the lock 1 ms after
+/// the previous grant. It is granted 1 ms after the previous release was answered.
 fn long(mode: Mode) -> History {
     let mut all = history((1..=HOLDS).map(|n| {
         let actor = usize::try_from(n % 4).unwrap();
         let mut events = hold(actor, mode, n, [n * 10 - 9, n * 10, n * 10 + 8]);
-        // Their numbers must not meet.
+        // The numbers of two holds must not collide.
         events.iter_mut().for_each(|event| event.hold = n);
         events
     }));
@@ -26,7 +26,7 @@ fn long(mode: Mode) -> History {
     all
 }
 
-/// The last of them: its acquire, and its release.
+/// Returns the indices of the last hold's acquire and release.
 fn last(history: &mut History) -> [usize; 2] {
     let mut of = (0..history.events.len()).filter(|&i| history.events[i].hold == HOLDS);
     [of.next().unwrap(), of.next().unwrap()]
@@ -39,7 +39,7 @@ fn find(check: impl Fn(&History) -> Result<(), Violation>, right: &History, wron
 }
 
 #[test]
-fn what_is_wrong_at_its_end_is_found() {
+fn an_error_at_the_end_of_a_long_history_is_found() {
     let right = long(Mode::Exclusive);
     let mut early = right.clone();
     let [acquire, _] = last(&mut early);
@@ -58,7 +58,7 @@ fn what_is_wrong_at_its_end_is_found() {
     }
     find(|history| wake_up::check(history, BOUND), &right, &late);
 
-    // The last two change places: the last was seen in line before the other asked.
+    // The last claim was seen in the queue before the previous claim was requested.
     let mut seen = right.clone();
     let mut arrive = seen.events[acquire].clone();
     (arrive.op, arrive.invoked) = (super::Op::Arrive, at(1));

@@ -1,10 +1,11 @@
-//! What clients did to a lock and what they were told, and one checker for each invariant.
+//! The recorded operations of clients on a lock with their answers, and one checker for each
+//! invariant.
 //!
-//! A [`Recorder`] writes each operation down when it is invoked and when it is answered, on one
-//! monotonic clock that all processes of a machine share. A checker takes the finished
-//! [`History`] and answers with a [`Violation`]. Checkers judge by what clients *knew*: a lock is
-//! held from the answer to the acquire to the start of the release, so that no delay on the way
-//! makes a right history look wrong.
+//! A [`Recorder`] records each operation when it is invoked and when it is answered, on one
+//! monotonic clock that all processes of a machine share. A checker takes the finished [`History`]
+//! and returns a [`Violation`]. Checkers judge by what clients *knew*: a client holds a lock from
+//! the answer to its acquire to the start of its release. So no delay on the way makes a correct
+//! history look wrong.
 
 mod event;
 pub mod exclusion;
@@ -27,16 +28,16 @@ use std::fmt;
 
 use dlock_core::Instant;
 
-/// Every operation on one name, in the order in which they were invoked.
+/// All operations on one name, in the order in which they were invoked.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// The operations.
     pub events: Vec<Event>,
-    /// When the recording ended.
+    /// The time at which the recording ended.
     pub ended: Option<Instant>,
 }
 
-/// An invariant that does not hold, and who broke it.
+/// A broken invariant, and the operations that broke it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(String);
 
@@ -54,10 +55,10 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Checks that enough happened for a verdict: a history of nothing breaks no invariant.
+/// Checks that enough happened for a verdict: an empty history breaks no invariant.
 ///
 /// # Errors
-/// When fewer acquisitions were granted.
+/// If the history has fewer grants.
 pub fn at_least(history: &History, grants: usize) -> Result<(), Violation> {
     let seen = history.holds().len();
     if seen < grants {
@@ -68,7 +69,7 @@ pub fn at_least(history: &History, grants: usize) -> Result<(), Violation> {
 
 #[cfg(test)]
 mod build {
-    //! Histories by hand, in milliseconds.
+    //! Builds histories by hand, with times in milliseconds.
 
     use dlock_core::{FencingToken, Instant, Mode};
 
@@ -78,7 +79,8 @@ mod build {
         Instant::from_nanos(ms * 1_000_000)
     }
 
-    /// A hold: asked, granted, release started; the release is answered 1 ms later.
+    /// Returns a hold with the times of its request, its grant, and the start of its release. The
+    /// release is answered 1 ms later.
     pub(super) fn hold(
         actor: usize,
         mode: Mode,

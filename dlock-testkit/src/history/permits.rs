@@ -1,4 +1,4 @@
-//! **Permits**: those in use never come to more than there are.
+//! **Permits**: the permits in use never exceed the capacity.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -6,10 +6,10 @@ use dlock_core::{Instant, Mode};
 
 use super::{History, Span, Violation};
 
-/// Checks that never more than `all` permits were in use.
+/// Checks that at most `all` permits were in use at any time.
 ///
 /// # Errors
-/// Where more were.
+/// The first acquisition that exceeded them.
 pub fn check(history: &History, all: u32) -> Result<(), Violation> {
     match excesses(history, all).next() {
         Some((used, span)) => {
@@ -19,11 +19,12 @@ pub fn check(history: &History, all: u32) -> Result<(), Violation> {
     }
 }
 
-/// Where somebody came to have more than were left, and how many were in use then.
+/// Returns each span at the beginning of which more than `all` permits were in use, with the
+/// number of permits in use.
 pub fn excesses(history: &History, all: u32) -> impl Iterator<Item = (u64, Span)> + use<> {
     let mut ends: BinaryHeap<Reverse<(Instant, u64)>> = BinaryHeap::new();
     let mut used: u64 = 0;
-    // The sum can only grow where a span begins.
+    // The sum can only grow at the beginning of a span.
     history.spans().into_iter().filter(|span| span.from < span.to).filter_map(move |span| {
         while let Some(&Reverse((to, weight))) = ends.peek()
             && to <= span.from

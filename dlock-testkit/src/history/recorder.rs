@@ -1,4 +1,4 @@
-//! Writes operations down as they happen.
+//! Records operations as they happen.
 
 use std::sync::{
     Arc,
@@ -11,14 +11,14 @@ use parking_lot::Mutex;
 use super::{Event, History, Op, Reply};
 use crate::context::now;
 
-/// Writes the operations on one name down as they happen.
+/// Records the operations on one name as they happen.
 #[derive(Debug, Default)]
 pub struct Recorder {
     events: Mutex<Vec<Event>>,
     next: AtomicU64,
 }
 
-/// A guard, and which acquisition it is of.
+/// A guard, with the id of its acquisition.
 #[derive(Debug)]
 pub struct Held {
     /// The guard.
@@ -28,15 +28,15 @@ pub struct Held {
 }
 
 impl Recorder {
-    /// One with nothing written yet.
+    /// Returns an empty recorder.
     pub fn new() -> Arc<Self> {
         Arc::new(Self::default())
     }
 
-    /// Takes a lock, and writes down how it went. `None` is a lock that is not free.
+    /// Acquires a lock and records the result. Returns `None` if the lock is busy.
     ///
     /// # Errors
-    /// As the acquisition.
+    /// The errors of the acquisition.
     pub async fn acquire(
         &self,
         actor: usize,
@@ -47,15 +47,15 @@ impl Recorder {
         self.acquire_as(hold, actor, mode, taking).await
     }
 
-    /// An acquisition that is to be spoken of before it is granted.
+    /// Returns the id of an acquisition, so that other events can refer to it before it is granted.
     pub fn announce(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// [`acquire`](Self::acquire) as it was announced.
+    /// Does the same as [`acquire`](Self::acquire), with an id from [`announce`](Self::announce).
     ///
     /// # Errors
-    /// As the acquisition.
+    /// The errors of the acquisition.
     pub async fn acquire_as(
         &self,
         hold: u64,
@@ -76,16 +76,16 @@ impl Recorder {
         Ok(result?.map(|guard| Held { guard, hold, actor }))
     }
 
-    /// Writes down that an announced acquisition was seen to stand in line.
+    /// Records that an announced acquisition was seen in the queue.
     pub fn arrived(&self, hold: u64, actor: usize) {
         let event = self.begin(actor, hold, Op::Arrive);
         self.end(event, Reply::Acked { token: None, until: None });
     }
 
-    /// Goes from alone to shared.
+    /// Downgrades a lock from exclusive to shared, and records it.
     ///
     /// # Errors
-    /// As [`Guard::downgrade`].
+    /// The errors of [`Guard::downgrade`].
     pub async fn downgrade(&self, held: &mut Held) -> Result<(), Error> {
         let event = self.begin(held.actor, held.hold, Op::Downgrade);
         let result = held.guard.downgrade().await;
@@ -93,10 +93,10 @@ impl Recorder {
         result
     }
 
-    /// Gives a lock up.
+    /// Releases a lock, and records it.
     ///
     /// # Errors
-    /// As [`Guard::release`].
+    /// The errors of [`Guard::release`].
     pub async fn release(&self, held: Held) -> Result<(), Error> {
         let event = self.begin(held.actor, held.hold, Op::Release);
         let result = held.guard.release().await.map(|_| ());
@@ -104,7 +104,7 @@ impl Recorder {
         result
     }
 
-    /// What was written down.
+    /// Returns the recorded history.
     pub fn finish(&self) -> History {
         History { events: self.events.lock().clone(), ended: Some(now()) }
     }
@@ -116,7 +116,7 @@ impl Recorder {
     }
 
     fn end(&self, event: usize, reply: Reply) {
-        // Before the lock on the list, which may take its time.
+        // The time is taken before the mutex of the list, for which the task may have to wait.
         let answered: Instant = now();
         self.events.lock()[event].answer = Some((answered, reply));
     }

@@ -1,5 +1,5 @@
-//! **Reentry balance**: an owner enters its own hold under one token, leaves as often as it
-//! entered, and nobody else is in before it has left the last time.
+//! **Reentry balance**: all entries of an owner into its own hold have one token. The owner leaves
+//! as often as it entered. Nobody else holds the lock before it has left for the last time.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::{History, Hold, Span, Violation, spans::Latest};
 /// Checks that the entries of each owner nest and that owners exclude each other.
 ///
 /// # Errors
-/// The first entry that does not fit.
+/// The first entry that violates this.
 pub fn check(history: &History) -> Result<(), Violation> {
     let mut holds = history.holds();
     let mut owners: HashMap<FencingToken, usize> = HashMap::new();

@@ -6,7 +6,7 @@ use dlock_core::{Instant, Mode};
 
 use super::{History, Span, Violation, spans::Latest};
 
-/// Checks that no reader held the lock together with a writer.
+/// Checks that no reader held the lock at the same time as a writer.
 ///
 /// # Errors
 /// The first reader and writer that did.
@@ -17,8 +17,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
     }
 }
 
-/// Who had the lock while another came to have it in the other mode, and that other one; each of
-/// these once.
+/// Returns pairs of spans of different modes that overlap: the earlier span, and the span that
+/// began during it. Each later span occurs once.
 pub fn overlaps(history: &History) -> impl Iterator<Item = (Span, Span)> + use<> {
     let (mut readers, mut writers) = (Latest::default(), Latest::default());
     history.spans().into_iter().filter_map(move |span| {
@@ -32,7 +32,7 @@ pub fn overlaps(history: &History) -> impl Iterator<Item = (Span, Span)> + use<>
     })
 }
 
-/// The largest number of readers that held the lock at one time.
+/// Returns the largest number of readers that held the lock at one time.
 pub fn most_readers(history: &History) -> usize {
     let mut ends: BinaryHeap<Reverse<Instant>> = BinaryHeap::new();
     let mut most = 0;

@@ -1,4 +1,4 @@
-//! What a history says about who held the lock when.
+//! The holds in a history, and the times in which clients believed that they held the lock.
 
 use std::collections::BTreeMap;
 
@@ -9,56 +9,57 @@ use super::{Event, History, Op, Reply};
 /// An acquisition that was granted.
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {
-    /// Who.
+    /// The task, owner or process.
     pub actor: usize,
-    /// What.
+    /// The mode.
     pub mode: Mode,
-    /// Its token.
+    /// The fencing token.
     pub token: FencingToken,
-    /// When it was asked for.
+    /// The time at which the client requested the lock.
     pub asked: Instant,
-    /// When it was seen to stand in line, if it was.
+    /// The time at which the claim was seen in the queue, if it was.
     pub arrived: Option<Instant>,
-    /// When the client knew that it holds the lock.
+    /// The time at which the client knew that it held the lock.
     pub granted: Instant,
-    /// When the client went from alone to shared.
+    /// The time at which the client knew of its downgrade from exclusive to shared.
     pub downgraded: Option<Instant>,
-    /// When the client stopped to believe: it started the release, was told of the loss, or its
-    /// lease ended.
+    /// The time at which the client stopped treating the lock as held: it started the release, it
+    /// was notified of the loss, or the lease expired.
     pub ended: Option<Instant>,
-    /// When the client knew that the lock is free.
+    /// The time at which the client knew that it no longer held the lock.
     pub freed: Option<Instant>,
 }
 
-/// A time in which a client believed to hold the lock in one mode.
+/// A time in which a client believed that it held the lock in one mode.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// Who.
+    /// The task, owner or process.
     pub actor: usize,
-    /// How.
+    /// The mode.
     pub mode: Mode,
-    /// Under which token.
+    /// The fencing token.
     pub token: FencingToken,
-    /// From when.
+    /// The beginning.
     pub from: Instant,
-    /// Until when, exclusive.
+    /// The end, exclusive.
     pub to: Instant,
 }
 
 impl Span {
-    /// Whether both were at one time of different acquisitions.
+    /// Whether the spans overlap and belong to different acquisitions.
     pub fn meets(&self, other: &Self) -> bool {
         !self.is_of(other) && self.from < other.to && other.from < self.to
     }
 
-    /// Whether both are of one hold, which may have been entered twice.
+    /// Whether both spans belong to one hold, which its owner may have entered twice.
     pub(super) fn is_of(&self, other: &Self) -> bool {
         self.actor == other.actor && self.token == other.token
     }
 }
 
-/// Of the times seen so far, those that end last, of two different acquisitions: who meets any of
-/// them meets one of these. Times are to be seen in the order in which they begin.
+/// The spans with the latest ends of those seen so far, of two different acquisitions. If a span
+/// overlaps any span seen so far, it overlaps one of these. The spans must be added in the order of
+/// their beginnings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Latest([Option<Span>; 2]);
 
@@ -76,14 +77,14 @@ impl Latest {
         }
     }
 
-    /// One that this one meets, if there is any.
+    /// Returns one of the spans that overlap this one, if one does.
     pub(super) fn met_by(&self, span: &Span) -> Option<Span> {
         self.0.into_iter().flatten().find(|of| of.meets(span))
     }
 }
 
 impl History {
-    /// The acquisitions that were granted, in the order of their tokens.
+    /// Returns the acquisitions that were granted, in the order of their tokens.
     pub fn holds(&self) -> Vec<Hold> {
         let mut by_id: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
         for event in &self.events {
@@ -94,7 +95,8 @@ impl History {
         holds
     }
 
-    /// The times in which somebody believed to hold the lock, by their beginning.
+    /// Returns the spans in which a client believed that it held the lock, in the order of their
+    /// beginnings.
     pub fn spans(&self) -> Vec<Span> {
         let forever = Instant::from_nanos(u64::MAX);
         let mut spans = Vec::new();

@@ -1,5 +1,6 @@
-//! **Token order**: a grant that was known before another was asked for has the smaller token,
-//! and no two acquisitions have the same one, unless an owner entered its own hold again.
+//! **Token order**: if a grant was known before another acquisition was requested, it has the
+//! smaller token. No two acquisitions have the same token, unless an owner entered its own hold
+//! again.
 
 use super::{History, Hold, Violation};
 
@@ -10,7 +11,8 @@ use super::{History, Hold, Violation};
 pub fn check(history: &History) -> Result<(), Violation> {
     let wrong = |a: &Hold, b: &Hold, what| Violation::new(format!("{what}: {a:?} and {b:?}"));
     let by_token = history.holds();
-    // From the end: of those with larger tokens, whose grant was known first.
+    // The loop runs from the largest token down. `first` is the hold with a larger token whose
+    // grant was known first.
     let mut first: Option<&Hold> = None;
     for same in by_token.chunk_by(|a, b| a.token == b.token).rev() {
         if let Some((a, b)) = twice(same) {
@@ -27,7 +29,7 @@ pub fn check(history: &History) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Two acquisitions of one token that are not of one owner who entered again before it had left.
+/// Returns two acquisitions with the same token that are not entries of one owner into its hold.
 fn twice(same: &[Hold]) -> Option<(&Hold, &Hold)> {
     let mut inside = same.first()?;
     for hold in &same[1..] {
@@ -42,10 +44,10 @@ fn twice(same: &[Hold]) -> Option<(&Hold, &Hold)> {
     None
 }
 
-/// Checks that holders that had the lock alone, one after the other, have growing tokens.
+/// Checks that consecutive exclusive holders have growing tokens.
 ///
 /// # Errors
-/// The first that has not.
+/// The first pair whose tokens do not grow.
 pub fn check_holders(history: &History) -> Result<(), Violation> {
     let mut holds = history.holds();
     holds.sort_by_key(|hold| hold.granted);

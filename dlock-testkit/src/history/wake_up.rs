@@ -1,4 +1,4 @@
-//! **No lost wake-up**: when the lock becomes free and somebody waits, somebody has it in time.
+//! **No lost wake-up**: if the lock becomes free while claims wait, one of them is granted in time.
 
 use std::time::Duration;
 
@@ -6,16 +6,17 @@ use dlock_core::Instant;
 
 use super::{History, Op, Violation};
 
-/// Checks that nobody waited longer than `bound` for a lock that was free. For locks with one
+/// Checks that no claim waited longer than `bound` for a free lock. Use it for locks with one
 /// holder at a time.
 ///
 /// # Errors
-/// Who waited too long.
+/// The first acquire that waited too long.
 pub fn check(history: &History, bound: Duration) -> Result<(), Violation> {
     let end = history.ended.unwrap_or(Instant::from_nanos(0));
     let mut holds = history.holds();
     holds.sort_by_key(|hold| hold.granted);
-    // When all of the first so many had let go; `None` as soon as one of them never did.
+    // `freed[n]` is the time at which the first `n` holds had been released, or `None` if one of
+    // them never was.
     let mut freed = vec![Some(Instant::from_nanos(0))];
     for hold in &holds {
         let so_far = freed.last().copied().flatten();
@@ -23,8 +24,8 @@ pub fn check(history: &History, bound: Duration) -> Result<(), Violation> {
     }
     for event in history.events.iter().filter(|event| matches!(event.op, Op::Acquire(_))) {
         let answered = event.answer.map_or(end, |(at, _)| at);
-        // The lock was surely free since the last release before the answer, unless somebody else
-        // had it later.
+        // The lock was certainly free since the last release before the answer, unless another
+        // client held it later.
         let before = holds.partition_point(|hold| hold.granted < answered);
         let Some(free_since) = freed[before] else { continue };
         let free_since = free_since.max(event.invoked);
@@ -46,7 +47,7 @@ mod tests {
     const BOUND: Duration = Duration::from_millis(10);
 
     #[test]
-    fn a_prompt_hand_over_is_right() {
+    fn a_prompt_hand_off_is_right() {
         let right = history([hold(1, X, 1, [0, 1, 50]), hold(2, X, 2, [2, 55, 60])]);
         assert_eq!(check(&right, BOUND), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! Locks of all kinds, tried one after the other by two clients.
+//! Plays random sequences of steps by two clients on locks of all kinds.
 
 use dlock_core::{ClaimId, ErrorKind, Guard, LockName, Locks, Mode, Owner, Released};
 use proptest::prelude::*;
@@ -14,16 +14,17 @@ const PERMITS: u32 = 3;
 
 /// One step of one of two clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum GuardStep {
     /// Tries to take a lock.
     Try { kind: Kind, client: usize },
-    /// Releases the n-th guard, if there are so many.
+    /// Releases the guard at index `nth`, if it exists.
     Release { nth: usize },
-    /// Downgrades the n-th guard.
+    /// Downgrades the guard at index `nth`.
     Downgrade { nth: usize },
 }
 
-/// What is tried. Mutex, reader, writer and owner meet in one name, semaphores in another.
+/// The kind of lock that a step tries. Mutex, reader, writer and owner share one name; semaphores
+/// have another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
@@ -36,8 +37,8 @@ pub(crate) enum Kind {
     Several,
 }
 
-/// Sequences of tries and releases.
-pub(crate) fn sequences(permits: bool, steps: usize) -> impl Strategy<Value = Vec<Step>> {
+/// Returns a strategy for sequences of tries and releases.
+pub(crate) fn sequences(permits: bool, steps: usize) -> impl Strategy<Value = Vec<GuardStep>> {
     let kind = prop_oneof![
         Just(Kind::Mutex),
         Just(Kind::Direct),
@@ -50,16 +51,16 @@ pub(crate) fn sequences(permits: bool, steps: usize) -> impl Strategy<Value = Ve
         (1..=PERMITS).prop_map(move |n| if permits { Kind::Permits(n) } else { Kind::Reader }),
     ];
     let step = prop_oneof![
-        5 => (kind, 0..2usize).prop_map(|(kind, client)| Step::Try { kind, client }),
-        3 => (0..6usize).prop_map(|nth| Step::Release { nth }),
-        1 => (0..6usize).prop_map(|nth| Step::Downgrade { nth }),
+        5 => (kind, 0..2usize).prop_map(|(kind, client)| GuardStep::Try { kind, client }),
+        3 => (0..6usize).prop_map(|nth| GuardStep::Release { nth }),
+        1 => (0..6usize).prop_map(|nth| GuardStep::Downgrade { nth }),
     ];
     prop::collection::vec(step, 1..=steps)
 }
 
-/// Plays the steps on fresh names.
-pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
-    let mut play = Play {
+/// Plays the steps on new names.
+pub(crate) async fn run(cx: Cx, steps: Vec<GuardStep>) -> Verdict {
+    let mut play = GuardPlay {
         fair: crate::case::Need::Fifo.missing_in(&cx.guarantees(), None).is_none(),
         clients: [cx.locks().await?, cx.locks().await?],
         owners: [Owner::new(), Owner::new()],
@@ -69,10 +70,10 @@ pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
     };
     for step in steps {
         match step {
-            Step::Try { kind, client } => play.try_it(kind, client).await?,
-            Step::Release { nth } if nth < play.held.len() => play.release(nth).await?,
-            Step::Downgrade { nth } if nth < play.held.len() => play.downgrade(nth).await?,
-            Step::Release { .. } | Step::Downgrade { .. } => {}
+            GuardStep::Try { kind, client } => play.try_it(kind, client).await?,
+            GuardStep::Release { nth } if nth < play.held.len() => play.release(nth).await?,
+            GuardStep::Downgrade { nth } if nth < play.held.len() => play.downgrade(nth).await?,
+            GuardStep::Release { .. } | GuardStep::Downgrade { .. } => {}
         }
         for held in &play.held {
             held.guard.check()?;
@@ -84,24 +85,24 @@ pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
     Ok(())
 }
 
-struct Play {
+struct GuardPlay {
     fair: bool,
     clients: [Locks; 2],
     owners: [Owner; 2],
     names: [LockName; 3],
     models: [Model; 3],
-    held: Vec<Held>,
+    held: Vec<HeldGuard>,
 }
 
-/// A guard, and what the model calls it.
-struct Held {
+/// A guard, and the id of its claim in the model.
+struct HeldGuard {
     guard: Guard,
     kind: Kind,
     client: usize,
     id: ClaimId,
 }
 
-impl Play {
+impl GuardPlay {
     async fn try_it(&mut self, kind: Kind, client: usize) -> Verdict {
         let guard = self.take(kind, client).await?;
         let again = self.held.iter().find(|h| kind == Kind::Owner && same(h, kind, client));
@@ -114,7 +115,7 @@ impl Play {
         };
         ensure_eq!(guard.is_some(), expected, "{kind:?} of client {client} is granted");
         if let Some(guard) = guard {
-            self.held.push(Held { guard, kind, client, id });
+            self.held.push(HeldGuard { guard, kind, client, id });
         }
         if kind == Kind::Owner {
             let entries = self.held.iter().filter(|h| same(h, kind, client)).count();
@@ -138,7 +139,7 @@ impl Play {
         })
     }
 
-    /// Whether the model grants it, in all of its names or in none.
+    /// Whether the model grants the claim. A multi-lock is granted in all of its names or in none.
     fn fits(&mut self, kind: Kind, id: ClaimId) -> bool {
         let (models, mode) = match kind {
             Kind::Permits(n) => (&mut self.models[2..], Mode::Permits { n, of: PERMITS }),
@@ -155,7 +156,7 @@ impl Play {
     }
 
     async fn release(&mut self, nth: usize) -> Verdict {
-        let Held { guard, id, .. } = self.held.remove(nth);
+        let HeldGuard { guard, id, .. } = self.held.remove(nth);
         ensure_eq!(guard.release().await?, Released::Released, "the release");
         if self.held.iter().all(|held| held.id != id) {
             self.forget(id);
@@ -186,6 +187,6 @@ impl Play {
     }
 }
 
-fn same(held: &Held, kind: Kind, client: usize) -> bool {
+fn same(held: &HeldGuard, kind: Kind, client: usize) -> bool {
     held.kind == kind && held.client == client
 }

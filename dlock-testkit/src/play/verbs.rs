@@ -1,4 +1,4 @@
-//! The verbs of the contract, played one after the other by several claims of two clients.
+//! Plays random sequences of the contract's verbs by several claims of two clients.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::{
     verbs::ask,
 };
 
-/// How many claims there are at one time.
+/// The largest number of claims at one time.
 const SLOTS: usize = 6;
 
-/// One step. Slots are claims; each belongs to one of two clients.
+/// One step. Each slot has a claim of one of two clients.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    /// A new claim asks, or the one that is there asks again.
+pub(crate) enum VerbStep {
+    /// A new claim is requested, or the request of the slot's claim is repeated.
     Acquire {
         slot: usize,
         mode: Mode,
         wait: bool,
     },
-    /// A claim whose lease ends at once.
+    /// A claim with a short lease is requested, and expires.
     Lapse {
         slot: usize,
         mode: Mode,
@@ -40,22 +40,22 @@ pub(crate) enum Step {
     Renew {
         slot: usize,
     },
-    /// As a reader from now on, or with one permit.
+    /// A claim is renewed as a reader, or with one permit.
     Weaken {
         slot: usize,
     },
-    /// Asks for the grant of a claim that has it.
+    /// The grant of a claim that holds the lock is requested.
     Granted {
         slot: usize,
     },
 }
 
-/// Sequences on a read-write lock or on a semaphore.
+/// Returns a strategy for sequences on a read-write lock or on a semaphore.
 pub(crate) fn sequences(
     fifo: bool,
     permits: bool,
     steps: usize,
-) -> impl Strategy<Value = Vec<Step>> {
+) -> impl Strategy<Value = Vec<VerbStep>> {
     let semaphore = if permits { any::<bool>().boxed() } else { Just(false).boxed() };
     semaphore.prop_flat_map(move |semaphore| {
         let mode = move || mode(semaphore, permits);
@@ -63,13 +63,13 @@ pub(crate) fn sequences(
         let wait = move || if fifo { any::<bool>().boxed() } else { Just(false).boxed() };
         let step = prop_oneof![
             80 => (slot(), mode(), wait())
-                .prop_map(|(slot, mode, wait)| Step::Acquire { slot, mode, wait }),
-            60 => slot().prop_map(|slot| Step::Release { slot }),
-            20 => slot().prop_map(|slot| Step::Renew { slot }),
-            16 => slot().prop_map(|slot| Step::Weaken { slot }),
-            16 => slot().prop_map(|slot| Step::Granted { slot }),
+                .prop_map(|(slot, mode, wait)| VerbStep::Acquire { slot, mode, wait }),
+            60 => slot().prop_map(|slot| VerbStep::Release { slot }),
+            20 => slot().prop_map(|slot| VerbStep::Renew { slot }),
+            16 => slot().prop_map(|slot| VerbStep::Weaken { slot }),
+            16 => slot().prop_map(|slot| VerbStep::Granted { slot }),
             1 => (slot(), mode(), wait())
-                .prop_map(|(slot, mode, wait)| Step::Lapse { slot, mode, wait }),
+                .prop_map(|(slot, mode, wait)| VerbStep::Lapse { slot, mode, wait }),
         ];
         prop::collection::vec(step, 1..=steps)
     })
@@ -80,17 +80,17 @@ fn mode(semaphore: bool, permits: bool) -> BoxedStrategy<Mode> {
     let counted = || (1u32..=3).prop_map(|n| Mode::Permits { n, of: 3 });
     match (semaphore, permits) {
         (true, _) => prop_oneof![20 => counted(), 1 => plain()].boxed(),
-        // Now and then one who uses the name for something else.
+        // A few claims use the name of a read-write lock for a semaphore.
         (false, true) => prop_oneof![20 => plain(), 1 => counted()].boxed(),
         (false, false) => plain().boxed(),
     }
 }
 
-/// Plays the steps on a fresh name.
-pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
+/// Plays the steps on a new name.
+pub(crate) async fn run(cx: Cx, steps: Vec<VerbStep>) -> Verdict {
     let name = cx.name("lock");
     let clients = [cx.backend().await?, cx.backend().await?];
-    let mut play = Play {
+    let mut play = VerbPlay {
         lapse: cx.lease(),
         cx,
         clients,
@@ -110,43 +110,43 @@ pub(crate) async fn run(cx: Cx, steps: Vec<Step>) -> Verdict {
     Ok(())
 }
 
-struct Play {
+struct VerbPlay {
     cx: Cx,
     clients: [DynBackend; 2],
     name: LockName,
     model: Model,
     slots: [Option<AcquireRequest>; SLOTS],
     lapse: Duration,
-    /// The largest token seen, and the claims that have one.
+    /// The largest token seen, and the tokens of the claims that have one.
     last: Option<FencingToken>,
     known: Vec<(ClaimId, FencingToken)>,
 }
 
-impl Play {
-    async fn step(&mut self, step: Step) -> Verdict {
+impl VerbPlay {
+    async fn step(&mut self, step: VerbStep) -> Verdict {
         match step {
-            Step::Acquire { slot, mode, wait } => {
+            VerbStep::Acquire { slot, mode, wait } => {
                 let request = match &self.slots[slot] {
                     Some(request) if self.stands(request.claim).is_some() => request.clone(),
                     _ => self.new_claim(slot, mode, wait, Duration::from_secs(300)),
                 };
                 self.acquire(slot, &request).await
             }
-            Step::Lapse { slot, mode, wait } => {
+            VerbStep::Lapse { slot, mode, wait } => {
                 self.release(slot).await?;
                 self.compare(step).await?;
                 let request = self.new_claim(slot, mode, wait, self.lapse);
                 self.acquire(slot, &request).await?;
                 pass(self.lapse * 2).await;
                 self.model.release(request.claim, 0);
-                // A store may let the next in when somebody comes by.
+                // A store may grant the next claim only when a request arrives.
                 self.client(slot).release(&ask(&self.name, mode).as_claim()).await?;
                 Ok(())
             }
-            Step::Release { slot } => self.release(slot).await,
-            Step::Renew { slot } => self.renew(slot, false).await,
-            Step::Weaken { slot } => self.renew(slot, true).await,
-            Step::Granted { slot } => match &self.slots[slot] {
+            VerbStep::Release { slot } => self.release(slot).await,
+            VerbStep::Renew { slot } => self.renew(slot, false).await,
+            VerbStep::Weaken { slot } => self.renew(slot, true).await,
+            VerbStep::Granted { slot } => match &self.slots[slot] {
                 Some(request) if self.stands(request.claim) == Some(Standing::Held) => {
                     let granted = self.client(slot).granted(request);
                     let grant = self.cx.within("a holder learns that it is one", granted).await??;
@@ -208,7 +208,7 @@ impl Play {
         };
         let expected = match self.stands(request.claim) {
             Some(Standing::Held) => Renewed::Kept,
-            // The core renews what it holds.
+            // Waiters are not renewed here: the core only renews holders.
             Some(_) => return Ok(()),
             None => Renewed::Lost,
         };
@@ -219,8 +219,8 @@ impl Play {
         Ok(())
     }
 
-    /// That an onlooker sees what the model has.
-    async fn compare(&mut self, step: Step) -> Verdict {
+    /// Checks that `inspect` shows the state of the model.
+    async fn compare(&mut self, step: VerbStep) -> Verdict {
         let state = self.clients[1].inspect(&self.name).await?;
         let seen = |claims: &[ClaimState]| -> Vec<_> {
             claims.iter().map(|claim| (claim.claim, claim.mode)).collect()
@@ -233,7 +233,7 @@ impl Play {
             let token = holder.token.ok_or("a holder without a token")?;
             self.token(holder.claim, token)?;
         }
-        // A claim that is a node of a session leaves no record of its token.
+        // If a claim is a node of a session, its token is not recorded after the claim ends.
         let remembered = match self.cx.guarantees().orphan_release {
             OrphanRelease::SessionEnd => state.holders.iter().filter_map(|it| it.token).max(),
             _ => self.last,
@@ -247,7 +247,7 @@ impl Play {
         self.token(claim, grant.token)
     }
 
-    /// A claim keeps its token, and a new one is larger than all before.
+    /// Checks that a claim keeps its token, and that a new token is larger than all before.
     fn token(&mut self, claim: ClaimId, token: FencingToken) -> Verdict {
         if let Some((_, known)) = self.known.iter().find(|(known, _)| *known == claim) {
             ensure_eq!(token, *known, "the token of {claim:?}");

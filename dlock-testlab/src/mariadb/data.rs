@@ -1,4 +1,4 @@
-//! What a server finds in its data directory at its start.
+//! The data directory of a server at its first start.
 
 use super::programs::Programs;
 use crate::{
@@ -8,19 +8,19 @@ use crate::{
     template::{DATA, Template},
 };
 
-/// The owner of the database, who is no administrator.
+/// The owner of the database, without the rights of an administrator.
 pub(super) const USER: &str = "dlock";
 pub(super) const DATABASE: &str = "dlock";
 pub(super) const ADMIN: &str = "root";
 pub(super) const PASSWORD: &str = "secret";
 
-/// A small log makes quick copies.
+/// A small log makes copies fast.
 pub(super) const QUICK: [&str; 2] = ["innodb_flush_method=nosync", "innodb_log_file_size=16M"];
 
 static TEMPLATE: Template = Template::new();
 
-/// Makes the system tables, and then the users and the database. Temporary tables go to a directory
-/// of their own: in one that is shared, a server that starts deletes those of all others.
+/// Creates the system tables, and then the users and the database. Temporary tables go to a
+/// separate directory: a starting server deletes all temporary tables in a shared one.
 const INIT: &str = r#"
 mkdir tmp &&
 "$1" --no-defaults --datadir="$PWD/$3" --tmpdir="$PWD/tmp" --skip-test-db \
@@ -28,12 +28,12 @@ mkdir tmp &&
 "$2" --no-defaults --datadir="$PWD/$3" --tmpdir="$PWD/tmp" --bootstrap --"$4" --"$5" <setup.sql
 "#;
 
-/// A home of the account that servers run as.
+/// Creates a home for the account that servers run as.
 pub(super) fn home() -> Result<Home, Stop> {
     Home::new("dlock-mariadb-", Account::instead_of_root(&["mysql"])?, "")
 }
 
-/// Gives a server the data that all start with.
+/// Copies the initial data into the home of a server.
 pub(super) async fn fresh(home: &Home, programs: &Programs) -> Verdict {
     TEMPLATE.copy(home, || make(programs)).await
 }

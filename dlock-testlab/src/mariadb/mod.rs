@@ -1,10 +1,11 @@
 //! Private MariaDB servers.
 //!
-//! They need `mariadbd` and `mariadb-install-db`: on the path, or in the directory that `DLOCK_TEST_MARIADB_BIN` names. The server refuses to run as root; then it runs
-//! as `mysql` or `nobody`, who must be able to reach the directory for temporary files.
+//! They need `mariadbd` and `mariadb-install-db`: on the path, or in the directory that
+//! `DLOCK_TEST_MARIADB_BIN` names. The server refuses to run as root; then it runs as `mysql` or
+//! `nobody`, which must have access to the directory for temporary files.
 //!
-//! What a server keeps is kept over a [kill](MariadbServer::kill), although it is not
-//! [synced](Options::with_fsync): the system has it.
+//! The data of a server survives a [kill](MariadbServer::kill), although it is not
+//! [synced](Options::with_fsync): the operating system has it.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), dlock_testlab::Stop> {

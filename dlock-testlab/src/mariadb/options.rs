@@ -1,8 +1,8 @@
-//! How a MariaDB server is to be set up.
+//! The options of a MariaDB server.
 
 use crate::SteppedClock;
 
-/// How a MariaDB server is to be set up.
+/// The options of a MariaDB server.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(super) lines: Vec<String>,
@@ -13,46 +13,46 @@ pub struct Options {
 }
 
 impl Options {
-    /// A server that does not sync, without TLS, for at most 100 connections.
+    /// Returns the options of a server that does not sync, without TLS, for at most 100
+    /// connections.
     pub fn new() -> Self {
         Self { lines: Vec::new(), max_connections: 100, tls: false, fsync: false, clock: None }
     }
 
-    /// Adds a line of `my.cnf`, such as `sql_mode = ANSI`. With `read_only = 1` it refuses writes
-    /// from everybody but the administrator, as a replica does. Of two lines for the same the later
-    /// one holds.
+    /// Adds a line of `my.cnf`, such as `sql_mode = ANSI`. With `read_only = 1` the server refuses
+    /// writes from all users except the administrator, as a replica does. If two lines set the same
+    /// variable, the later one applies.
     #[must_use]
     pub fn with_config(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// Sets how many connections there may be, besides one for the administrator.
+    /// Sets the maximum number of connections. One more is reserved for the administrator.
     #[must_use]
     pub fn with_max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections;
         self
     }
 
-    /// Speaks TLS with clients that ask for it, on the same port and with a certificate made for
-    /// it.
+    /// Enables TLS for clients that request it, on the same port and with a certificate that is
+    /// created for the server.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Sets whether it waits until the disk has what it commits, as it does unless it is told
-    /// otherwise, and has a log of the size that it has then. That is for benchmarks: only a
-    /// machine that loses its power loses what was not synced. A server that is killed loses
-    /// nothing either way.
+    /// Sets whether a commit waits until its data is on the disk, which is MariaDB's default, and
+    /// gives the log its default size. This is for benchmarks: only a power failure loses data that
+    /// was not synced. A killed server loses nothing either way.
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self
     }
 
-    /// Has it go by this wall clock, also when it starts again.
+    /// Makes the server use this wall clock, also after a restart.
     #[must_use]
     pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.clock = Some(clock.clone());

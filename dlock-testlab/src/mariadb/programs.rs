@@ -1,4 +1,4 @@
-//! Where the programs of MariaDB are.
+//! Finds the programs of MariaDB.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use crate::{Stop, program::find};
 
 const BIN: &str = "DLOCK_TEST_MARIADB_BIN";
 
-/// The programs that make and run servers.
+/// The programs that set up and run servers.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     pub(super) server: PathBuf,

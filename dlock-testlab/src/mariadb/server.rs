@@ -16,22 +16,23 @@ use super::{
 };
 use crate::{Snapshot, Stop, Verdict, instance::Instance, sql, tls};
 
-/// Who is connected and is neither this connection nor one of the server's own.
+/// Counts the connections other than this one and the server's own.
 const OTHERS: &str = "
 select count(*) from information_schema.processlist
 where id <> connection_id() and user not in ('system user', 'event_scheduler')
 ";
 
-/// InnoDB lists its transactions anew when nobody has read the list for 0.1 s: one that is read again
-/// sooner never changes.
+/// InnoDB refreshes its list of transactions only if the list was not read for 0.1 s. A list that
+/// is read more often never changes.
 const STALE: Duration = Duration::from_millis(120);
 
-/// The transactions of sessions that do nothing.
+/// The open transactions of idle sessions.
 const OPEN: &str = "SELECT t.trx_state, p.command FROM information_schema.innodb_trx t \
                     JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id \
                     WHERE p.command = 'Sleep'";
 
-/// Kills every connection but this one, of which some may be gone by then. How many there were.
+/// Kills every connection except this one, and returns their number. Some may have ended before
+/// that.
 const TERMINATE: &str = "
 begin not atomic
   declare killed int default 0;
@@ -47,9 +48,9 @@ begin not atomic
 end
 ";
 
-/// One MariaDB server, which dies with this value.
+/// One MariaDB server. It ends when this value is dropped.
 ///
-/// It has a database `dlock` that belongs to the user `dlock`, who may do nothing else.
+/// It has a database `dlock` that belongs to the user `dlock`, who has no other rights.
 #[derive(Debug)]
 pub struct MariadbServer {
     instance: Instance,
@@ -61,7 +62,7 @@ impl MariadbServer {
     /// Starts a server and waits until it accepts connections.
     ///
     /// # Errors
-    /// [`Stop::missing`] when MariaDB is not installed.
+    /// [`Stop::missing`] if MariaDB is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let programs = Programs::find()?;
         let home = home()?;
@@ -74,117 +75,120 @@ impl MariadbServer {
         Ok(Self { instance, programs, tls: options.tls })
     }
 
-    /// The port it listens on, which a restart does not change.
+    /// Returns the port that the server listens on. A restart does not change it.
     pub fn port(&self) -> u16 {
         self.instance.port()
     }
 
-    /// Where it listens: `127.0.0.1:port`.
+    /// Returns the address that the server listens on: `127.0.0.1:port`.
     pub fn address(&self) -> String {
         self.instance.address()
     }
 
-    /// Where the owner of the database finds it: `mysql://dlock:password@127.0.0.1:port/dlock`.
+    /// Returns the URL for the owner of the database:
+    /// `mysql://dlock:password@127.0.0.1:port/dlock`.
     pub fn url(&self) -> String {
         self.url_of(USER, PASSWORD, DATABASE)
     }
 
-    /// The same for the administrator, who may do everything.
+    /// Returns the URL for the administrator, who has all rights.
     pub fn admin_url(&self) -> String {
         self.url_of(ADMIN, PASSWORD, DATABASE)
     }
 
-    /// The same for a user that was made by [`Self::run_sql`], or for another database.
+    /// Returns the URL for a user that [`Self::run_sql`] created, or for another database.
     pub fn url_of(&self, user: &str, password: &str, database: &str) -> String {
         format!("mysql://{user}:{password}@{}/{database}", self.address())
     }
 
-    /// Where the owner of the database finds it over TLS, if that was
-    /// [asked for](Options::with_tls), with its certificate checked.
+    /// Returns the URL for the owner of the database over TLS, with verification of the
+    /// certificate, if TLS was [configured](Options::with_tls).
     pub fn tls_url(&self) -> Option<String> {
         let ca = self.ca()?;
         Some(format!("{}?ssl-mode=VERIFY_IDENTITY&ssl-ca={}", self.url(), ca.display()))
     }
 
-    /// The certificate of the authority that signed the server's and the client's, in PEM.
+    /// Returns the certificate of the authority that signed the certificates of the server and of
+    /// the client, in PEM.
     pub fn ca(&self) -> Option<PathBuf> {
         self.tls.then(|| tls::ca(self.directory()))
     }
 
-    /// A certificate for a client and its key, in PEM.
+    /// Returns a certificate for a client and its key, in PEM.
     pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
         self.tls.then(|| tls::client(self.directory()))
     }
 
-    /// Where its data, configuration and log are.
+    /// Returns the directory of the server's data, configuration and log.
     pub fn directory(&self) -> &Path {
         self.instance.directory()
     }
 
-    /// Its process id; `None` while it is killed.
+    /// Returns the process id; `None` while the server is killed.
     pub fn pid(&self) -> Option<u32> {
         self.instance.pid()
     }
 
-    /// Stops it where it stands: connections stay, nothing is answered. It is
-    /// stopped when this returns.
+    /// Pauses the server: connections stay open and get no answers. The process is stopped when
+    /// this returns.
     ///
     /// # Errors
-    /// When it was killed, or is not stopped in the end.
+    /// If the server was killed, or does not stop.
     pub fn pause(&self) -> Verdict {
         self.instance.pause()
     }
 
-    /// Lets it go on.
+    /// Continues a paused server.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the server was killed.
     pub fn resume(&self) -> Verdict {
         self.instance.resume()
     }
 
-    /// Kills it without a chance to clean up. It has ended when this returns.
+    /// Kills the server without a chance to clean up. It has ended when this returns.
     pub fn kill(&self) {
         self.instance.kill();
     }
 
-    /// Has it disconnect everybody and end in an orderly way, and waits for that.
+    /// Shuts the server down: it disconnects all clients and ends in an orderly way. Waits until it
+    /// has ended.
     ///
     /// # Errors
-    /// When it was killed, or does not end.
+    /// If the server was killed, or does not end.
     pub async fn stop(&self) -> Verdict {
         self.instance.stop(ORDERLY).await
     }
 
-    /// Kills it if it runs, and starts it again on the same port and data. Waits until it accepts
-    /// connections.
+    /// Kills the server if it runs, and restarts it on the same port and data. Waits until it
+    /// accepts connections.
     ///
     /// # Errors
-    /// When it does not start, or somebody else keeps its port.
+    /// If the server does not start, or another process keeps its port.
     pub async fn restart(&self) -> Verdict {
         self.instance.restart().await
     }
 
-    /// Copies what it keeps at this moment, in which it stands still, as into a backup. Dropped
-    /// before it is done, this may leave the server [paused](Self::pause).
+    /// Pauses the server and copies the data that it has at this moment, as a backup would. If the
+    /// future is dropped before it completes, the server may stay [paused](Self::pause).
     ///
     /// # Errors
-    /// When it can't be copied.
+    /// If the data can't be copied.
     pub async fn snapshot(&self) -> Result<Snapshot, Stop> {
         self.instance.snapshot().await
     }
 
-    /// Kills it if it runs, and starts it again on the same port with what it had at the time of the
-    /// snapshot, as from an old backup.
+    /// Kills the server if it runs, and restarts it on the same port with the data of the snapshot,
+    /// as from an old backup.
     ///
     /// # Errors
-    /// As for [`Self::restart`], and when the snapshot is that of another server.
+    /// As for [`Self::restart`], and if the snapshot is that of another server.
     pub async fn restart_from(&self, snapshot: &Snapshot) -> Verdict {
         self.instance.put_back(snapshot).await?;
         self.restart().await
     }
 
-    /// Kills it if it runs, and starts it again on the same port as if it were new: all that it had
+    /// Kills the server if it runs, and restarts it on the same port as a new server: all its data
     /// is lost.
     ///
     /// # Errors
@@ -194,53 +198,53 @@ impl MariadbServer {
         self.restart().await
     }
 
-    /// Does some SQL as the administrator in the database `dlock`, each statement on its own, up to
-    /// the first that fails.
+    /// Runs SQL as the administrator in the database `dlock`, each statement separately, up
+    /// to the first one that fails.
     ///
     /// # Errors
-    /// What the server says against it.
+    /// The server's error.
     pub async fn run_sql(&self, sql: &str) -> Verdict {
         self.query(sql).await.map(|_| ())
     }
 
-    /// The same with its answer: the rows as text, where `NULL` stands for null.
+    /// Runs SQL and returns its rows as text, with `NULL` in place of null.
     ///
     /// # Errors
-    /// What the server says against it.
+    /// The server's error.
     pub async fn query(&self, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
         self.query_at(&self.admin_url(), sql).await
     }
 
-    /// The same as the user and by the way that a URL names, which may lead through a
-    /// [`Proxy`](crate::Proxy).
+    /// Runs SQL as the user and at the address of a URL, which may be that of a
+    /// [`Proxy`](crate::Proxy). Returns the rows.
     ///
     /// # Errors
-    /// What the server says against it.
+    /// The server's error.
     pub async fn query_at(&self, url: &str, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
         sql::ask::<MySql, _>(url.parse::<MySqlConnectOptions>()?, sql, "NULL").await
     }
 
-    /// Ends the connections of all clients, also in the middle of a statement. How many there were.
+    /// Kills the connections of all clients, also during a statement. Returns their number.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn terminate_backends(&self) -> Result<usize, Stop> {
         self.count(TERMINATE).await
     }
 
-    /// The transactions that somebody began and did not end: their states.
+    /// Returns the states of the transactions that clients began and did not end.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
         sleep(STALE).await;
         Ok(self.query(OPEN).await?.iter().map(|row| row.join(": ")).collect())
     }
 
-    /// How many clients are connected, without whoever asks.
+    /// Returns the number of connected clients, without this connection.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn connections(&self) -> Result<usize, Stop> {
         self.count(OTHERS).await
     }

@@ -20,21 +20,21 @@ const KIND: Kind = Kind { name: "pgbouncer", is_ready };
 const CONFIG: &str = "pgbouncer.ini";
 const USERS: &str = "users";
 
-/// A PgBouncer in transaction mode, which dies with this value: each transaction of a client may
-/// get another connection to the server.
+/// A PgBouncer in transaction mode: each transaction of a client may get another connection to the
+/// server. It ends when this value is dropped.
 ///
-/// It knows the owner of the database and the administrator.
+/// It accepts the owner of the database and the administrator.
 #[derive(Debug)]
 pub struct PgBouncer {
     instance: Instance,
 }
 
 impl PgBouncer {
-    /// Starts one in front of this server, with lines of `pgbouncer.ini` such as
+    /// Starts a PgBouncer in front of this server, with lines of `pgbouncer.ini` such as
     /// `default_pool_size = 2`, and waits until it accepts connections.
     ///
     /// # Errors
-    /// [`Stop::missing`] when PgBouncer is not installed.
+    /// [`Stop::missing`] if PgBouncer is not installed.
     pub async fn start(server: &PostgresServer, config: &[&str]) -> Result<Self, Stop> {
         let missing = || Stop::missing("pgbouncer is not installed: apt-get install pgbouncer");
         let program = find("pgbouncer").ok_or_else(missing)?;
@@ -45,44 +45,45 @@ impl PgBouncer {
         Ok(Self { instance: Instance::start(KIND, home, launch).await? })
     }
 
-    /// The port it listens on, which a restart does not change.
+    /// Returns the port that it listens on. A restart does not change it.
     pub fn port(&self) -> u16 {
         self.instance.port()
     }
 
-    /// Where it listens: `127.0.0.1:port`.
+    /// Returns the address that it listens on: `127.0.0.1:port`.
     pub fn address(&self) -> String {
         self.instance.address()
     }
 
-    /// Where the owner of the database finds it: `postgres://dlock:password@127.0.0.1:port/dlock`.
+    /// Returns the URL for the owner of the database:
+    /// `postgres://dlock:password@127.0.0.1:port/dlock`.
     pub fn url(&self) -> String {
         format!("postgres://{USER}:{PASSWORD}@{}/{DATABASE}", self.address())
     }
 
-    /// Where its configuration and log are.
+    /// Returns the directory of its configuration and log.
     pub fn directory(&self) -> &Path {
         self.instance.directory()
     }
 
-    /// Its process id; `None` while it is killed.
+    /// Returns the process id; `None` while it is killed.
     pub fn pid(&self) -> Option<u32> {
         self.instance.pid()
     }
 
-    /// Stops it where it stands: connections stay, nothing is answered. It is
-    /// stopped when this returns.
+    /// Pauses it: connections stay open and get no answers. The process is stopped when this
+    /// returns.
     ///
     /// # Errors
-    /// When it was killed, or is not stopped in the end.
+    /// If it was killed, or does not stop.
     pub fn pause(&self) -> Verdict {
         self.instance.pause()
     }
 
-    /// Lets it go on.
+    /// Continues it after a pause.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If it was killed.
     pub fn resume(&self) -> Verdict {
         self.instance.resume()
     }
@@ -92,17 +93,16 @@ impl PgBouncer {
         self.instance.kill();
     }
 
-    /// Kills it if it runs, and starts it again on the same port. Waits until it accepts
-    /// connections.
+    /// Kills it if it runs, and restarts it on the same port. Waits until it accepts connections.
     ///
     /// # Errors
-    /// When it does not start, or somebody else keeps its port.
+    /// If it does not start, or another process keeps its port.
     pub async fn restart(&self) -> Verdict {
         self.instance.restart().await
     }
 }
 
-/// Writes the configuration, and says what to run with it.
+/// Writes the configuration, and returns the program to run with it.
 fn launch(
     home: &Home,
     program: &Path,
@@ -115,7 +115,7 @@ fn launch(
         format!("[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}"),
         "unix_socket_dir =\npool_mode = transaction".to_owned(),
         format!("auth_type = md5\nauth_file = {USERS}\nadmin_users = {ADMIN}"),
-        // Drivers ask for it, and all connections to the server have the same.
+        // Drivers send this parameter, and all connections to the server have the same value.
         "ignore_startup_parameters = extra_float_digits".to_owned(),
     ];
     lines.extend(config.iter().map(|&line| line.to_owned()));

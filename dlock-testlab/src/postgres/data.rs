@@ -1,4 +1,4 @@
-//! What a server finds in its data directory at its start.
+//! The data directory of a server at its first start.
 
 use super::programs::Programs;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     template::{DATA, Template},
 };
 
-/// The owner of the database, which is no administrator.
+/// The owner of the database, without the rights of an administrator.
 pub(super) const USER: &str = "dlock";
 pub(super) const DATABASE: &str = "dlock";
 pub(super) const ADMIN: &str = "postgres";
@@ -16,17 +16,17 @@ pub(super) const PASSWORD: &str = "secret";
 
 static TEMPLATE: Template = Template::new();
 
-/// Makes a cluster with the users and the database, which in single mode takes a line for each
-/// statement. To find out the time zone of the machine would take longer than all else. Passwords
-/// are kept as MD5: for SCRAM, each connection hashes them 4096 times over.
+/// Creates a cluster with the users and the database. In single-user mode each statement is a line.
+/// `TZ` is set because the search for the machine's time zone would take longer than all other
+/// steps. Passwords are stored as MD5: with SCRAM, each connection computes 4096 hashes.
 const INIT: &str = r#"
 export TZ=UTC
 "$1/initdb" -D "$2" -U "$3" -A md5 --pwfile=password -E UTF8 --locale=C --no-sync &&
 "$1/postgres" --single -D "$2" -c fsync=off postgres <setup.sql
 "#;
 
-/// Killed, a server leaves its state, in which a later process with its id would be mistaken for
-/// it, and the piece of shared memory that the state names.
+/// A killed server leaves its state file and the shared memory segment that the file names. With
+/// the file, a later process with the same id would be mistaken for the server.
 const REMAINS: &str = r#"
 if [ -f data/postmaster.pid ]; then
   ipcrm -m "$(sed -n '7s/.* //p' data/postmaster.pid)"
@@ -34,17 +34,17 @@ if [ -f data/postmaster.pid ]; then
 fi
 "#;
 
-/// A home of the account that servers run as.
+/// Creates a home for the account that servers run as.
 pub(super) fn home() -> Result<Home, Stop> {
     Home::new("dlock-postgres-", Account::instead_of_root(&["postgres"])?, REMAINS)
 }
 
-/// Gives a server the data that all start with.
+/// Copies the initial data into the home of a server.
 pub(super) async fn fresh(home: &Home, programs: &Programs) -> Verdict {
     TEMPLATE.copy(home, || make(programs)).await
 }
 
-/// Gives a standby the data of its primary.
+/// Copies the primary's data into the home of a standby.
 pub(super) async fn copy(home: &Home, programs: &Programs, primary: &str) -> Verdict {
     let program = programs.path("pg_basebackup")?.display().to_string();
     let backup = r#""$1" -D "$2" -d "$3" --write-recovery-conf --checkpoint=fast --no-sync"#;

@@ -1,4 +1,4 @@
-//! How a server is started.
+//! Starts a server.
 
 use rustix::process::Signal;
 
@@ -13,15 +13,15 @@ use crate::{
     tls,
 };
 
-/// Disconnects clients and ends.
+/// Makes the server disconnect its clients and end.
 pub(super) const FAST: Signal = Signal::INT;
 
 pub(super) const KIND: Kind = Kind { name: "postgres", is_ready };
 
-/// The file in which a server says how it is.
+/// The file in which a server reports its state.
 const STATE: &str = "data/postmaster.pid";
 
-/// Writes the configuration, and says what to run with it.
+/// Writes the configuration, and returns the program to run with it.
 pub(super) fn launch(
     home: &Home,
     programs: &Programs,
@@ -33,17 +33,17 @@ pub(super) fn launch(
     Ok(launch.with_children(Children::Apart).with_clock(options.clock.as_ref()))
 }
 
-/// The lines of the configuration. Paths are seen from the data directory.
+/// Returns the lines of the configuration. Paths are relative to the data directory.
 fn config(options: &Options, port: u16) -> Vec<String> {
     let switch = |on| if on { "on" } else { "off" };
     let mut lines = vec![
         "listen_addresses = '127.0.0.1'".to_owned(),
         format!("port = {port}"),
-        // Their path may be longer than the system allows.
+        // The path of a socket may be longer than the system allows.
         "unix_socket_directories = ''".to_owned(),
         format!("max_connections = {}", options.max_connections),
         "shared_buffers = 16MB".to_owned(),
-        // The other types leave something outside of the directory when the server is killed.
+        // With the other types, a killed server leaves memory outside of the directory.
         "dynamic_shared_memory_type = mmap".to_owned(),
         format!("fsync = {}", switch(options.fsync)),
         "lc_messages = 'C'".to_owned(),
@@ -57,7 +57,7 @@ fn config(options: &Options, port: u16) -> Vec<String> {
     lines
 }
 
-/// Its first line is the process id, its eighth what the process is about.
+/// The first line of the file is the process id, the eighth is the server's status.
 fn is_ready(daemon: &Daemon) -> bool {
     let state = std::fs::read_to_string(daemon.directory().join(STATE)).unwrap_or_default();
     let lines: Vec<&str> = state.lines().map(str::trim).collect();

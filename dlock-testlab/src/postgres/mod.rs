@@ -1,11 +1,11 @@
 //! Private PostgreSQL servers, and a PgBouncer in front of one.
 //!
-//! They need the server's programs: where Debian puts them, on the path, or in the directory that
-//! `DLOCK_TEST_POSTGRES_BIN` names. The server refuses to run as root; then it runs as `postgres`
-//! or `nobody`, who must be able to reach the directory for temporary files.
+//! They need the server's programs: in Debian's directory for them, on the path, or in the
+//! directory that `DLOCK_TEST_POSTGRES_BIN` names. The server refuses to run as root; then it runs
+//! as `postgres` or `nobody`, which must have access to the directory for temporary files.
 //!
-//! What a server keeps is kept over a [kill](PostgresServer::kill), although it is not
-//! [synced](Options::with_fsync): the system has it.
+//! The data of a server survives a [kill](PostgresServer::kill), although it is not
+//! [synced](Options::with_fsync): the operating system has it.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), dlock_testlab::Stop> {

@@ -1,21 +1,22 @@
-//! How a PostgreSQL server is to be set up.
+//! The options of a PostgreSQL server.
 
 use crate::SteppedClock;
 
-/// How a PostgreSQL server is to be set up.
+/// The options of a PostgreSQL server.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(super) lines: Vec<String>,
     pub(super) max_connections: u32,
     pub(super) tls: bool,
     pub(super) fsync: bool,
-    /// The URL of the server that it follows.
+    /// The URL of the primary that the server follows.
     pub(super) primary: Option<String>,
     pub(super) clock: Option<SteppedClock>,
 }
 
 impl Options {
-    /// A server that does not sync, without TLS, for at most 100 connections.
+    /// Returns the options of a server that does not sync, without TLS, for at most 100
+    /// connections.
     pub fn new() -> Self {
         Self {
             lines: Vec::new(),
@@ -28,38 +29,37 @@ impl Options {
     }
 
     /// Adds a line of `postgresql.conf`, such as `default_transaction_isolation = 'serializable'`.
-    /// Of two lines for the same the later one holds.
+    /// If two lines set the same parameter, the later one applies.
     #[must_use]
     pub fn with_config(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// Sets how many connections there may be, of which three are kept for the administrator.
+    /// Sets the maximum number of connections. Three of them are reserved for the administrator.
     #[must_use]
     pub fn with_max_connections(mut self, connections: u32) -> Self {
         self.max_connections = connections;
         self
     }
 
-    /// Speaks TLS with clients that ask for it, on the same port and with a certificate made for
-    /// it.
+    /// Enables TLS for clients that request it, on the same port and with a certificate that is
+    /// created for the server.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Sets whether it waits until the disk has what it commits. That is for benchmarks: only a
-    /// machine that loses its power loses what was not synced. A server that is killed loses
-    /// nothing either way.
+    /// Sets whether a commit waits until its data is on the disk. This is for benchmarks: only a
+    /// power failure loses data that was not synced. A killed server loses nothing either way.
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self
     }
 
-    /// Has it go by this wall clock, also when it starts again.
+    /// Makes the server use this wall clock, also after a restart.
     #[must_use]
     pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.clock = Some(clock.clone());

@@ -1,4 +1,4 @@
-//! Where the programs of PostgreSQL are.
+//! Finds the programs of PostgreSQL.
 
 use std::{
     fs::read_dir,
@@ -9,10 +9,10 @@ use crate::{Stop, program::find};
 
 const BIN: &str = "DLOCK_TEST_POSTGRES_BIN";
 
-/// Where Debian keeps a directory for each major version.
+/// Debian's parent directory of a directory for each major version.
 const DEBIAN: &str = "/usr/lib/postgresql";
 
-/// The programs that make and run servers, and `psql`, all of one version.
+/// The programs that set up and run servers, and `psql`, all of one version.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     bin: PathBuf,
@@ -39,7 +39,7 @@ impl Programs {
         &self.bin
     }
 
-    /// One of them; clients may stand elsewhere.
+    /// Returns the path of a program. The programs of clients may be in another directory.
     pub(super) fn path(&self, name: &str) -> Result<PathBuf, Stop> {
         let beside = self.bin.join(name);
         match beside.is_file() {
@@ -49,7 +49,7 @@ impl Programs {
     }
 }
 
-/// The programs of the newest version of which there is a server.
+/// Returns the directory of the newest version that has a server.
 fn newest(versions: &Path) -> Option<PathBuf> {
     let version = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
     let paths = read_dir(versions).ok()?.filter_map(|entry| Some(entry.ok()?.path()));

@@ -1,7 +1,7 @@
-//! What a server sends unasked: finding it in the stream of its answers, and taking it out.
+//! Finds the messages that a server pushes in the stream of its answers, and removes them.
 //!
-//! Only whole messages are taken out, so the client understands all that is left, and can't know
-//! that there was more.
+//! Only whole messages are removed, so the client can parse the remaining bytes and can't detect
+//! the loss.
 
 mod postgres;
 mod redis;
@@ -11,56 +11,57 @@ mod zookeeper;
 
 use std::fmt;
 
-/// A protocol in which servers send something unasked.
+/// A protocol in which servers push messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// RESP2 and RESP3. Unasked are the messages of channels, patterns and shards, and what is said
-    /// to caches.
+    /// RESP2 and RESP3. Pushed messages are those of channels, patterns and shards, and cache
+    /// invalidations.
     Redis,
-    /// Version 3 of PostgreSQL's. Unasked are notifications.
+    /// Version 3 of PostgreSQL's protocol. Pushed messages are notifications.
     Postgres,
-    /// The protocol of ZooKeeper's clients. Unasked are the events of watches, and of sessions.
+    /// The protocol of ZooKeeper's clients. Pushed messages are the events of watches and of
+    /// sessions.
     ZooKeeper,
 }
 
-/// What stands first in a stream.
+/// The first message in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     /// An answer of this length.
     Answer(usize),
-    /// A message of this length that nobody asked for.
+    /// A pushed message of this length.
     Push(usize),
-    /// Something that is not whole yet.
+    /// An incomplete message.
     Part,
-    /// Something else than this protocol, such as TLS.
+    /// Bytes of another protocol, such as TLS.
     Foreign,
 }
 
-/// Reads what a server sends, message by message.
+/// Parses a server's stream, message by message.
 trait Reader: fmt::Debug + Send {
     fn first(&mut self, bytes: &[u8]) -> First;
 }
 
-/// Takes out what a server sent unasked on one connection.
+/// Removes pushed messages from the stream of one connection.
 #[derive(Debug)]
 pub(super) struct Filter {
-    /// `None` once there was something that it does not understand.
+    /// `None` after bytes that the reader can't parse.
     reader: Option<Box<dyn Reader>>,
     unread: Vec<u8>,
 }
 
-/// Messages that have come whole.
+/// The number of complete messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) answers: u64,
     pub(super) pushes: u64,
-    /// Those of the pushes that were taken out.
+    /// The number of pushed messages that were removed.
     pub(super) lost: u64,
 }
 
 impl Filter {
-    /// A filter for a connection from its start.
+    /// Returns a filter for a connection that has just opened.
     pub(super) fn new(protocol: Protocol) -> Self {
         let reader: Box<dyn Reader> = match protocol {
             Protocol::Redis => Box::<redis::Values>::default(),
@@ -70,8 +71,8 @@ impl Filter {
         Self { reader: Some(reader), unread: Vec::new() }
     }
 
-    /// Leaves of these bytes, which come next, what may go on now; nothing, if they are a part of a
-    /// message. Which messages there were.
+    /// Takes the next bytes and leaves in `bytes` those that may be forwarded now; none, if they
+    /// are part of an incomplete message. Returns the numbers of complete messages.
     pub(super) fn pass(&mut self, bytes: &mut Vec<u8>, lose: bool) -> Seen {
         let mut seen = Seen::default();
         let Some(reader) = &mut self.reader else {
@@ -110,7 +111,7 @@ impl Filter {
         seen
     }
 
-    /// What was kept back of a message whose rest never came.
+    /// Returns the bytes of a message that was never completed.
     pub(super) fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.unread)
     }

@@ -2,13 +2,14 @@
 
 use super::{First, Reader};
 
-/// No message may be longer.
+/// The maximum length of a message.
 const LONGEST: usize = 1 << 30;
 
-/// Messages: a letter, a length that counts itself, and the rest.
+/// Parses messages: a letter, a length that counts itself, and the rest.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    /// Before the first message, the server says in one letter whether it can encrypt.
+    /// `false` before the first message: then the server answers with one letter whether it
+    /// supports encryption.
     started: bool,
 }
 
@@ -18,7 +19,7 @@ impl Reader for Messages {
             None => return First::Part,
             Some(b'N') if !self.started => return First::Answer(1),
             Some(b'R' | b'E' | b'v') => self.started = true,
-            // All that comes now is encrypted.
+            // All bytes after this one are encrypted.
             Some(_) if !self.started => return First::Foreign,
             Some(_) => {}
         }

@@ -2,13 +2,14 @@
 
 use super::{First, Reader};
 
-/// Longer ones don't come from a server that locks.
+/// The maximum length. The values of a server that keeps locks are shorter.
 const LONGEST: i64 = 512 * 1024 * 1024;
 
 /// Values in RESP2 and RESP3.
 #[derive(Debug, Default)]
 pub(super) struct Values {
-    /// In RESP2, a message looks like any other list, but comes to subscribers only.
+    /// Whether the client has subscribed. In RESP2 a pushed message looks like any other list, but
+    /// only subscribers get one.
     subscribed: bool,
 }
 
@@ -38,7 +39,7 @@ enum Length {
     Foreign,
 }
 
-/// How long the first value is, with all that it contains.
+/// Returns the length of the first value with all values that it contains.
 fn length(bytes: &[u8]) -> Length {
     let (mut at, mut due) = (0_usize, 1_usize);
     while due > 0 {
@@ -61,14 +62,14 @@ fn length(bytes: &[u8]) -> Length {
         let Some(number @ -1..=LONGEST) = number else {
             return Length::Foreign;
         };
-        // Nothing at all has the length -1.
+        // A null value has the length -1.
         let Ok(number) = usize::try_from(number) else {
             continue;
         };
         match kind {
             b'$' | b'!' | b'=' => at += number + 2,
             b'%' => due += 2 * number,
-            // What it is said about comes behind it.
+            // The value that the attribute describes follows it.
             b'|' => due += 2 * number + 1,
             _ => due += number,
         }
@@ -76,7 +77,7 @@ fn length(bytes: &[u8]) -> Length {
     if at <= bytes.len() { Length::Whole(at) } else { Length::Part }
 }
 
-/// The text that a list begins with.
+/// Returns the first text of a list.
 fn first_word(bytes: &[u8]) -> &[u8] {
     let word = || {
         let rest = &bytes[line_end(bytes)? + 2..];

@@ -1,8 +1,8 @@
-//! Streams are cut at every place: that must not change what passes.
+//! Each test splits its stream at every position: the split must not change the forwarded bytes.
 
 use super::*;
 
-/// What passes of these, which come one by one, and which messages there were.
+/// Returns the forwarded bytes of these parts, which arrive one after the other, and the counts.
 fn seen(protocol: Protocol, parts: &[&[u8]], lose: bool) -> (Vec<u8>, Seen) {
     let (mut filter, mut all, mut sum) = (Filter::new(protocol), Vec::new(), Seen::default());
     for part in parts {
@@ -17,13 +17,13 @@ fn seen(protocol: Protocol, parts: &[&[u8]], lose: bool) -> (Vec<u8>, Seen) {
     (all, sum)
 }
 
-/// What passes of these, and how many messages don't.
+/// Returns the forwarded bytes of these parts, and the number of lost messages.
 fn passed(protocol: Protocol, parts: &[&[u8]], lose: bool) -> (Vec<u8>, u64) {
     let (all, seen) = seen(protocol, parts, lose);
     (all, seen.lost)
 }
 
-/// Of these pieces, which are pushes or not, the others pass.
+/// Asserts that the filter forwards exactly the pieces that are not pushed messages.
 fn assert_taken_out(protocol: Protocol, pieces: &[(bool, &[u8])]) {
     let stream: Vec<u8> = pieces.iter().flat_map(|(_, bytes)| *bytes).copied().collect();
     let answers = pieces.iter().filter(|(is_push, _)| !is_push);
@@ -55,7 +55,7 @@ fn redis_loses_messages_in_both_versions() {
             (true, b">3\r\n$8\r\nsmessage\r\n$1\r\na\r\n$0\r\n\r\n"),
             (true, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n"),
             (false, b"*0\r\n"),
-            // A list that some key holds.
+            // A list that is the value of a key.
             (false, b"*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n"),
             (false, b"-ERR no\r\n"),
         ],
@@ -91,7 +91,7 @@ fn zookeeper_loses_events() {
     assert_taken_out(
         Protocol::ZooKeeper,
         &[
-            // About the session, which may begin as if it were an event.
+            // The answer about the session, which may begin like an event.
             (false, b"\0\0\0\x05\xff\xff\xff\xff\0"),
             (false, b"\0\0\0\x04\0\0\0\x01"),
             (true, b"\0\0\0\x06\xff\xff\xff\xff\0\0"),
@@ -102,7 +102,7 @@ fn zookeeper_loses_events() {
 }
 
 #[test]
-fn what_is_not_understood_passes_with_all_that_comes_behind_it() {
+fn unknown_bytes_pass_with_all_that_follows_them() {
     let push = b">2\r\n$7\r\nmessage\r\n$1\r\na\r\n".as_slice();
     let notice = b"A\0\0\0\x0c\0\0\0\x01a\0b\0".as_slice();
     for (protocol, foreign, behind) in [

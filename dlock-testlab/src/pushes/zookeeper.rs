@@ -2,17 +2,17 @@
 
 use super::{First, Reader};
 
-/// Servers take no longer ones unless told otherwise. A text, the answer to a four-letter word,
-/// would be longer if it were a record.
+/// The maximum length, beyond which servers refuse records by default. A text, which answers a
+/// four-letter word, would have a greater length if it were read as a record.
 const LONGEST: usize = 16 * 1024 * 1024;
 
-/// The number of what was not asked for.
+/// The request number of an event.
 const EVENT: [u8; 4] = (-1_i32).to_be_bytes();
 
-/// Records: a length, the number of the request, and the rest.
+/// Parses records: a length, the number of the request, and the rest.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    /// The first one, about the session, has no number.
+    /// `false` before the first record, which is about the session and has no number.
     greeted: bool,
 }
 

@@ -8,20 +8,22 @@ use crate::{Stop, Verdict, wait::until};
 const MASTERS: usize = 3;
 const SLOTS: [(u16, u16); MASTERS] = [(0, 5460), (5461, 10922), (10923, 16383)];
 
-/// Three masters with one replica each, made by raw commands. They die with this value.
+/// Three masters with one replica each, created by raw commands. They end when this value is
+/// dropped.
 ///
-/// A node that does not answer for a second is down for the others.
+/// The other nodes consider a node failed if it does not answer for a second.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
 }
 
 impl RedisCluster {
-    /// Starts all six, and waits until each of them finds the cluster well and the replicas
-    /// linked. It takes at least two seconds: so long a master refuses after its start.
+    /// Starts all six, and waits until each of them finds the cluster healthy and the replicas are
+    /// linked. This takes at least two seconds, because a master refuses requests for that long
+    /// after its start.
     ///
     /// # Errors
-    /// [`Stop::missing`] when Redis is not installed.
+    /// [`Stop::missing`] if Redis is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let options = options
             .clone()
@@ -46,9 +48,9 @@ impl RedisCluster {
         Ok(cluster)
     }
 
-    /// Gives out the slots and introduces each node to each.
+    /// Assigns the slots and introduces each node to all others.
     async fn meet(&self) -> Verdict {
-        // All before the first introduction: a node that knows another refuses.
+        // Slots are assigned before the first introduction: a node that knows another node refuses.
         for (number, node) in self.nodes.iter().enumerate() {
             let epoch = (number + 1).to_string();
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await?.ok()?;
@@ -67,21 +69,21 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// All nodes, always in the same order: first those that were masters at the start, by their
-    /// slots, then their replicas in the same order.
+    /// Returns all nodes, always in the same order: first the masters of the start, by their slots,
+    /// then their replicas in the same order.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// Where a client finds it: `redis+cluster://a,b,c`, the masters of the start.
+    /// Returns the URL for clients: `redis+cluster://a,b,c`, with the masters of the start.
     pub fn url(&self) -> String {
         url("redis+cluster", &self.nodes[..MASTERS])
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     ///
     /// # Errors
-    /// When no node answers.
+    /// If no node answers.
     pub async fn slot_of(&self, key: &str) -> Result<u16, Stop> {
         let node = self.nodes.iter().find(|node| node.pid().is_some());
         let node = node.ok_or_else(|| Stop::failed("all nodes are killed"))?;
@@ -89,11 +91,11 @@ impl RedisCluster {
         Ok(u16::try_from(slot)?)
     }
 
-    /// The master of a slot now: of the nodes that answer and claim it, the one that was elected
-    /// last.
+    /// Returns the current master of a slot: of the nodes that answer and claim the slot, the one
+    /// that was elected last.
     ///
     /// # Errors
-    /// When none of them has it.
+    /// If no node claims it.
     pub async fn master_of_slot(&self, slot: u16) -> Result<&RedisServer, Stop> {
         let masters = self.views().await.into_iter().filter(|(_, view)| view.serves(slot));
         let newest = masters.max_by_key(|(_, view)| view.epoch());
@@ -101,35 +103,35 @@ impl RedisCluster {
         newest.map(|(node, _)| node).ok_or_else(none)
     }
 
-    /// The replica of this master now.
+    /// Returns the current replica of this master.
     ///
     /// # Errors
-    /// When it has none that answers.
+    /// If no replica of it answers.
     pub async fn replica_of(&self, master: &RedisServer) -> Result<&RedisServer, Stop> {
         let mut views = self.views().await.into_iter();
         let replica = views.find(|(_, view)| view.follows(&master.address()));
         replica.map(|(node, _)| node).ok_or_else(|| Stop::failed("the master has no replica"))
     }
 
-    /// Makes this replica the master of its slots, with the help of the present one, and waits
-    /// until all nodes know.
+    /// Makes this replica the master of its slots, in cooperation with the current master, and
+    /// waits until all nodes know.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn failover(&self, replica: &RedisServer) -> Verdict {
         self.take_over(replica, &["CLUSTER", "FAILOVER"]).await
     }
 
-    /// The same without asking the present master, which may be dead.
+    /// Does the same without the current master, which may be dead.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn failover_by_force(&self, replica: &RedisServer) -> Verdict {
         self.take_over(replica, &["CLUSTER", "FAILOVER", "FORCE"]).await
     }
 
     async fn take_over(&self, replica: &RedisServer, command: &[&str]) -> Verdict {
-        // A failover may lapse, and the server gives no other sign than that nothing happens.
+        // A failover may expire, and the server does not report that.
         let mut asked = 0_u32;
         until("the failover ends", || {
             asked += 1;
@@ -144,7 +146,7 @@ impl RedisCluster {
         .await
     }
 
-    /// Every node that answers sees a master in this one.
+    /// Checks that every node that answers considers this one a master.
     async fn agree_on_master(&self, node: &RedisServer) -> Verdict {
         for (viewer, view) in self.views().await {
             if !view.sees_master(&node.address()) {
@@ -155,11 +157,11 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Waits until another node than `from` is the master of the slot for every node that
-    /// answers, and gives it. `from` itself need not know.
+    /// Waits until every node that answers knows another master of the slot than `from`, and
+    /// returns that master. `from` itself need not know.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn until_failed_over(
         &self,
         slot: u16,
@@ -180,11 +182,11 @@ impl RedisCluster {
         .await
     }
 
-    /// Waits until every node that is not killed finds the cluster well, and is linked to its
-    /// master if it is a replica.
+    /// Waits until every node that was not killed finds the cluster healthy and, if it is a
+    /// replica, is linked to its master.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn until_well(&self) -> Verdict {
         let running = || self.nodes.iter().filter(|node| node.pid().is_some());
         until("the cluster is well", || async {
@@ -196,10 +198,10 @@ impl RedisCluster {
         .await
     }
 
-    /// The keys that match on all masters, in order.
+    /// Returns the keys on all masters that match, in order.
     ///
     /// # Errors
-    /// When a node that is not killed does not answer.
+    /// If a node that was not killed does not answer.
     pub async fn keys(&self, pattern: &str) -> Result<Vec<String>, Stop> {
         let views = self.views().await.into_iter();
         let masters = views.filter(|(_, view)| view.is_master()).map(|(node, _)| node);
@@ -208,7 +210,7 @@ impl RedisCluster {
         Ok(keys)
     }
 
-    /// How each node that answers sees the cluster.
+    /// Returns the view that each answering node has of the cluster.
     pub(super) async fn views(&self) -> Vec<(&RedisServer, View)> {
         let views = join_all(self.nodes.iter().map(View::of)).await;
         let seen = self.nodes.iter().zip(views);

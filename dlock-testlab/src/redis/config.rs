@@ -1,15 +1,15 @@
-//! What a server is started with.
+//! The configuration that a server starts with.
 
 use std::path::{Path, PathBuf};
 
 use super::{Options, Persistence};
 use crate::{Stop, port, program::find, tls};
 
-/// Names in the server's directory.
+/// File names in the server's directory.
 pub(super) const CONFIG: &str = "redis.conf";
 pub(super) const SOCKET: &str = "redis.sock";
 
-/// What a server is part of.
+/// The role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Alone,
@@ -17,7 +17,7 @@ pub(super) enum Part {
     Sentinel,
 }
 
-/// The ports of a server; which of them it uses depends on its options.
+/// The ports of a server. Its options decide which of them it uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     pub(super) clients: u16,
@@ -32,8 +32,8 @@ impl Ports {
     }
 }
 
-/// The lines of the configuration. Redis writes into the file itself after a failover, so it is
-/// made once and not at a restart.
+/// Returns the lines of the configuration. Redis writes into the file itself after a failover, so
+/// the file is written once and not at a restart.
 pub(super) fn config(part: Part, options: &Options, directory: &Path, ports: Ports) -> Vec<String> {
     let directory = directory.display();
     let mut lines = vec![
@@ -43,7 +43,7 @@ pub(super) fn config(part: Part, options: &Options, directory: &Path, ports: Por
         format!("dir \"{directory}\""),
     ];
     if part != Part::Sentinel {
-        // Replicas sync at once instead of waiting for more of them.
+        // Replicas sync at once instead of waiting for more replicas.
         let fast = ["save \"\"", "repl-diskless-sync yes", "repl-diskless-sync-delay 0"];
         lines.extend(fast.map(str::to_owned));
         lines.push(match options.persistence {
@@ -70,7 +70,7 @@ pub(super) fn config(part: Part, options: &Options, directory: &Path, ports: Por
     lines
 }
 
-/// The server to start.
+/// Returns the path of the server's program.
 pub(super) fn program() -> Result<PathBuf, Stop> {
     match std::env::var("DLOCK_TEST_REDIS_SERVER") {
         Ok(path) => find(&path).ok_or_else(|| {

@@ -1,11 +1,11 @@
-//! What a server keeps: copied, put back, and lost.
+//! The data of a server: copies, restores and removes it.
 
 use std::fs;
 
 use super::{Persistence, RedisServer};
 use crate::{Snapshot, Stop, Verdict, home::Home};
 
-/// What a server writes into its directory: an image, and a log in a directory of its own.
+/// The files that a server writes into its directory: an image, and a log in a subdirectory.
 const IMAGE: &str = "dump.rdb";
 const LOG: &str = "appendonlydir";
 
@@ -19,12 +19,12 @@ done
 const PUT: &str = r#"cp -Rp data/. "$1""#;
 
 impl RedisServer {
-    /// Copies what it has at this moment, in which it stands still, as into a backup; also one that
-    /// keeps nothing over a restart. Dropped before it is done, this may leave the server
-    /// [paused](Self::pause).
+    /// Pauses the server and copies the data that it has at this moment, as a backup would. This
+    /// works too for a server without persistence. If the future is dropped before it completes,
+    /// the server may stay [paused](Self::pause).
     ///
     /// # Errors
-    /// When it can't be copied, or the server was killed.
+    /// If the data can't be copied, or the server was killed.
     pub async fn snapshot(&self) -> Result<Snapshot, Stop> {
         let home = Home::new("dlock-snapshot-", None, "")?;
         let keeps = self.options().persistence != Persistence::None;
@@ -34,18 +34,18 @@ impl RedisServer {
             self.forget_image()?;
             return copied;
         }
-        // Its log has all that it acknowledged.
+        // The log contains every write that the server acknowledged.
         self.pause()?;
         let copied = Snapshot::make(home, self.directory(), TAKE).await;
         self.resume()?;
         copied
     }
 
-    /// Kills it if it runs, and starts it again on the same port with what it had at the time of the
-    /// snapshot, as from an old backup.
+    /// Kills the server if it runs, and restarts it on the same port with the data of the snapshot,
+    /// as from an old backup.
     ///
     /// # Errors
-    /// As for [`Self::restart`], and when the snapshot is that of another server.
+    /// As for [`Self::restart`], and if the snapshot is that of another server.
     pub async fn restart_from(&self, snapshot: &Snapshot) -> Verdict {
         self.lose()?;
         snapshot.restore(self.directory(), PUT).await?;
@@ -56,8 +56,8 @@ impl RedisServer {
         }
     }
 
-    /// Kills it if it runs, and starts it again on the same port with nothing of what it had, also
-    /// if it [keeps](Persistence) that.
+    /// Kills the server if it runs, and restarts it on the same port without its data, also if it
+    /// [persists](Persistence) its data.
     ///
     /// # Errors
     /// As for [`Self::restart`].

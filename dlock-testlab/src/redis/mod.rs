@@ -1,7 +1,7 @@
-//! Private Redis servers, of each kind that a backend meets.
+//! Private Redis servers, one module for each kind of deployment that a backend supports.
 //!
-//! They need `redis-server` on the path, or `DLOCK_TEST_REDIS_SERVER` with the path of one (also
-//! of a `valkey-server`).
+//! They need `redis-server` on the path, or `DLOCK_TEST_REDIS_SERVER` with the path of one (also of
+//! a `valkey-server`).
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), dlock_testlab::Stop> {

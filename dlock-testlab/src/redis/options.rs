@@ -1,8 +1,8 @@
-//! How a Redis server is to be set up.
+//! The options of a Redis server.
 
 use crate::SteppedClock;
 
-/// How a Redis server is to be set up: a line of its configuration for each choice.
+/// The options of a Redis server: each choice adds a line of configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub(super) lines: Vec<String>,
@@ -13,19 +13,19 @@ pub struct Options {
     pub(super) clock: Option<SteppedClock>,
 }
 
-/// What a Redis server keeps over a restart.
+/// The data that a Redis server keeps across a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Persistence {
     /// Nothing.
     #[default]
     None,
-    /// Everything that it acknowledged: an append-only file, synced with each write.
+    /// Every acknowledged write: an append-only file, synced with each write.
     AofAlways,
 }
 
 impl Options {
-    /// A server that keeps nothing and asks for no password.
+    /// Returns the options of a server without persistence and without a password.
     pub fn new() -> Self {
         Self::default()
     }
@@ -37,50 +37,51 @@ impl Options {
         self
     }
 
-    /// Asks everybody for a password, of letters and digits.
+    /// Requires a password from all clients. It must consist of letters and digits.
     #[must_use]
     pub fn with_password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Sets what it keeps over a restart.
+    /// Sets the data that the server keeps across a restart.
     #[must_use]
     pub fn with_persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = persistence;
         self
     }
 
-    /// Listens on a Unix socket, too.
+    /// Makes the server listen on a Unix socket too.
     #[must_use]
     pub fn with_socket(mut self) -> Self {
         self.socket = true;
         self
     }
 
-    /// Listens for TLS, too, on a port of its own and with a certificate made for it.
-    /// `tls-auth-clients yes` as a line of configuration has clients show one.
+    /// Makes the server listen for TLS too, on another port and with a certificate that is created
+    /// for it. With `tls-auth-clients yes` as a line of configuration, clients must present a
+    /// certificate.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Makes it a replica of the server at this address, which may be that of a
-    /// [`Proxy`](crate::Proxy) before it.
+    /// Makes the server a replica of the server at this address, which may be the address of a
+    /// [`Proxy`](crate::Proxy).
     #[must_use]
     pub fn replica_of(self, address: &str) -> Self {
         self.with_config(&format!("replicaof {}", address.replace(':', " ")))
     }
 
-    /// Has it go by this wall clock, also when it starts again.
+    /// Makes the server use this wall clock, also after a restart.
     #[must_use]
     pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.clock = Some(clock.clone());
         self
     }
 
-    /// What stands before the host in a URL.
+    /// Returns the part of a URL before the host.
     pub(super) fn user_info(&self) -> String {
         self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default()
     }

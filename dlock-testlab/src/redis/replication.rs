@@ -1,14 +1,14 @@
-//! What a replica has of its master.
+//! The state of replication between a master and a replica.
 
 use super::RedisServer;
 use crate::{Stop, Verdict, wait::until};
 
 impl RedisServer {
-    /// How much of the stream of changes it has, in bytes: what it wrote as a master, or what it has
-    /// got as a replica, which lags behind by the difference.
+    /// Returns the position in the stream of changes, in bytes: what the server wrote as a master,
+    /// or has received as a replica. The difference of the two is the replica's lag.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn replication_offset(&self) -> Result<u64, Stop> {
         let info = self.info("replication").await?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
@@ -16,10 +16,10 @@ impl RedisServer {
         Ok(offset.ok_or_else(|| Stop::failed(format!("no offset in {info}")))?.parse()?)
     }
 
-    /// Waits until it is a replica that has all that this master has.
+    /// Waits until the server is a replica that has all changes of this master.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn until_in_sync_with(&self, master: &Self) -> Verdict {
         until("the replica is in sync", || async {
             let info = self.info("replication").await?;
@@ -33,10 +33,10 @@ impl RedisServer {
         .await
     }
 
-    /// Makes a replica a master, with what it has.
+    /// Makes a replica a master. It keeps its data.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn promote(&self) -> Verdict {
         self.command(&["REPLICAOF", "NO", "ONE"]).await?.ok().map(|_| ())
     }

@@ -1,4 +1,4 @@
-//! Raw commands to a Redis server: a look at it that no driver stands before.
+//! Raw commands to a Redis server, without a driver.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{Stop, Verdict};
 
-/// How long a server may take to answer before the connection counts as dead.
+/// The longest time that a server may take to answer before the connection counts as dead.
 const BOUND: Duration = Duration::from_secs(10);
 
 /// A connection to a Redis server that speaks RESP2.
@@ -20,7 +20,7 @@ pub struct Resp {
     unread: Vec<u8>,
 }
 
-/// What a Redis server answers.
+/// An answer of a Redis server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply {
@@ -30,9 +30,9 @@ pub enum Reply {
     Error(String),
     /// A number.
     Int(i64),
-    /// Bytes, or nothing.
+    /// Bytes, or null.
     Bulk(Option<Vec<u8>>),
-    /// More replies, or nothing.
+    /// A list of replies, or null.
     Array(Option<Vec<Reply>>),
 }
 
@@ -40,16 +40,16 @@ impl Resp {
     /// Connects to an address `host:port`.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// If no server listens there.
     pub async fn connect(address: &str) -> Result<Self, Stop> {
         let stream = within(async { Ok(TcpStream::connect(address).await?) }).await?;
         Ok(Self { stream, unread: Vec::new() })
     }
 
-    /// Sends a command and waits for the answer, which may be an error.
+    /// Sends a command and returns the answer, which may be an error.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn command(&mut self, words: &[&str]) -> Result<Reply, Stop> {
         within(async {
             self.send(words).await?;
@@ -61,18 +61,18 @@ impl Resp {
     /// Sends a command.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// If the connection is closed.
     pub async fn send(&mut self, words: &[&str]) -> Verdict {
         Ok(self.stream.write_all(&encode(words)).await?)
     }
 
-    /// The next reply, or message of a subscription, for as long as it takes.
+    /// Returns the next reply or message of a subscription. Waits without a limit.
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// If the connection is closed.
     ///
     /// # Cancel safety
-    /// Nothing is lost by dropping it.
+    /// If the future is dropped, no bytes are lost.
     pub async fn receive(&mut self) -> Result<Reply, Stop> {
         loop {
             if let Some((reply, length)) = parse(&self.unread)? {
@@ -87,7 +87,7 @@ impl Resp {
 }
 
 impl Reply {
-    /// The reply, unless it is an error.
+    /// Returns the reply, unless it is an error.
     ///
     /// # Errors
     /// The server's error.
@@ -99,10 +99,10 @@ impl Reply {
         }
     }
 
-    /// The text of a status or of bytes.
+    /// Returns the text of a status or of bytes.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If the reply is of another type.
     #[track_caller]
     pub fn text(self) -> Result<String, Stop> {
         match self {
@@ -112,10 +112,10 @@ impl Reply {
         }
     }
 
-    /// The number.
+    /// Returns the number.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If the reply is of another type.
     #[track_caller]
     pub fn int(self) -> Result<i64, Stop> {
         match self {
@@ -124,10 +124,10 @@ impl Reply {
         }
     }
 
-    /// The replies of an array.
+    /// Returns the replies of an array.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If the reply is of another type.
     #[track_caller]
     pub fn list(self) -> Result<Vec<Self>, Stop> {
         match self {
@@ -136,10 +136,10 @@ impl Reply {
         }
     }
 
-    /// The texts of an array.
+    /// Returns the texts of an array.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If the reply is of another type.
     #[track_caller]
     pub fn texts(self) -> Result<Vec<String>, Stop> {
         self.list()?.into_iter().map(Self::text).collect()
@@ -166,7 +166,7 @@ fn encode(words: &[&str]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The first reply in these bytes and its length; `None` while it is not whole.
+/// Returns the first reply in these bytes and its length; `None` while it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, Stop> {
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
         return Ok(None);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_an_error() {
+    fn an_invalid_reply_is_an_error() {
         assert!(parse(b"HTTP/1.1 400\r\n").is_err());
         assert!(parse(b"\r\n").is_err());
     }

@@ -1,4 +1,4 @@
-//! A master with replicas, and sentinels that fail over.
+//! A master with replicas, and sentinels that perform failovers.
 
 use futures_util::future::{join_all, try_join_all};
 
@@ -12,11 +12,11 @@ const MASTER: &str = "mymaster";
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
 
-/// A master with two replicas, and three sentinels of which two must agree. They die with this
-/// value.
+/// A master with two replicas, and three sentinels of which two must agree. They end when this
+/// value is dropped.
 ///
-/// A master that does not answer for 500 ms is down for the sentinels. The next failover of
-/// their own accord comes four seconds after the last at the earliest.
+/// The sentinels consider a master down if it does not answer for 500 ms. They start a failover of
+/// their own at the earliest four seconds after the last one.
 #[derive(Debug)]
 pub struct RedisSentinel {
     servers: Vec<RedisServer>,
@@ -27,13 +27,14 @@ impl RedisSentinel {
     /// Starts all six, and waits until the replicas are in sync and the sentinels know each other.
     ///
     /// # Errors
-    /// [`Stop::missing`] when Redis is not installed.
+    /// [`Stop::missing`] if Redis is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let master = RedisServer::start(options).await?;
         let replica = options.clone().replica_of(&master.address());
         let replicas = try_join_all((0..REPLICAS).map(|_| RedisServer::start(&replica))).await?;
         let servers: Vec<_> = std::iter::once(master).chain(replicas).collect();
-        // A sentinel learns of replicas from the master, at its first look or much later.
+        // A sentinel gets the list of replicas from the master, with its first request or much
+        // later.
         until("the replicas are in sync", || in_sync(&servers, &servers[0])).await?;
 
         let watch = watching(servers[0].port(), options);
@@ -47,22 +48,22 @@ impl RedisSentinel {
         Ok(Self { servers, sentinels })
     }
 
-    /// The addresses of the sentinels.
+    /// Returns the addresses of the sentinels.
     pub fn sentinels(&self) -> Vec<String> {
         self.sentinels.iter().map(RedisServer::address).collect()
     }
 
-    /// The sentinels themselves, to be killed and paused.
+    /// Returns the sentinels themselves, so that a test can kill and pause them.
     pub fn sentinel_servers(&self) -> &[RedisServer] {
         &self.sentinels
     }
 
-    /// What the sentinels call the master.
+    /// Returns the sentinels' name for the master.
     pub fn master_name(&self) -> &'static str {
         MASTER
     }
 
-    /// Where a client finds it: `redis+sentinel://a,b,c/mymaster`. The sentinels ask for no
+    /// Returns the URL for clients: `redis+sentinel://a,b,c/mymaster`. The sentinels require no
     /// password; the one in the URL is that of the servers.
     pub fn url(&self) -> String {
         let user_info = self.servers[0].options().user_info();
@@ -70,15 +71,16 @@ impl RedisSentinel {
         format!("{}/{MASTER}", sentinels.replacen("://", &format!("://{user_info}"), 1))
     }
 
-    /// The master and the replicas, always in the same order; the first was master at the start.
+    /// Returns the master and the replicas, always in the same order; the first was master at the
+    /// start.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The address of the master now: what all sentinels that answer say.
+    /// Returns the address of the current master, on which all answering sentinels agree.
     ///
     /// # Errors
-    /// When no sentinel answers, or they do not agree yet.
+    /// If no sentinel answers, or they do not agree yet.
     pub async fn master(&self) -> Result<String, Stop> {
         let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
         let answers = self.sentinels.iter().map(|one| soon(one.command(&ask)));
@@ -96,10 +98,10 @@ impl RedisSentinel {
         }
     }
 
-    /// The server that is the master now.
+    /// Returns the current master.
     ///
     /// # Errors
-    /// When the sentinels do not agree.
+    /// If the sentinels do not agree.
     pub async fn master_server(&self) -> Result<&RedisServer, Stop> {
         let address = self.master().await?;
         let mut servers = self.servers.iter();
@@ -108,34 +110,35 @@ impl RedisSentinel {
             .ok_or_else(|| Stop::failed(format!("the master is a stranger: {address}")))
     }
 
-    /// Kills the master, and says which it was.
+    /// Kills the master and returns it.
     ///
     /// # Errors
-    /// When the sentinels do not come to agree on one.
+    /// If the sentinels do not agree on a master in time.
     pub async fn kill_master(&self) -> Result<&RedisServer, Stop> {
         let master = self.agreed_master().await?;
         master.kill();
         Ok(master)
     }
 
-    /// Stops the master where it stands, and says which it was.
+    /// Pauses the master and returns it.
     ///
     /// # Errors
-    /// When the sentinels do not come to agree on one.
+    /// If the sentinels do not agree on a master in time.
     pub async fn pause_master(&self) -> Result<&RedisServer, Stop> {
         let master = self.agreed_master().await?;
         master.pause()?;
         Ok(master)
     }
 
-    /// Cuts the links of both replicas to the master, which refuses them from now on and serves all
-    /// others. What it acknowledges after this is lost when one of them takes its place.
+    /// Cuts the links of both replicas to the master. From now on the master refuses its replicas
+    /// and serves all other clients. If one of the replicas becomes master, the writes that the old
+    /// master acknowledged after this call are lost.
     ///
-    /// The sentinels take a replica for its place only within some five seconds. The master takes
-    /// replicas again after a restart.
+    /// A sentinel promotes a replica only within about five seconds after the cut. The master
+    /// accepts replicas again after a restart.
     ///
     /// # Errors
-    /// When the sentinels do not come to agree on a master, or it does not come about.
+    /// If the sentinels do not agree on a master in time, or the replicas stay linked.
     pub async fn cut_replicas(&self) -> Verdict {
         let master = self.agreed_master().await?;
         let refuse = ["ACL", "SETUSER", "default", "-psync", "-sync", "-replconf"];
@@ -147,10 +150,10 @@ impl RedisSentinel {
         .await
     }
 
-    /// By how many bytes of changes each replica that answers lags behind the master.
+    /// Returns by how many bytes of changes each replica that answers lags behind the master.
     ///
     /// # Errors
-    /// When the master does not answer, or the sentinels do not agree on one.
+    /// If the master does not answer, or the sentinels do not agree on one.
     pub async fn lags(&self) -> Result<Vec<u64>, Stop> {
         let master = self.agreed_master().await?;
         let replicas = self.servers.iter().filter(|server| server.port() != master.port());
@@ -159,13 +162,13 @@ impl RedisSentinel {
         Ok(offsets.into_iter().flatten().map(|has| all.saturating_sub(has)).collect())
     }
 
-    /// Has the sentinels fail over from a master that is well. The address of the new one.
+    /// Makes the sentinels fail over from a healthy master. Returns the address of the new master.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn failover(&self) -> Result<String, Stop> {
         let before = self.master().await?;
-        // Refused for as long as they have not seen enough of the replicas.
+        // A sentinel refuses until it has enough information about the replicas.
         until("a sentinel starts the failover", || async {
             self.sentinels[0].command(&["SENTINEL", "FAILOVER", MASTER]).await?.ok().map(|_| ())
         })
@@ -173,10 +176,10 @@ impl RedisSentinel {
         self.until_failed_over(&before).await
     }
 
-    /// Waits until the master is another than this address, and gives the new one.
+    /// Waits until the address of the master differs from this one, and returns the new address.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn until_failed_over(&self, from: &str) -> Result<String, Stop> {
         until("the failover ends", || async {
             let master = self.acting_master().await?.address();
@@ -185,10 +188,10 @@ impl RedisSentinel {
         .await
     }
 
-    /// Waits until the master is this address.
+    /// Waits until this is the address of the master.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn until_master_is(&self, address: &str) -> Verdict {
         until("the master changes", || async {
             let master = self.acting_master().await?.address();
@@ -197,10 +200,10 @@ impl RedisSentinel {
         .await
     }
 
-    /// Waits until every server that is not killed follows the master and is in sync with it.
+    /// Waits until every server that was not killed follows the master and is in sync with it.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn until_in_sync(&self) -> Verdict {
         until("the replicas are in sync", || async {
             in_sync(&self.servers, self.acting_master().await?).await
@@ -208,12 +211,12 @@ impl RedisSentinel {
         .await
     }
 
-    /// The master, as soon as all sentinels agree on one.
+    /// Returns the master as soon as all sentinels agree on one.
     async fn agreed_master(&self) -> Result<&RedisServer, Stop> {
         until("the sentinels agree", || self.master_server()).await
     }
 
-    /// The server that the sentinels call master and that says so, too.
+    /// Returns the server that the sentinels consider the master and that reports this role itself.
     async fn acting_master(&self) -> Result<&RedisServer, Stop> {
         let master = self.master_server().await?;
         let info = soon(master.info("replication")).await?;
@@ -222,7 +225,7 @@ impl RedisSentinel {
     }
 }
 
-/// The configuration of a sentinel.
+/// Returns the configuration of a sentinel.
 fn watching(port: u16, options: &Options) -> Options {
     let mut sentinel = Options::new()
         .with_config(&format!("sentinel monitor {MASTER} 127.0.0.1 {port} 2"))
@@ -235,8 +238,9 @@ fn watching(port: u16, options: &Options) -> Options {
     sentinel
 }
 
-/// Has a sentinel look around several times a second instead of every few seconds, and be wary of
-/// its clock for a second instead of thirty. Older servers refuse; then all takes longer.
+/// Makes a sentinel check its servers several times a second instead of every few seconds, and
+/// distrust its clock after a step for one second instead of thirty. Older servers refuse these
+/// settings; then everything takes longer.
 async fn hurry(sentinel: &RedisServer) -> Verdict {
     let periods = [("publish-period", "200"), ("info-period", "200"), ("tilt-period", "1000")];
     for (period, millis) in periods {

@@ -14,16 +14,16 @@ use super::{
 };
 use crate::{Stop, Verdict, daemon::Daemon, launch::Launch, tls, wait::until};
 
-/// How often a port may be taken by somebody else before the server has it.
+/// The number of attempts to start on another port if the port was taken.
 const ATTEMPTS: usize = 20;
 
-/// How long to wait for a port that somebody else has and that must be this one.
+/// The pause before a server retries a fixed port that another process has.
 const TAKEN: Duration = Duration::from_millis(250);
 
-/// One Redis server, which dies with this value.
+/// One Redis server. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct RedisServer {
-    // Before the directory: it must have ended when that goes.
+    // Declared before the directory: the process must have ended when the directory is removed.
     daemon: Daemon,
     directory: TempDir,
     ports: Ports,
@@ -34,7 +34,7 @@ impl RedisServer {
     /// Starts a server and waits until it answers.
     ///
     /// # Errors
-    /// [`Stop::missing`] when Redis is not installed.
+    /// [`Stop::missing`] if Redis is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         Self::start_as(Part::Alone, options).await
     }
@@ -67,13 +67,13 @@ impl RedisServer {
         Ok(Self { daemon, directory, ports, options: options.clone() })
     }
 
-    /// Waits until it answers; `false` when somebody else has its port.
+    /// Waits until the server answers; returns `false` if another process has its port.
     async fn answers(&self) -> Result<bool, Stop> {
         let ended = until("redis-server starts", || async {
             if let Some(status) = self.daemon.ended()? {
                 return Ok(Some(status));
             }
-            // Another server may have been quicker on this port, and would answer, too.
+            // Another server may have taken this port first, and would answer too.
             let info = self.info("server").await?;
             let pid = self.pid().unwrap_or_default();
             if !info.lines().any(|line| line == format!("process_id:{pid}")) {
@@ -92,80 +92,82 @@ impl RedisServer {
         }
     }
 
-    /// The port it listens on, which a restart does not change.
+    /// Returns the port that the server listens on. A restart does not change it.
     pub fn port(&self) -> u16 {
         self.ports.clients
     }
 
-    /// Where it listens: `127.0.0.1:port`.
+    /// Returns the address that the server listens on: `127.0.0.1:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
 
-    /// Where a client finds it: `redis://127.0.0.1:port`, with the password if there is one.
+    /// Returns the URL for clients: `redis://127.0.0.1:port`, with the password if there is one.
     pub fn url(&self) -> String {
         format!("redis://{}{}", self.options.user_info(), self.address())
     }
 
-    /// Where its data, configuration and log are.
+    /// Returns the directory of the server's data, configuration and log.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The Unix socket it listens on, if it was [asked for](Options::with_socket).
+    /// Returns the Unix socket that the server listens on, if it was
+    /// [configured](Options::with_socket).
     pub fn socket(&self) -> Option<PathBuf> {
         self.options.socket.then(|| self.directory().join(SOCKET))
     }
 
-    /// Where a client finds it over TLS, if that was [asked for](Options::with_tls):
-    /// `rediss://127.0.0.1:port`.
+    /// Returns the URL for clients that use TLS, `rediss://127.0.0.1:port`, if it was
+    /// [configured](Options::with_tls).
     pub fn tls_url(&self) -> Option<String> {
         let url = format!("rediss://{}127.0.0.1:{}", self.options.user_info(), self.ports.tls);
         self.options.tls.then_some(url)
     }
 
-    /// The certificate of the authority that signed the server's and the client's, in PEM.
+    /// Returns the certificate of the authority that signed the certificates of the server and of
+    /// the client, in PEM.
     pub fn ca(&self) -> Option<PathBuf> {
         self.options.tls.then(|| tls::ca(self.directory()))
     }
 
-    /// A certificate for a client and its key, in PEM.
+    /// Returns a certificate for a client and its key, in PEM.
     pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
         self.options.tls.then(|| tls::client(self.directory()))
     }
 
-    /// Its process id; `None` while it is killed.
+    /// Returns the process id; `None` while the server is killed.
     pub fn pid(&self) -> Option<u32> {
         self.daemon.pid()
     }
 
-    /// Stops it where it stands: connections stay, nothing is answered. It is
-    /// stopped when this returns.
+    /// Pauses the server: connections stay open and get no answers. The process is stopped when
+    /// this returns.
     ///
     /// # Errors
-    /// When it was killed, or is not stopped in the end.
+    /// If the server was killed, or does not stop.
     pub fn pause(&self) -> Verdict {
         self.daemon.pause()
     }
 
-    /// Lets it go on.
+    /// Continues a paused server.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the server was killed.
     pub fn resume(&self) -> Verdict {
         self.daemon.resume()
     }
 
-    /// Kills it without a chance to clean up. It has ended when this returns.
+    /// Kills the server without a chance to clean up. It has ended when this returns.
     pub fn kill(&self) {
         self.daemon.kill();
     }
 
-    /// Kills it if it runs, and starts it again on the same port and directory. Waits until it
+    /// Kills the server if it runs, and restarts it on the same port and directory. Waits until it
     /// answers.
     ///
     /// # Errors
-    /// When it does not start, or somebody else keeps its port.
+    /// If the server does not start, or another process keeps its port.
     pub async fn restart(&self) -> Verdict {
         self.kill();
         for _ in 0..ATTEMPTS {
@@ -178,18 +180,18 @@ impl RedisServer {
         Err(Stop::failed(format!("somebody else keeps the port {}", self.port())))
     }
 
-    /// Has it do a command, over a connection of its own. The answer may be an error.
+    /// Runs a command over a new connection. The answer may be an error.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn command(&self, words: &[&str]) -> Result<Reply, Stop> {
         self.connect().await?.command(words).await
     }
 
-    /// A connection of its own, with the password given.
+    /// Opens a connection, authenticated if the server has a password.
     ///
     /// # Errors
-    /// When there is none to be had.
+    /// If no connection can be opened.
     pub async fn connect(&self) -> Result<Resp, Stop> {
         let mut connection = Resp::connect(&self.address()).await?;
         if let Some(password) = &self.options.password {
@@ -198,28 +200,28 @@ impl RedisServer {
         Ok(connection)
     }
 
-    /// The keys that match, in order.
+    /// Returns the keys that match, in order.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn keys(&self, pattern: &str) -> Result<Vec<String>, Stop> {
         let mut keys = self.command(&["KEYS", pattern]).await?.ok()?.texts()?;
         keys.sort();
         Ok(keys)
     }
 
-    /// Forgets all scripts, as a restart or a failover does.
+    /// Removes all scripts from the server, as a restart or a failover does.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn flush_scripts(&self) -> Verdict {
         self.command(&["SCRIPT", "FLUSH", "SYNC"]).await?.ok().map(|_| ())
     }
 
-    /// Closes the connections of all clients, also of those that subscribed. How many there were.
+    /// Closes the connections of all clients, including subscribers. Returns their number.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn kill_clients(&self) -> Result<i64, Stop> {
         let mut connection = self.connect().await?;
         let mut killed = 0;
@@ -230,11 +232,11 @@ impl RedisServer {
         Ok(killed)
     }
 
-    /// How many clients are connected, also those that subscribed, without whoever asks and without
-    /// replicas.
+    /// Returns the number of connected clients, including subscribers, without this connection and
+    /// without replicas.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn connections(&self) -> Result<usize, Stop> {
         let mut connection = self.connect().await?;
         let mut count = 0;
@@ -245,15 +247,15 @@ impl RedisServer {
         Ok(count.saturating_sub(1))
     }
 
-    /// A section of what it says about itself.
+    /// Returns a section of the answer to `INFO`.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn info(&self, section: &str) -> Result<String, Stop> {
         self.command(&["INFO", section]).await?.ok()?.text()
     }
 
-    /// The port that cluster nodes talk to each other on.
+    /// Returns the port of the cluster bus, which nodes use among themselves.
     pub(super) fn bus(&self) -> u16 {
         self.ports.bus
     }

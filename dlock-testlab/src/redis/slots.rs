@@ -1,4 +1,4 @@
-//! Moving a slot of a cluster, at once or in steps between which a test can look around.
+//! Moves a slot of a cluster, at once or in steps between which a test can make its checks.
 
 use super::{RedisCluster, RedisServer};
 use crate::{Verdict, wait::until};
@@ -7,17 +7,17 @@ impl RedisCluster {
     /// Moves a slot with its keys from one master to another, and waits until all nodes know.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn move_slot(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> Verdict {
         self.begin_move(slot, from, to).await?;
         self.end_move(slot, from, to).await
     }
 
-    /// The first half of [`Self::move_slot`]: from now on `from` answers `ASK` for keys that it
-    /// does not have.
+    /// Does the first half of [`Self::move_slot`]: from now on `from` answers `ASK` for keys that
+    /// it does not have.
     ///
     /// # Errors
-    /// When a node refuses.
+    /// If a node refuses.
     pub async fn begin_move(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> Verdict {
         let slot = slot.to_string();
         for (node, state, peer) in [(to, "IMPORTING", from), (from, "MIGRATING", to)] {
@@ -27,10 +27,11 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// Moves the keys of a slot between the halves of a move: `from` answers `ASK` for them, too.
+    /// Moves the keys of a slot between the two halves of a move. Afterwards `from` answers `ASK`
+    /// for these keys too.
     ///
     /// # Errors
-    /// When a node refuses.
+    /// If a node refuses.
     pub async fn move_keys(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> Verdict {
         let (slot, port) = (slot.to_string(), to.port().to_string());
         let mut connection = from.connect().await?;
@@ -50,15 +51,16 @@ impl RedisCluster {
         }
     }
 
-    /// The second half of [`Self::move_slot`]: moves the keys that are left, gives the slot to
+    /// Does the second half of [`Self::move_slot`]: moves the remaining keys, assigns the slot to
     /// `to`, and waits until all nodes know.
     ///
     /// # Errors
-    /// When it does not come about.
+    /// If this does not happen in time.
     pub async fn end_move(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> Verdict {
         self.move_keys(slot, from, to).await?;
         let id = to.command(&["CLUSTER", "MYID"]).await?.ok()?.text()?;
-        // The new master first: a slot that nobody claims would be lost if this stopped halfway.
+        // The new master gets the slot first. If this stopped halfway, a slot without a master
+        // would be lost.
         for node in [to, from] {
             let give = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id];
             node.command(&give).await?.ok()?;

@@ -1,9 +1,9 @@
-//! How one node sees a cluster.
+//! One node's view of a cluster.
 
 use super::RedisServer;
 use crate::{Stop, Verdict, wait::soon};
 
-/// How one node sees a cluster: its answer to `CLUSTER NODES`.
+/// One node's view of a cluster: its answer to `CLUSTER NODES`.
 #[derive(Debug)]
 pub(super) struct View {
     nodes: Vec<Node>,
@@ -29,7 +29,7 @@ impl View {
         Ok(Self { nodes: text.lines().map(Node::parse).collect::<Result<_, _>>()? })
     }
 
-    /// So many nodes are known, and none is only being met.
+    /// Checks that `count` nodes are known and that no introduction is still in progress.
     pub(super) fn knows(&self, count: usize) -> Verdict {
         let known = self.nodes.iter().filter(|node| !node.is("handshake")).count();
         match known == count && self.nodes.len() == count {
@@ -38,7 +38,7 @@ impl View {
         }
     }
 
-    /// This master has the slot, for the viewer.
+    /// Checks that this master has the slot in this view.
     pub(super) fn agrees(&self, slot: u16, master: &str) -> Verdict {
         let owner = self.nodes.iter().find(|node| node.has(slot));
         match owner.is_some_and(|node| node.address == master) {
@@ -47,18 +47,18 @@ impl View {
         }
     }
 
-    /// The node at this address is a master that has slots, for the viewer.
+    /// Whether the node at this address is a master with slots in this view.
     pub(super) fn sees_master(&self, address: &str) -> bool {
         let node = self.nodes.iter().find(|node| node.address == address);
         node.is_some_and(|node| node.is("master") && !node.slots.is_empty())
     }
 
-    /// The viewer is the master of the slot, for itself.
+    /// Whether this node is the master of the slot in its own view.
     pub(super) fn serves(&self, slot: u16) -> bool {
         self.myself().is_some_and(|node| node.is("master") && node.has(slot))
     }
 
-    /// The viewer is a replica of the master at this address.
+    /// Whether this node is a replica of the master at this address.
     pub(super) fn follows(&self, master: &str) -> bool {
         let master = self.nodes.iter().find(|node| node.address == master);
         let myself = self.myself().filter(|node| node.is("slave"));
@@ -69,7 +69,7 @@ impl View {
         self.myself().is_some_and(|node| node.is("master"))
     }
 
-    /// When the viewer, or its master, was elected last.
+    /// Returns the epoch of the last election of this node, or of its master.
     pub(super) fn epoch(&self) -> u64 {
         self.myself().map_or(0, |node| node.epoch)
     }
@@ -86,7 +86,7 @@ impl Node {
         let [id, address, flags, master, _, _, epoch, _, slots @ ..] = words.as_slice() else {
             return Err(Stop::failed(format!("not a node: {line:?}")));
         };
-        // In brackets are those that are being moved.
+        // Entries in brackets are slots that are being moved.
         let slots = slots.iter().filter(|slots| !slots.starts_with('['));
         Ok(Self {
             id: (*id).to_owned(),
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_says_who_serves_a_slot_and_who_follows() {
+    fn a_view_shows_the_master_of_a_slot_and_the_replicas() {
         let text = "a 127.0.0.1:1@11 master - 0 5 3 connected 0-9 12 [13->-b]\n\
                     b 127.0.0.1:2@12,host myself,slave a 0 5 3 connected\n";
         let view = View::parse(text).unwrap();

@@ -1,10 +1,10 @@
-//! Java's archive of the classes of a server, with which a server starts in two thirds of the
+//! Java's archive of the classes of a server. With it, a server starts in two thirds of the
 //! processor time.
 //!
-//! It is in cargo's target directory, next to what else is built once: a server that is stopped in
-//! order writes it, and each process that starts servers later finds it there. It is never needed:
-//! without a target directory, or with a Java that can't write it, servers start without. Java does
-//! not use an archive of other jars than it has.
+//! It is in cargo's target directory, next to other files that are built once. A server that shuts
+//! down writes it, and processes that start servers later find it there. It is optional: without a
+//! target directory, or with a Java that can't write it, servers start without it. Java does not
+//! use an archive of other jars than its own.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -20,17 +20,17 @@ use tokio::sync::OnceCell;
 use super::{Options, ZooKeeperServer, programs::Programs};
 use crate::{Stop, Verdict};
 
-/// The file by which cargo marks its target directory.
+/// The file that marks cargo's target directory.
 const MARK: &str = "CACHEDIR.TAG";
 
-/// Where the server writes the archive, in its directory.
+/// The file that the server writes in its directory.
 const WRITTEN: &str = "classes.jsa";
 
 /// The archive of this process.
 static ARCHIVE: OnceCell<Option<PathBuf>> = OnceCell::const_new();
 
 impl Programs {
-    /// The same with the archive, which is made if there is none yet.
+    /// Adds the archive, which is created if it does not exist yet.
     pub(super) async fn archived(self) -> Self {
         let archive = ARCHIVE.get_or_init(|| found_or_made(&self)).await;
         let flag = |path: &PathBuf| format!("-XX:SharedArchiveFile={}", path.display());
@@ -46,7 +46,7 @@ async fn found_or_made(programs: &Programs) -> Option<PathBuf> {
     }
 }
 
-/// Where it is: its name is another one for another Java and for other jars.
+/// Returns the path of the archive. Its name depends on Java and on the jars.
 fn path(programs: &Programs) -> Option<PathBuf> {
     let binary = env::current_exe().ok()?;
     let target = binary.ancestors().find(|directory| directory.join(MARK).is_file())?;
@@ -60,14 +60,14 @@ fn path(programs: &Programs) -> Option<PathBuf> {
     Some(target.join("dlock-testlab").join(format!("zookeeper-{:016x}.jsa", hasher.finish())))
 }
 
-/// Has a server write it. Of several processes that do so at once, the last one wins.
+/// Makes a server write the archive. If several processes do so at once, the last one wins.
 async fn make(programs: &Programs, path: &Path) -> Verdict {
     let directory = path.parent().ok_or_else(|| Stop::failed("no directory"))?;
     create_dir_all(directory)?;
     let archive = Some(format!("-XX:ArchiveClassesAtExit={WRITTEN}"));
     let programs = Programs { archive, ..programs.clone() };
     let server = ZooKeeperServer::start_with(&programs, &Options::new()).await?;
-    // Only classes that were used are in it.
+    // The archive contains only classes that were used.
     server.create("/a", "").await?;
     server.delete_recursively("/a").await?;
     server.stop().await?;

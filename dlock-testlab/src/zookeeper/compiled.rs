@@ -1,4 +1,4 @@
-//! Java programs that are compiled once in a process.
+//! Java programs that are compiled once per process.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -10,17 +10,17 @@ use crate::{Stop, home::Home};
 
 const SOURCE: &str = "Main.java";
 
-/// It lives for a moment: better compilers of its own code would not pay. What follows is the
-/// class path.
+/// `$1` is the compiler, and `$2` the class path. The compiler runs only briefly, so Java's better
+/// compilers would not pay off.
 const COMPILE: &str = r#""$1" -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC -J-XX:-UsePerfData \
     -proc:none -d . -cp "$2" Main.java"#;
 
-/// The directory of each source's classes. Nobody drops them: their watchdogs remove them when the
-/// process ends.
+/// The directory of each source's classes. They are never dropped: their watchdogs remove the
+/// directories when the process ends.
 static COMPILED: Mutex<BTreeMap<String, Arc<OnceCell<Home>>>> = Mutex::new(BTreeMap::new());
 
 impl Compiler {
-    /// The directory with the classes of this source.
+    /// Returns the directory with the classes of this source.
     pub(super) async fn compiled(&self, source: &str) -> Result<PathBuf, Stop> {
         let home = Arc::clone(COMPILED.lock().entry(source.to_owned()).or_default());
         let home = home.get_or_try_init(|| self.compile(source)).await?;

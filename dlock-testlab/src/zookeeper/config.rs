@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! The configuration that a server starts with.
 
 use std::{fmt::Display, time::Duration};
 
@@ -7,32 +7,34 @@ use crate::{Stop, home::Home, launch::Launch, port, tls};
 
 const CONFIG: &str = "zoo.cfg";
 
-/// The server's certificate with its key, as Java wants them.
+/// The server's certificate with its key, in the format that Java requires.
 const IDENTITY: &str = "server.pem";
 
-/// What keeps Java from leaving a file outside of the directory, and from taking all processors.
+/// Options that keep Java from leaving a file outside of the directory, and from using all
+/// processors.
 const JAVA: [&str; 2] = ["-XX:+UseSerialGC", "-XX:-UsePerfData"];
 
-/// What keeps it small.
+/// Options that keep the server small.
 const SMALL: &[&str] = &["-Xmx128m", "-XX:TieredStopAtLevel=1"];
 const ROOMY: &[&str] = &["-Xmx1g"];
 
-/// How long a server that starts may take to learn what the others know.
+/// The longest time for a starting server to sync with the others.
 const INIT: Duration = Duration::from_secs(10);
 
-/// The administrator, to whom no access list applies, and the digest of name and password.
+/// The administrator, whom no access list restricts. `SUPER_DIGEST` is the digest of name and
+/// password.
 pub(super) const SUPER: &str = "super:dlock";
 const SUPER_DIGEST: &str = "super:MqhGFigJhYpcEKMht/JoxZrTQHk=";
 
-/// What a server is part of.
+/// The role of a server.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
     Alone,
-    /// The number in the ensemble, from 1, and a line for each of its servers.
+    /// The server's number in the ensemble, from 1, and a line for each of the ensemble's servers.
     Node(usize, Vec<String>),
 }
 
-/// The ports of a server; it uses the second with TLS only.
+/// The ports of a server. It uses the second one only with TLS.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ports {
     pub(super) clients: u16,
@@ -46,7 +48,7 @@ impl Ports {
     }
 }
 
-/// Writes the configuration, and says what to run with it.
+/// Writes the configuration, and returns the program to run with it.
 pub(super) fn launch(
     home: &Home,
     programs: &Programs,
@@ -75,7 +77,7 @@ pub(super) fn launch(
     Ok(home.launch(&programs.java, &args).with_clock(options.clock.as_ref()))
 }
 
-/// The lines of the configuration. Paths are seen from the home.
+/// Returns the lines of the configuration. Paths are relative to the home.
 fn config(part: &Part, options: &Options, ports: Ports) -> Vec<String> {
     let (tick, (shortest, longest)) = (options.tick, options.sessions());
     let mut lines = vec![
@@ -87,12 +89,12 @@ fn config(part: &Part, options: &Options, ports: Ports) -> Vec<String> {
         format!("dataDir=data\nclientPort={}\nclientPortAddress=127.0.0.1", ports.clients),
         "maxClientCnxns=0\nadmin.enableServer=false".to_owned(),
         format!("4lw.commands.whitelist={}", options.words),
-        // Kilobytes: a log file takes its whole size from its start.
+        // In kilobytes. A log file has its full size from its start.
         "preAllocSize=64".to_owned(),
         format!("forceSync={}", if options.fsync { "yes" } else { "no" }),
     ];
     if options.tls {
-        // The other way to serve connections does not speak it.
+        // The default implementation of connections does not support TLS.
         let netty = "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory";
         lines.push(netty.to_owned());
         lines.push(format!("secureClientPort={}", ports.tls));
@@ -113,7 +115,8 @@ fn config(part: &Part, options: &Options, ports: Ports) -> Vec<String> {
     lines
 }
 
-/// What can't stand in the configuration, which puts a prefix before names that it does not know.
+/// Returns the properties that can't be in the configuration file, where ZooKeeper adds a prefix to
+/// names that it does not know.
 fn properties(options: &Options) -> Vec<String> {
     let set = |name: &str, value: &dyn Display| format!("-D{name}={value}");
     let containers = options.containers.as_millis();
@@ -123,15 +126,15 @@ fn properties(options: &Options) -> Vec<String> {
         set("zookeeper.extendedTypesEnabled", &true),
         set("readonlymode.enabled", &true),
         set("zookeeper.DigestAuthenticationProvider.superDigest", &SUPER_DIGEST),
-        // A server alone for some time would look for others once a minute only.
+        // A server that was alone for some time would look for others only once a minute.
         set("zookeeper.fastleader.maxNotificationInterval", &1000),
-        // A leader that nobody follows would wait for as long as a start may take.
+        // A leader without followers would wait for as long as a start may take.
         set("zookeeper.leader.maxTimeToWaitForEpoch", &3000),
-        // Threads that hand requests to each other cost more than what they do with them.
+        // Passing requests between threads costs more than processing them.
         set("zookeeper.nio.numSelectorThreads", &1),
         set("zookeeper.nio.numWorkerThreads", &0),
         set("zookeeper.commitProcessor.numWorkerThreads", &0),
-        // They say for each look that there was one.
+        // These loggers write a line for each connection and each four-letter word.
         set("org.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxn", &"warn"),
         set("org.slf4j.simpleLogger.log.org.apache.zookeeper.server.NettyServerCnxn", &"warn"),
         set("org.slf4j.simpleLogger.log.org.apache.zookeeper.server.command", &"warn"),

@@ -11,9 +11,10 @@ use super::{
 };
 use crate::{Flow, Stop, Verdict, wait::until};
 
-/// Three ZooKeeper servers, which die with this value. Nodes are known by their index.
+/// Three ZooKeeper servers. They end when this value is dropped. Nodes are identified by their
+/// index.
 ///
-/// They know each other through proxies, on the runtime that started them.
+/// They are connected through proxies on the runtime that started them.
 #[derive(Debug)]
 pub struct Ensemble {
     nodes: Vec<ZooKeeperServer>,
@@ -24,12 +25,13 @@ impl Ensemble {
     /// Starts all three, and waits until each of them serves.
     ///
     /// # Errors
-    /// [`Stop::missing`] when ZooKeeper is not installed.
+    /// [`Stop::missing`] if ZooKeeper is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let programs = Programs::find()?.archived().await;
         for _ in 0..ATTEMPTS {
             let ensemble = Self::spawn(&programs, options).await?;
-            // The first to lose a port ends the wait: the others may wait for it.
+            // The first node that loses a port ends the wait, because the others may be waiting for
+            // that node.
             let serve = ensemble.nodes.iter().map(async |node| match node.serves().await {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(None),
@@ -55,31 +57,31 @@ impl Ensemble {
         Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, links })
     }
 
-    /// The nodes, always in the same order. Each can be paused, killed and started again.
+    /// Returns the nodes, always in the same order. Each can be paused, killed and restarted.
     pub fn nodes(&self) -> &[ZooKeeperServer] {
         &self.nodes
     }
 
-    /// Where clients find them: `127.0.0.1:port` of each.
+    /// Returns the addresses for clients: `127.0.0.1:port` of each node.
     pub fn addresses(&self) -> Vec<String> {
         self.nodes.iter().map(ZooKeeperServer::address).collect()
     }
 
-    /// The same as clients want it: `127.0.0.1:a,127.0.0.1:b,127.0.0.1:c`.
+    /// Returns the connect string for clients: `127.0.0.1:a,127.0.0.1:b,127.0.0.1:c`.
     pub fn connect_string(&self) -> String {
         self.addresses().join(",")
     }
 
-    /// What each node does; `None` for one that does not answer.
+    /// Returns the mode of each node; `None` for a node that does not answer.
     pub async fn modes(&self) -> Vec<Option<Mode>> {
         join_all(self.nodes.iter().map(async |node| node.mode().await.ok())).await
     }
 
-    /// Which node leads. Waits until one does, and until another one that lost its followers knows
-    /// of that.
+    /// Returns the index of the leader. Waits until there is exactly one: a leader that has lost
+    /// its followers may take a while to notice.
     ///
     /// # Errors
-    /// When there is none for long.
+    /// If there is no leader in time.
     pub async fn leader(&self) -> Result<usize, Stop> {
         until("one node leads", || async {
             match self.in_mode(Mode::Leader).await[..] {
@@ -90,7 +92,7 @@ impl Ensemble {
         .await
     }
 
-    /// Which nodes follow at this moment.
+    /// Returns the nodes that follow at this moment.
     pub async fn followers(&self) -> Vec<usize> {
         self.in_mode(Mode::Follower).await
     }
@@ -103,7 +105,7 @@ impl Ensemble {
     /// Waits until all three serve.
     ///
     /// # Errors
-    /// When they don't for long.
+    /// If one of them does not in time.
     pub async fn until_well(&self) -> Verdict {
         until("all nodes serve", || async {
             let (leader, followers) = (self.leader().await?, self.followers().await);
@@ -115,13 +117,13 @@ impl Ensemble {
         .await
     }
 
-    /// Holds back everything between this follower and its leader. The follower goes on to serve
-    /// its clients with what it knows until the [sync limit](Options::with_sync_limit) is over.
-    /// Then it closes their connections, and serves nobody until it is [healed](Self::heal), or
-    /// another node leads.
+    /// Holds back all bytes between this follower and its leader. The follower continues to serve
+    /// its clients with the data that it has until the [sync limit](Options::with_sync_limit) has
+    /// passed. Then it closes their connections, and serves no client until it is
+    /// [healed](Self::heal) or another node leads.
     ///
     /// # Errors
-    /// When it does not follow.
+    /// If the node does not follow.
     pub async fn cut_from_leader(&self, node: usize) -> Verdict {
         let leader = self.leader().await?;
         if !self.followers().await.contains(&node) {
@@ -131,23 +133,23 @@ impl Ensemble {
         Ok(())
     }
 
-    /// Holds back everything between this node and both others, whoever leads. A leader goes on to
-    /// serve reads until the [sync limit](Options::with_sync_limit) is over, and the others elect
-    /// another one.
+    /// Holds back all bytes between this node and both others, whichever leads. A leader continues
+    /// to serve reads until the [sync limit](Options::with_sync_limit) has passed, and the others
+    /// elect another leader.
     pub fn isolate(&self, node: usize) {
         self.links.between_those(|a, _| a == node, Flow::Hold);
     }
 
-    /// Lets everything pass again between this node and both others, also what was held back. Does
-    /// not wait until it serves.
+    /// Forwards all bytes between this node and both others again, including those that were held
+    /// back. Does not wait until the node serves.
     pub fn heal(&self, node: usize) {
         self.links.between_those(|a, _| a == node, Flow::Pass);
     }
 
-    /// Kills all nodes that run, and starts all again. Waits until each serves.
+    /// Kills all nodes that run, and restarts all. Waits until each serves.
     ///
     /// # Errors
-    /// When one of them does not.
+    /// If one of them does not.
     pub async fn restart(&self) -> Verdict {
         self.nodes.iter().for_each(ZooKeeperServer::kill);
         try_join_all(self.nodes.iter().map(ZooKeeperServer::restart)).await.map(|_| ())

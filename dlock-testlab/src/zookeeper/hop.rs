@@ -1,4 +1,4 @@
-//! What stands between a proxy and a node, because nodes notice that there is a proxy.
+//! A hop between a proxy and a node. Without it, nodes would notice the proxy.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -9,16 +9,16 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How long a leader may take from its election until it listens. Who follows it tries for about as
+/// The longest time from the election of a leader until it listens. A follower retries for about as
 /// long.
 const LISTENS: Duration = Duration::from_secs(1);
 
 const POLL: Duration = Duration::from_millis(5);
 
-/// Nobody's address is longer.
+/// The maximum length of an address.
 const LONGEST: usize = 1024;
 
-/// Passes connections on to this address.
+/// Forwards connections to this address.
 #[derive(Debug)]
 pub(super) struct Hop {
     pub(super) listener: TcpListener,
@@ -26,21 +26,22 @@ pub(super) struct Hop {
     pub(super) errand: Errand,
 }
 
-/// What the connections are for.
+/// The purpose of the connections.
 #[derive(Debug)]
 pub(super) enum Errand {
-    /// To follow a node once it leads. Who is refused tries again, and who is accepted and hung up
-    /// on, as by a proxy before the leader listens, believes in no leader any more. So this waits.
+    /// The caller follows a node that leads. A follower whose connection is refused retries. If its
+    /// connection is accepted and then closed, as by a proxy before the leader listens, it abandons
+    /// the leader. So the hop waits until the leader listens.
     Follow,
-    /// To elect a leader, over one connection for each pair, which the node with the higher number
-    /// opens. It is asked to by a connection that the other one opens, says on it where it wants to
-    /// be called back, and loses. That is where it listens, so the call would go by no proxy; this
-    /// says another address instead.
+    /// The nodes elect a leader, over one connection for each pair. The node with the higher number
+    /// opens it. The other node opens a connection first to request that, sends on it the address
+    /// for the call back, and gets it closed. That address is the one where it listens, so the call
+    /// would bypass the proxy. The hop sends this address instead.
     Elect { call_back: String },
 }
 
 impl Hop {
-    /// Passes on until it is dropped.
+    /// Forwards connections until it is dropped.
     pub(super) async fn run(self) {
         let Self { listener, node, errand } = self;
         let way = Arc::new((node, errand));
@@ -52,7 +53,7 @@ impl Hop {
                     let way = Arc::clone(&way);
                     connections.spawn(async move { pass_on(caller, &way.0, &way.1).await });
                 }
-                // Such as too many open files, which would fail again at once.
+                // For instance too many open files, which would fail again at once.
                 Err(_) => sleep(POLL).await,
             }
         }
@@ -84,8 +85,8 @@ async fn connect(node: &str) -> io::Result<TcpStream> {
     }
 }
 
-/// What the caller says first, with the other address: a version and its number, of eight bytes
-/// each; the length of the address, of four; and the address.
+/// Returns the first message of the caller with the other address: a version and the node's number,
+/// of eight bytes each; the length of the address, of four; and the address.
 async fn introduction(caller: &mut TcpStream, call_back: &str) -> io::Result<Vec<u8>> {
     let mut who = [0; 16];
     caller.read_exact(&mut who).await?;

@@ -1,4 +1,4 @@
-//! A Java program beside a test, such as a lock of another client.
+//! A Java program that runs beside a test, such as a lock of another client.
 
 use std::{
     fs::File,
@@ -20,8 +20,8 @@ use tokio::{
 use super::programs::Programs;
 use crate::{Stop, Verdict, proc::until_stopped, watchdog::Watchdog};
 
-/// The program waits for the word: without it, it ends instead of starting, so there is no moment
-/// in which it runs unwatched. The rest of its input is its own.
+/// The shell waits for a line before it starts the program. If the line never comes, the shell
+/// ends, so the program never runs without its watchdog. The rest of the input goes to the program.
 const PROGRAM: &str = r#"read -r _ && exec "$@""#;
 
 const CLASS: &str = "Main";
@@ -33,28 +33,29 @@ const BOUND: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(3);
 
 /// A Java program of one file that runs with ZooKeeper and Curator's recipes on its class path. It
-/// dies with this value.
+/// ends when this value is dropped.
 #[derive(Debug)]
 pub struct JavaProgram {
     process: Child,
-    /// Its id until it is reaped; then somebody else may get that.
+    /// The process id until it is reaped. After that, another process may get the same id.
     id: Option<Pid>,
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
     directory: TempDir,
-    // After the directory, which it removes if this process ends in the middle of doing so.
+    // Declared after the directory, so that the watchdog removes the directory if this process ends
+    // while it is being removed.
     watchdog: Watchdog,
 }
 
 impl JavaProgram {
-    /// Starts a program with this source, whose class is `Main`, on the runtime that runs this. It
-    /// is compiled once in a process.
+    /// Starts a program with this source, whose class is `Main`, on the current runtime. Each
+    /// source is compiled once per process.
     ///
     /// # Errors
-    /// [`Stop::missing`] when Java, its compiler, ZooKeeper or Curator is not installed; and those
-    /// of the compiler.
+    /// [`Stop::missing`] if Java, its compiler, ZooKeeper or Curator is not installed; and those of
+    /// the compiler.
     pub async fn start(source: &str, args: &[&str]) -> Result<Self, Stop> {
-        // The pipes want it, and would panic.
+        // The pipes need a runtime, and would panic without one.
         Handle::try_current()?;
         let programs = Programs::find()?;
         let compiler = programs.compiler()?;
@@ -66,11 +67,11 @@ impl JavaProgram {
         let mut process = Command::new("/bin/sh")
             .args(["-c", PROGRAM, "program"])
             .arg(java)
-            // The second keeps it from compiling for longer than it runs. The last would leave a file
-            // outside of the directory.
+            // The second option keeps Java from compiling for longer than the program runs. The
+            // last one keeps it from leaving a file outside of the directory.
             .args(["-Xmx256m", "-XX:TieredStopAtLevel=1"])
             .args(["-XX:+UseSerialGC", "-XX:-UsePerfData"])
-            // Java's own warnings are no lines of the program.
+            // Java's own warnings must not appear among the lines of the program.
             .args(["-Xlog:disable", "-Xlog:all=warning:stderr"])
             .args(archive)
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
@@ -95,18 +96,18 @@ impl JavaProgram {
         Ok(program)
     }
 
-    /// Runs a program to its end without any input, however long it takes. What it prints.
+    /// Runs a program without input until it ends, without a limit of time. Returns its output.
     ///
     /// # Errors
-    /// Those of [`Self::start`], and when it fails.
+    /// Those of [`Self::start`], and if the program fails.
     pub async fn run(source: &str, args: &[&str]) -> Result<String, Stop> {
         Self::start(source, args).await?.finish().await
     }
 
-    /// Gives it a line to read.
+    /// Sends a line to the program's input.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If the program has ended.
     pub async fn say(&mut self, line: &str) -> Verdict {
         match &mut self.input {
             Some(input) => Ok(input.write_all(format!("{line}\n").as_bytes()).await?),
@@ -114,10 +115,10 @@ impl JavaProgram {
         }
     }
 
-    /// The next line that it prints, without its end.
+    /// Returns the next line of the output, without the line break.
     ///
     /// # Errors
-    /// When it ends instead.
+    /// If the program ends instead.
     pub async fn line(&mut self) -> Result<String, Stop> {
         match timeout(BOUND, self.output.next_line()).await {
             Ok(Ok(Some(line))) => Ok(line),
@@ -130,11 +131,11 @@ impl JavaProgram {
         }
     }
 
-    /// Closes its input, and waits until it ends, however long that takes. What it printed that was
-    /// not [read](Self::line) before.
+    /// Closes the input, and waits until the program ends, without a limit of time. Returns the
+    /// output that was not [read](Self::line) before.
     ///
     /// # Errors
-    /// When it fails.
+    /// If the program fails.
     pub async fn finish(mut self) -> Result<String, Stop> {
         self.input = None;
         let mut rest = String::new();
@@ -151,16 +152,16 @@ impl JavaProgram {
         }
     }
 
-    /// Its process id; `None` once it was killed.
+    /// Returns the process id; `None` after the program was killed.
     pub fn pid(&self) -> Option<u32> {
         self.id.map(|_| self.process.id())
     }
 
-    /// Stops it where it stands, as a long collection of garbage does. It is stopped when this
+    /// Pauses the program, as a long garbage collection does. The process is stopped when this
     /// returns.
     ///
     /// # Errors
-    /// When it was killed, or is not stopped in the end.
+    /// If the program was killed, or does not stop.
     pub fn pause(&self) -> Verdict {
         self.signal(Signal::STOP)?;
         match until_stopped(self.process.id())? {
@@ -169,15 +170,15 @@ impl JavaProgram {
         }
     }
 
-    /// Lets it go on.
+    /// Continues a paused program.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the program was killed.
     pub fn resume(&self) -> Verdict {
         self.signal(Signal::CONT)
     }
 
-    /// Kills it without a chance to clean up. It has ended when this returns.
+    /// Kills the program without a chance to clean up. It has ended when this returns.
     pub fn kill(&mut self) {
         self.end();
     }
@@ -186,17 +187,17 @@ impl JavaProgram {
         Ok(kill_process_group(self.id.ok_or_else(killed)?, signal)?)
     }
 
-    /// Kills it if it still runs. How it ended, the first time.
+    /// Kills the program if it still runs. The first call returns how it ended.
     fn end(&mut self) -> Option<ExitStatus> {
         self.input = None;
         let id = self.id.take()?;
-        // Both fail only for a process that is gone.
+        // Both fail only for a process that has ended.
         let _ = kill_process_group(id, Signal::KILL);
         let _ = self.watchdog.forget();
         self.process.wait().ok()
     }
 
-    /// What it said beside its output.
+    /// Returns the text of its standard error.
     fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default()
     }

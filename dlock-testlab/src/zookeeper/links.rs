@@ -1,4 +1,4 @@
-//! The ways between the nodes of an ensemble.
+//! The links between the nodes of an ensemble.
 
 use std::net::Ipv4Addr;
 
@@ -7,20 +7,20 @@ use tokio::{net::TcpListener, task::JoinSet};
 use super::hop::{Errand, Hop};
 use crate::{Flow, Proxy, Stop, port};
 
-/// How many nodes an ensemble has.
+/// The number of nodes in an ensemble.
 pub(super) const NODES: usize = 3;
 
-/// Each node's ways to the others, through proxies on the runtime that made them.
+/// Each node's links to the others, through proxies on the runtime that created them.
 #[derive(Debug)]
 pub(super) struct Links {
     links: Vec<Link>,
     /// The ports that the nodes listen on: for followers, and for the election.
     ports: Vec<(u16, u16)>,
-    /// Dropped, they end.
+    /// The tasks of the hops, which end when this is dropped.
     _hops: JoinSet<()>,
 }
 
-/// The way of a node to another one.
+/// The link from a node to another one.
 #[derive(Debug)]
 struct Link {
     from: usize,
@@ -30,7 +30,7 @@ struct Link {
 }
 
 impl Links {
-    /// Links all nodes, and gives them ports.
+    /// Links all nodes, and assigns their ports.
     pub(super) async fn between_all() -> Result<Self, Stop> {
         let ports: [u16; 2 * NODES] = port::quiet()?;
         let ports: Vec<_> = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
@@ -58,7 +58,8 @@ impl Links {
         Ok(Self { links, ports, _hops: hops })
     }
 
-    /// The lines by which a node knows where it listens, and its ways to the others.
+    /// Returns the lines of the configuration that tell a node where it listens, and its links to
+    /// the others.
     pub(super) fn lines(&self, node: usize) -> Vec<String> {
         let mut ways = self.ports.clone();
         for link in self.links.iter().filter(|link| link.from == node) {
@@ -68,7 +69,8 @@ impl Links {
         lines.map(|((follow, elect), n)| format!("server.{n}=127.0.0.1:{follow}:{elect}")).collect()
     }
 
-    /// Sets what happens to all bytes between nodes that are so, in both directions.
+    /// Sets what happens to all bytes between the pairs of nodes for which `which` is true, in both
+    /// directions.
     pub(super) fn between_those(&self, which: impl Fn(usize, usize) -> bool, flow: Flow) {
         for link in &self.links {
             if which(link.from, link.to) || which(link.to, link.from) {
@@ -81,7 +83,7 @@ impl Links {
     }
 }
 
-/// A proxy, and where its hop is to listen.
+/// Starts a proxy, and returns it with the listener for its hop.
 async fn proxy() -> Result<(Proxy, TcpListener), Stop> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     Ok((Proxy::start(&listener.local_addr()?.to_string()).await?, listener))

@@ -1,11 +1,12 @@
-//! Private ZooKeeper servers, alone and as an ensemble, and Java programs beside them.
+//! Private ZooKeeper servers, standalone and as an ensemble, and Java programs beside them.
 //!
-//! They need `java` on the path and the jars of ZooKeeper where Debian puts them, or
-//! `DLOCK_TEST_ZOOKEEPER_CLASSPATH` with a class path that has all that a server needs, and a
-//! logger that prints what the server says (`apache-zookeeper-3.9.3-bin/lib/*`).
+//! They need `java` on the path and the jars of ZooKeeper in Debian's directory, or
+//! `DLOCK_TEST_ZOOKEEPER_CLASSPATH`. That variable is a class path with all jars that a server
+//! needs, and a logger that prints the server's messages (`apache-zookeeper-3.9.3-bin/lib/*`).
 //!
-//! What a server acknowledged is kept over a [kill](ZooKeeperServer::kill), although it is not
-//! [synced](Options::with_fsync): the system has it. So are sessions, for as long as they last.
+//! The acknowledged writes of a server survive a [kill](ZooKeeperServer::kill), although they are
+//! not [synced](Options::with_fsync): the operating system has them. Sessions survive too, until
+//! they expire.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), dlock_testlab::Stop> {

@@ -1,4 +1,4 @@
-//! The nodes that a server has, seen without the client under test.
+//! Access to the nodes of a server without the client under test.
 
 use super::{
     ZooKeeperServer,
@@ -7,20 +7,20 @@ use super::{
 use crate::{Stop, Verdict, wait::until};
 
 impl ZooKeeperServer {
-    /// Creates a persistent node that everybody may do everything with.
+    /// Creates a persistent node without access restrictions.
     ///
     /// # Errors
-    /// When the node is there or its parent is not, and when no answer comes.
+    /// If the node exists or its parent does not, and if no answer arrives.
     pub async fn create(&self, path: &str, data: &str) -> Verdict {
         let mut wire = self.wire().await?;
         wire.create(path, data.as_bytes()).await?;
         wire.close().await
     }
 
-    /// What a node holds; `None` when there is no such node.
+    /// Returns the data of a node; `None` if there is no such node.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn data(&self, path: &str) -> Result<Option<Vec<u8>>, Stop> {
         let mut wire = self.wire().await?;
         let data = wire.data(path).await?;
@@ -28,11 +28,11 @@ impl ZooKeeperServer {
         Ok(data)
     }
 
-    /// The paths of all nodes below this one, in order and without ZooKeeper's own. None when there
-    /// is no such node.
+    /// Returns the paths of all nodes below this one, sorted and without ZooKeeper's own; none if
+    /// there is no such node.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn nodes_under(&self, path: &str) -> Result<Vec<String>, Stop> {
         let mut wire = self.wire().await?;
         let mut found = below(&mut wire, path).await?;
@@ -41,10 +41,10 @@ impl ZooKeeperServer {
         Ok(found)
     }
 
-    /// Deletes a node, if it is there, and all below it, whoever made them.
+    /// Deletes a node, if it exists, and all nodes below it, whichever client created them.
     ///
     /// # Errors
-    /// When somebody adds nodes faster, and when no answer comes.
+    /// If another client adds nodes faster, and if no answer arrives.
     pub async fn delete_recursively(&self, path: &str) -> Verdict {
         until("the nodes are deleted", || async {
             let mut wire = self.wire().await?;
@@ -67,7 +67,7 @@ impl ZooKeeperServer {
     }
 }
 
-/// All nodes below, parents before their children.
+/// Returns all nodes below this one, parents before their children.
 async fn below(wire: &mut Wire, path: &str) -> Result<Vec<String>, Stop> {
     let mut found = vec![path.to_owned()];
     let mut looked = 0;

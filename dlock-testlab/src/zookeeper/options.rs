@@ -1,10 +1,10 @@
-//! How a ZooKeeper server is to be set up.
+//! The options of a ZooKeeper server.
 
 use std::time::Duration;
 
 use crate::SteppedClock;
 
-/// How a ZooKeeper server is to be set up, or each server of an ensemble.
+/// The options of a ZooKeeper server, or of each server of an ensemble.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(super) lines: Vec<String>,
@@ -22,8 +22,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// A server that does not sync, without TLS, that ticks twice a second, lets sessions last for
-    /// two ticks up to a minute, and looks for empty containers each second.
+    /// Returns the options of a server that does not sync, without TLS. It ticks twice a second,
+    /// its sessions last between two ticks and a minute, and it checks for empty containers each
+    /// second.
     pub fn new() -> Self {
         Self {
             lines: Vec::new(),
@@ -41,106 +42,108 @@ impl Options {
         }
     }
 
-    /// Adds a line of `zoo.cfg`, such as `ssl.clientAuth=need` or `globalOutstandingLimit=10`. Of
-    /// two lines for the same the later one holds.
+    /// Adds a line of `zoo.cfg`, such as `ssl.clientAuth=need` or `globalOutstandingLimit=10`. If
+    /// two lines set the same option, the later one applies.
     #[must_use]
     pub fn with_config(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// Sets a system property of Java, such as `znode.container.maxPerMinute`. Of two for the same
-    /// the later one holds.
+    /// Sets a system property of Java, such as `znode.container.maxPerMinute`. If a property is set
+    /// twice, the later value applies.
     #[must_use]
     pub fn with_property(mut self, name: &str, value: &str) -> Self {
         self.properties.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Sets the tick: sessions end on a tick, up to one later than they last.
+    /// Sets the tick. A session ends on a tick, up to one tick after its timeout.
     #[must_use]
     pub fn with_tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }
 
-    /// Sets for how long sessions may last. Clients that ask for less or more get these.
+    /// Sets the bounds of session timeouts. A client that requests a shorter or longer one gets the
+    /// bound.
     #[must_use]
     pub fn with_sessions(mut self, shortest: Duration, longest: Duration) -> Self {
         self.sessions = Some((shortest, longest));
         self
     }
 
-    /// Sets how long followers and their leader believe in each other without a word, two seconds
-    /// unless set. It is rounded up to ticks.
+    /// Sets how long followers and their leader stay connected without a message. The default is
+    /// two seconds. The value is rounded up to ticks.
     #[must_use]
     pub fn with_sync_limit(mut self, limit: Duration) -> Self {
         self.sync = limit;
         self
     }
 
-    /// Sets how often it removes containers that are empty, and how old such must be that never had
-    /// a child.
+    /// Sets how often the server removes empty containers, and the age from which it removes one
+    /// that never had a child.
     #[must_use]
     pub fn with_container_checks_every(mut self, pause: Duration) -> Self {
         self.containers = pause;
         self
     }
 
-    /// Lets it answer only these four-letter words, such as `ruok,mntr`, instead of all; and
-    /// `srvr`, by which it is known to be ready.
+    /// Makes the server answer only these four-letter words, such as `ruok,mntr`, instead of all.
+    /// It also answers `srvr`, which shows that it is ready.
     #[must_use]
     pub fn with_words(mut self, words: &str) -> Self {
         self.words = format!("srvr,{words}");
         self
     }
 
-    /// Listens for TLS, too, on a port of its own and with a certificate made for it.
-    /// `ssl.clientAuth=need` as a line of configuration has clients show one.
+    /// Makes the server listen for TLS too, on another port and with a certificate that is created
+    /// for it. With `ssl.clientAuth=need` as a line of configuration, clients must present a
+    /// certificate.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Sets whether it waits until the disk has what it acknowledges. That is for benchmarks: only
-    /// a machine that loses its power loses what was not synced. A server that is killed loses
-    /// nothing either way.
+    /// Sets whether an acknowledgement waits until the data is on the disk. This is for benchmarks:
+    /// only a power failure loses data that was not synced. A killed server loses nothing either
+    /// way.
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self
     }
 
-    /// Sets whether it has all of Java's compiler and a gigabyte of memory, for benchmarks and for
-    /// hundreds of thousands of nodes, or starts fast and stays small.
+    /// Sets whether the server uses Java's whole compiler and a gigabyte of memory, for benchmarks
+    /// and for hundreds of thousands of nodes. Otherwise it starts fast and stays small.
     #[must_use]
     pub fn with_room(mut self, roomy: bool) -> Self {
         self.roomy = roomy;
         self
     }
 
-    /// Has the first server of an ensemble decide alone, and the others observe.
+    /// Makes the first server of an ensemble the only voter, and the others observers.
     #[must_use]
     pub fn with_observers(mut self) -> Self {
         self.observers = true;
         self
     }
 
-    /// Has it go by this wall clock, also when it starts again. Sessions don't: they last by
-    /// a monotonic one.
+    /// Makes the server use this wall clock, also after a restart. Sessions are not affected: they
+    /// use a monotonic clock.
     #[must_use]
     pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
         self.clock = Some(clock.clone());
         self
     }
 
-    /// For how long sessions may last.
+    /// Returns the bounds of session timeouts.
     pub(super) fn sessions(&self) -> (Duration, Duration) {
         self.sessions.unwrap_or((self.tick * 2, Duration::from_secs(60)))
     }
 
-    /// How many ticks these are at least.
+    /// Returns the number of ticks in this time, rounded up.
     pub(super) fn ticks(&self, time: Duration) -> u128 {
         time.as_millis().div_ceil(self.tick.as_millis().max(1)).max(1)
     }

@@ -16,21 +16,21 @@ use super::{
 };
 use crate::{Stop, Verdict, daemon::Daemon, home::Home, tls, wait::until};
 
-/// How often a port may be taken by somebody else before the server has it.
+/// The number of attempts to start on other ports if a port was taken.
 pub(super) const ATTEMPTS: usize = 20;
 
-/// How long to wait for a port that somebody else has and that must be this one.
+/// The pause before a server retries a fixed port that another process has.
 const TAKEN: Duration = Duration::from_millis(250);
 
-/// One ZooKeeper server, which dies with this value.
+/// One ZooKeeper server. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct ZooKeeperServer {
-    // Before the directory: it must have ended when that goes.
+    // Declared before the directory: the process must have ended when the directory is removed.
     daemon: Daemon,
     home: Home,
     ports: Ports,
     tls: bool,
-    /// What it prints once it has its ports.
+    /// The log messages that show that the server has its ports.
     signs: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl ZooKeeperServer {
     /// Starts a server and waits until it serves.
     ///
     /// # Errors
-    /// [`Stop::missing`] when ZooKeeper is not installed.
+    /// [`Stop::missing`] if ZooKeeper is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         Self::start_with(&Programs::find()?.archived().await, options).await
     }
@@ -58,19 +58,21 @@ impl ZooKeeperServer {
         let home = Home::new("dlock-zookeeper-", None, "")?;
         let ports = Ports::free()?;
         let daemon = home.start(launch(&home, programs, part, options, ports)?)?;
-        // It loads its data when it listens for clients, or has ended.
+        // The server loads its data only after it has the port for clients; without the port it
+        // ends.
         let mut signs = vec!["Snapshot loaded in".to_owned()];
         if options.tls {
             signs.push(format!("bound to port {}", ports.tls));
         }
         if matches!(part, Part::Node(..)) {
-            // It takes part in an election without a port for it, and ends some time later.
+            // Without its election port, the server takes part in an election and ends some time
+            // later.
             signs.push("is accepting connections now, my election bind port".to_owned());
         }
         Ok(Self { daemon, home, ports, tls: options.tls, signs })
     }
 
-    /// Waits until it serves; `false` when somebody else has one of its ports.
+    /// Waits until the server serves; returns `false` if another process has one of its ports.
     pub(super) async fn serves(&self) -> Result<bool, Stop> {
         let ended = until("zookeeper starts", || async {
             match self.daemon.ended()? {
@@ -89,7 +91,7 @@ impl ZooKeeperServer {
     }
 
     async fn is_ready(&self) -> Verdict {
-        // Another server may have been quicker on a port, and would answer, too.
+        // Another server may have taken a port first, and would answer too.
         if let Some(missing) = self.signs.iter().find(|sign| !self.daemon.has_printed(sign)) {
             return Err(Stop::failed(format!("no word of: {missing}\n{}", self.daemon.log())));
         }
@@ -99,67 +101,68 @@ impl ZooKeeperServer {
         }
     }
 
-    /// The port it listens on, which a restart does not change.
+    /// Returns the port that the server listens on. A restart does not change it.
     pub fn port(&self) -> u16 {
         self.ports.clients
     }
 
-    /// Where it listens: `127.0.0.1:port`.
+    /// Returns the address that the server listens on: `127.0.0.1:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
 
-    /// Where it listens for TLS, if that was [asked for](Options::with_tls): `127.0.0.1:port`.
+    /// Returns the address for TLS, `127.0.0.1:port`, if it was [configured](Options::with_tls).
     pub fn tls_address(&self) -> Option<String> {
         self.tls.then(|| format!("127.0.0.1:{}", self.ports.tls))
     }
 
-    /// The certificate of the authority that signed the server's and the client's, in PEM.
+    /// Returns the certificate of the authority that signed the certificates of the server and of
+    /// the client, in PEM.
     pub fn ca(&self) -> Option<PathBuf> {
         self.tls.then(|| tls::ca(self.directory()))
     }
 
-    /// A certificate for a client and its key, in PEM.
+    /// Returns a certificate for a client and its key, in PEM.
     pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
         self.tls.then(|| tls::client(self.directory()))
     }
 
-    /// Where its data, configuration and log are.
+    /// Returns the directory of the server's data, configuration and log.
     pub fn directory(&self) -> &Path {
         self.home.path()
     }
 
-    /// Its process id; `None` while it is killed.
+    /// Returns the process id; `None` while the server is killed.
     pub fn pid(&self) -> Option<u32> {
         self.daemon.pid()
     }
 
-    /// Stops it where it stands: connections stay, nothing is answered. It is
-    /// stopped when this returns.
+    /// Pauses the server: connections stay open and get no answers. The process is stopped when
+    /// this returns.
     ///
     /// # Errors
-    /// When it was killed, or is not stopped in the end.
+    /// If the server was killed, or does not stop.
     pub fn pause(&self) -> Verdict {
         self.daemon.pause()
     }
 
-    /// Lets it go on.
+    /// Continues a paused server.
     ///
     /// # Errors
-    /// When it was killed.
+    /// If the server was killed.
     pub fn resume(&self) -> Verdict {
         self.daemon.resume()
     }
 
-    /// Kills it without a chance to clean up. It has ended when this returns.
+    /// Kills the server without a chance to clean up. It has ended when this returns.
     pub fn kill(&self) {
         self.daemon.kill();
     }
 
-    /// Has it end in an orderly way, and waits for that. Sessions go on without it.
+    /// Shuts the server down and waits until it has ended. Its sessions continue.
     ///
     /// # Errors
-    /// When it was killed, or does not end.
+    /// If the server was killed, or does not end.
     pub async fn stop(&self) -> Verdict {
         self.daemon.resume()?;
         self.daemon.signal(Signal::TERM)?;
@@ -172,11 +175,11 @@ impl ZooKeeperServer {
         .await
     }
 
-    /// Kills it if it runs, and starts it again on the same ports and data. Waits until it serves;
-    /// in an ensemble it does so once it has a leader.
+    /// Kills the server if it runs, and restarts it on the same ports and data. Waits until it
+    /// serves; in an ensemble it serves once there is a leader.
     ///
     /// # Errors
-    /// When it does not start, or somebody else keeps its port.
+    /// If the server does not start, or another process keeps its port.
     pub async fn restart(&self) -> Verdict {
         self.kill();
         for _ in 0..ATTEMPTS {
@@ -189,29 +192,29 @@ impl ZooKeeperServer {
         Err(Stop::failed(format!("somebody else keeps a port of {}", self.address())))
     }
 
-    /// What it does.
+    /// Returns the mode of the server.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn mode(&self) -> Result<Mode, Stop> {
         Mode::of(&self.four_letter_word("srvr").await?)
     }
 
-    /// What it answers to a four-letter word, such as `dump`, which shows sessions with their
-    /// ephemeral nodes, `wchp` with the paths that are watched, or `cons` with the connections.
+    /// Returns the answer to a four-letter word, such as `dump`, which shows sessions with their
+    /// ephemeral nodes, `wchp` with the watched paths, or `cons` with the connections.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn four_letter_word(&self, word: &str) -> Result<String, Stop> {
         ask(&self.address(), word).await
     }
 
-    /// How many clients are connected and have a session.
+    /// Returns the number of clients that are connected and have a session.
     ///
     /// # Errors
-    /// When no answer comes.
+    /// If no answer arrives.
     pub async fn connections(&self) -> Result<usize, Stop> {
-        // Whoever asks has none.
+        // The connection of this request has no session.
         Ok(self.four_letter_word("cons").await?.matches("sid=0x").count())
     }
 }

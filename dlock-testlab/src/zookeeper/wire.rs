@@ -1,6 +1,7 @@
-//! A connection that speaks as much of ZooKeeper's protocol as a look at the nodes takes.
+//! A connection that implements the part of ZooKeeper's protocol that is needed to read and change
+//! nodes.
 //!
-//! It shares nothing with the client under test. Everything is a length and that many bytes; the
+//! It shares no code with the client under test. Each message is a length and that many bytes;
 //! numbers are big-endian.
 
 use std::time::Duration;
@@ -14,10 +15,10 @@ use tokio::{
 use super::config::SUPER;
 use crate::Stop;
 
-/// Nothing here takes so long, unless the server is paused or looks for a leader.
+/// The longest time for an answer. It takes longer only if the server is paused or has no leader.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// The session lasts for the connection, which sends no pings.
+/// The session timeout, longer than a connection. The connection sends no pings.
 const SESSION: i32 = 30_000;
 
 /// The operations, by their numbers.
@@ -32,7 +33,7 @@ enum Op {
     Close = -11,
 }
 
-/// What the server may say against an operation.
+/// The reasons for which the server refuses an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     NoNode,
@@ -40,26 +41,26 @@ pub(super) enum Refused {
     Other(i32),
 }
 
-/// A session as the administrator, to whom no access list applies.
+/// A session as the administrator, whom no access list restricts.
 #[derive(Debug)]
 pub(super) struct Wire(TcpStream);
 
 impl Wire {
-    /// Opens a session that knows everything that was written before.
+    /// Opens a session that sees all earlier writes.
     pub(super) async fn connect(address: &str) -> Result<Self, Stop> {
         let mut wire = Self(TcpStream::connect(address).await?);
-        // Version, last transaction seen, time-out, no session before, and its password.
+        // Version, last transaction seen, timeout, no previous session, and its password.
         let hello = Record::new().int(0).long(0).int(SESSION).long(0).bytes(&[0; 16]);
         wire.send(hello).await?;
         wire.receive().await?;
         let credentials = Record::new().int(0).text("digest").bytes(SUPER.as_bytes());
         wire.ask(Op::Auth, credentials).await?.map_err(refused)?;
-        // Another server may have taken the writes, and this one may not know of them yet.
+        // Another server may have accepted the writes, and this one may not have them yet.
         wire.ask(Op::Sync, Record::new().text("/")).await?.map_err(refused)?;
         Ok(wire)
     }
 
-    /// The names of the children, or `None` when there is no such node.
+    /// Returns the names of the children, or `None` if there is no such node.
     pub(super) async fn children(&mut self, path: &str) -> Result<Option<Vec<String>>, Stop> {
         match self.ask(Op::Children, Record::new().text(path).flag(false)).await? {
             Ok(mut answer) => {
@@ -72,7 +73,7 @@ impl Wire {
         }
     }
 
-    /// What the node holds, or `None` when there is no such node.
+    /// Returns the data of the node, or `None` if there is no such node.
     pub(super) async fn data(&mut self, path: &str) -> Result<Option<Vec<u8>>, Stop> {
         match self.ask(Op::Data, Record::new().text(path).flag(false)).await? {
             Ok(mut answer) => Ok(Some(answer.bytes()?)),
@@ -81,7 +82,7 @@ impl Wire {
         }
     }
 
-    /// Creates a persistent node that everybody may do everything with.
+    /// Creates a persistent node without access restrictions.
     pub(super) async fn create(&mut self, path: &str, data: &[u8]) -> Result<(), Stop> {
         let everybody = Record::new().int(1).int(31).text("world").text("anyone");
         let record = Record::new().text(path).bytes(data).append(&everybody).int(0);
@@ -94,13 +95,13 @@ impl Wire {
         Ok(self.ask(Op::Delete, record).await?.map(|_| ()))
     }
 
-    /// Ends the session, which would last for a while otherwise.
+    /// Ends the session, which would otherwise last until its timeout.
     pub(super) async fn close(mut self) -> Result<(), Stop> {
         self.ask(Op::Close, Record::new()).await?.map(|_| ()).map_err(refused)
     }
 
     async fn ask(&mut self, op: Op, body: Record) -> Result<Result<Answer, Refused>, Stop> {
-        // One request at a time, so the number of each may be the same.
+        // There is one request at a time, so all requests may have the same number.
         let number = if matches!(op, Op::Auth) { -4 } else { 1 };
         self.send(Record::new().int(number).int(op as i32).append(&body)).await?;
         let mut answer = self.receive().await?;
@@ -135,7 +136,7 @@ fn refused(why: Refused) -> Stop {
     Stop::failed(format!("the server refuses: {why:?}"))
 }
 
-/// What is to be sent.
+/// A request.
 #[derive(Debug)]
 struct Record(Vec<u8>);
 
@@ -176,7 +177,7 @@ impl Record {
     }
 }
 
-/// What came back, and how much of it was read.
+/// An answer, and how much of it has been read.
 #[derive(Debug)]
 struct Answer {
     bytes: Vec<u8>,
@@ -189,7 +190,7 @@ impl Answer {
     }
 
     fn bytes(&mut self) -> Result<Vec<u8>, Stop> {
-        // Nothing at all has the length -1.
+        // A null value has the length -1.
         let length = usize::try_from(self.int()?).unwrap_or_default();
         let rest = self.bytes.get(self.read..self.read + length).ok_or_else(short)?;
         self.read += length;

@@ -1,4 +1,4 @@
-//! The four-letter words that a server answers, each on a connection of its own.
+//! The four-letter words that a server answers, each on a separate connection.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -7,31 +7,31 @@ use tokio::{
 
 use crate::{Stop, wait::soon};
 
-/// What a server does.
+/// The mode of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// It serves alone.
+    /// The server has no ensemble.
     Standalone,
-    /// It leads an ensemble.
+    /// The server leads an ensemble.
     Leader,
-    /// It follows a leader.
+    /// The server follows a leader.
     Follower,
-    /// It follows a leader, and has no vote.
+    /// The server follows a leader, and has no vote.
     Observer,
-    /// It has no leader, and serves clients that are content with reading.
+    /// The server has no leader, and serves clients that accept read-only mode.
     ReadOnly,
-    /// It has no leader, and serves nobody.
+    /// The server has no leader, and serves no clients.
     Looking,
 }
 
 impl Mode {
-    /// Whether it serves everybody.
+    /// Whether the server serves all clients.
     pub fn serves(self) -> bool {
         matches!(self, Self::Standalone | Self::Leader | Self::Follower | Self::Observer)
     }
 
-    /// What an answer to `srvr` says.
+    /// Returns the mode in an answer to `srvr`.
     pub(super) fn of(answer: &str) -> Result<Self, Stop> {
         if answer.contains("is not currently serving requests") {
             return Ok(Self::Looking);
@@ -47,7 +47,7 @@ impl Mode {
     }
 }
 
-/// The answer to a word.
+/// Returns the answer to a word.
 pub(super) async fn ask(address: &str, word: &str) -> Result<String, Stop> {
     soon(async {
         let mut connection = TcpStream::connect(address).await?;

@@ -65,7 +65,7 @@ fn an_ensemble_elects_a_leader_and_another_one_when_that_dies() {
 }
 
 #[test]
-fn a_node_alone_serves_nobody_or_those_who_only_read() {
+fn a_node_alone_serves_nobody_or_only_reads() {
     with_zookeeper(async {
         let ensemble = Ensemble::start(&patient(Duration::from_secs(1))).await?;
         let last = any_follower(&ensemble).await?;
@@ -121,7 +121,7 @@ fn a_follower_that_is_cut_can_not_join_before_it_is_healed() {
 }
 
 #[test]
-fn a_leader_that_is_isolated_is_replaced_and_follows_once_it_is_healed() {
+fn an_isolated_leader_is_replaced_and_follows_after_healing() {
     with_zookeeper(async {
         let ensemble = Ensemble::start(&patient(Duration::from_secs(1))).await?;
         let first = ensemble.leader().await?;

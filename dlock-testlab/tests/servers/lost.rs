@@ -99,7 +99,7 @@ fn mariadb_comes_back_empty_or_from_a_snapshot() {
 }
 
 #[test]
-fn a_replica_whose_link_is_cut_takes_over_without_the_last_writes() {
+fn a_replica_with_a_cut_link_takes_over_without_late_writes() {
     with_redis(async {
         let master = RedisServer::start(&Options::new()).await?;
         let link = Proxy::start(&master.address()).await?;
@@ -151,7 +151,7 @@ fn sentinels_promote_a_replica_that_lags() {
 }
 
 #[test]
-fn a_standby_whose_link_is_cut_takes_over_without_the_last_commits() {
+fn a_standby_with_a_cut_link_takes_over_without_late_commits() {
     with("postgres", async {
         let primary = PostgresServer::start(&postgres::Options::new()).await?;
         let link = Proxy::start(&primary.address()).await?;

@@ -58,7 +58,7 @@ fn a_server_answers_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_committed_is_kept_over_a_kill_and_over_a_stop() {
+fn committed_rows_outlive_a_kill_and_a_stop() {
     with_postgres(async {
         for fsync in [false, true] {
             let server = with_a_row(&Options::new().with_fsync(fsync)).await?;

@@ -43,7 +43,7 @@ async fn assert_answers(client: &mut TcpStream, byte: u8) {
 }
 
 #[tokio::test]
-async fn what_passes_is_counted() {
+async fn traffic_is_counted() {
     let proxy = Proxy::start(&echo()).await.unwrap();
     for byte in 0..3 {
         assert_answers(&mut connect(&proxy).await, byte).await;
@@ -177,7 +177,7 @@ async fn a_dead_server_closes_and_a_dropped_proxy_refuses() {
 }
 
 #[tokio::test]
-async fn what_was_done_is_counted() {
+async fn faults_are_counted() {
     let proxy = Proxy::start(&echo()).await.unwrap();
     let client = &mut connect(&proxy).await;
     assert_answers(client, 1).await;
@@ -230,7 +230,7 @@ async fn until(is_so: impl Fn() -> bool + Send + Sync) {
 }
 
 #[tokio::test]
-async fn half_open_connections_stay_whatever_becomes_of_the_other_side() {
+async fn half_open_connections_outlive_the_other_side() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::start(&listener.local_addr().unwrap().to_string()).await.unwrap();
     let client = &mut connect(&proxy).await;
@@ -268,7 +268,7 @@ async fn new_connections_can_lead_elsewhere() {
 }
 
 #[tokio::test]
-async fn what_is_stranded_arrives_when_its_client_has_gone() {
+async fn stranded_bytes_arrive_after_their_client_has_gone() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::start(&listener.local_addr().unwrap().to_string()).await.unwrap();
     let mut ends = Vec::new();

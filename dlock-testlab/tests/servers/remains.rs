@@ -104,7 +104,7 @@ impl Victim {
 }
 
 #[test]
-fn a_server_that_is_missing_ignores_the_test_unless_it_is_required() {
+fn a_missing_server_ignores_the_test_unless_it_is_required() {
     let one = "redis::a_server_answers_and_leaves_nothing_behind";
     for (required, passes) in [("other", true), ("other,redis", false)] {
         let output = Command::new(env::current_exe().unwrap())

@@ -46,7 +46,7 @@ fn a_server_answers_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_acknowledged_is_kept_over_a_kill_and_over_a_stop() {
+fn acknowledged_writes_outlive_a_kill_and_a_stop() {
     with_zookeeper(async {
         for fsync in [false, true] {
             let server = ZooKeeperServer::start(&Options::new().with_fsync(fsync)).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dlock::Guarantees;
+use dlock::guarantees::Guarantees;
 use dlock_testlab::{
     judge,
     mariadb::{self, MariadbServer},
@@ -46,7 +46,7 @@ async fn compare(stores: &[(&str, Guarantees)]) {
 }
 
 #[tokio::test]
-async fn the_table_in_guarantees_md_is_true_of_stores_without_a_server() {
+async fn the_guarantees_table_is_true_of_stores_without_a_server() {
     let directory = tempfile::tempdir().unwrap();
     let sqlite =
         format!("sqlite:{}?dlock.create_schema=true", directory.path().join("x.db").display());

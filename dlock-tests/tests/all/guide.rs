@@ -142,8 +142,35 @@ fn every_chapter_with_rust_code_is_tested() {
     assert!(wrong.is_empty(), "dlock-tests/src/guide.rs and the guide do not agree on {wrong:?}");
 }
 
+/// The Rust code of a chapter that rustdoc does not run.
+fn ignored_code(chapter: &str) -> Vec<&str> {
+    let blocks = chapter.split("```rust,ignore\n").skip(1);
+    blocks.filter_map(|rest| Some(rest.split_once("```")?.0)).collect()
+}
+
+/// The lines without their indentation, and without empty ones.
+fn plain(code: &str) -> String {
+    let lines = code.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
 #[test]
-fn what_is_wrong_is_found() {
+fn code_of_the_web_service_is_that_of_its_example() {
+    let chapter = Text::read(root(), "docs/src/web-service.md");
+    let files = fs::read_dir(root().join("examples/lab/examples/web_service")).expect("a folder");
+    let example: String = files
+        .flatten()
+        .map(|file| plain(&fs::read_to_string(file.path()).expect("a source file")))
+        .collect();
+    let blocks = ignored_code(&chapter.content);
+    assert!(blocks.len() >= 5, "only {} blocks were found", blocks.len());
+    let wrong: Vec<_> =
+        blocks.into_iter().filter(|block| !example.contains(&plain(block))).collect();
+    assert!(wrong.is_empty(), "the example has other code: {wrong:#?}");
+}
+
+#[test]
+fn wrong_links_paths_and_commands_are_found() {
     let text = |content: &str| Text { path: "docs/src/x.md".into(), content: content.into() };
     for (link, is_wrong) in [
         ("../../README.md", false),

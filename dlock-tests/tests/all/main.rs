@@ -6,11 +6,15 @@
 
 mod costs;
 mod cycles;
+mod events;
 mod guarantees;
 mod guide;
+mod names;
+mod options;
 mod over_the_lock;
 mod printed;
 mod redis;
+mod remedies;
 mod servers;
 mod targets;
 mod words;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dlock::{ErrorKind, LockOptions, Locks, Ran};
+use dlock::{ErrorKind, LockOptions, Locks, job::Ran};
 use dlock_testlab::{Stop, judge};
 use tokio::sync::mpsc;
 

@@ -53,7 +53,7 @@ mod outside {
     }
 
     #[tokio::test]
-    async fn a_url_without_its_scheme_is_told_the_right_one() {
+    async fn a_url_without_its_scheme_is_refused_with_the_right_one() {
         for (url, meant) in [
             ("localhost:6379", "redis://HOST:6379"),
             ("redis:6379", "redis://HOST:6379"),

@@ -1,15 +1,15 @@
 //! Documents and messages use the terms of the glossary: no phrase of the table "Words to avoid" in
 //! CONTRIBUTING.md is in them, and no sentence begins with "Who", "What" or "Whoever".
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use dlock_tests::{Text, prose, root, spans, texts};
+use dlock_tests::{Text, prose, root, rust_files, spans, texts};
 
 /// The heading of the table.
 const AVOID: &str = "### Words to avoid";
 
-/// What the crates say to users is in their sources.
-const SOURCES: [&str; 6] =
+/// The messages of the crates are in their sources.
+pub(crate) const SOURCES: [&str; 6] =
     ["src", "dlock-cli/src", "dlock-core/src", "dlock-redis/src", "dlock-sql/src", "dlock-zk/src"];
 
 /// With these begins no sentence.
@@ -46,18 +46,13 @@ fn literals(source: &str) -> String {
     text.replace("\\\n", " ")
 }
 
-/// The Rust sources below a folder, but for unit tests in files of their own.
-fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
-    for entry in fs::read_dir(folder).expect("a folder of sources").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            sources(&path, all);
-        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
-            let source = fs::read_to_string(&path).expect("UTF-8");
-            let source = source.split("#[cfg(test)]").next().unwrap_or_default();
-            all.push((path.display().to_string(), literals(source)));
-        }
-    }
+/// The Rust sources below a folder with their paths, without unit tests.
+pub(crate) fn sources(folder: &Path) -> impl Iterator<Item = (String, String)> + use<> {
+    let files = rust_files(folder).into_iter().filter(|(path, _)| !path.ends_with("/tests.rs"));
+    files.map(|(path, text)| {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        (path, code.to_owned())
+    })
 }
 
 /// Sentences that begin in a way that no sentence should.
@@ -104,14 +99,11 @@ fn documents_have_no_word_to_avoid() {
 #[test]
 fn messages_have_no_word_to_avoid() {
     let (phrases, _) = documents();
-    let mut all = Vec::new();
-    for folder in SOURCES {
-        sources(&root().join(folder), &mut all);
-    }
     let mut wrong = Vec::new();
-    for (path, text) in &all {
-        let flat = flat(text);
-        wrong.extend(phrases.iter().filter(|p| has(&flat, p)).map(|phrase| (path, phrase)));
+    for (path, text) in SOURCES.iter().flat_map(|folder| sources(&root().join(folder))) {
+        let flat = flat(&literals(&text));
+        let found = phrases.iter().filter(|phrase| has(&flat, phrase));
+        wrong.extend(found.map(|phrase| (path.clone(), phrase)));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -25,7 +25,7 @@ fn a_url_has_hosts_chroot_and_credentials() {
 }
 
 #[test]
-fn what_is_not_said_has_a_default() {
+fn a_missing_option_has_a_default() {
     let config = read("zk://host");
     assert_eq!((config.chroot.as_str(), config.root.as_str()), ("", "/dlock"));
     assert_eq!(config.session_timeout, Duration::from_secs(15));
@@ -42,7 +42,7 @@ fn the_builder_says_the_same() {
 }
 
 #[test]
-fn what_can_not_be_is_refused() {
+fn a_wrong_url_is_refused() {
     use ConfigIssue::{OptionValue, UnknownOption, UnknownScheme, Url};
     for (url, expected) in [
         ("zk:host", Url),

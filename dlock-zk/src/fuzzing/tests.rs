@@ -1,4 +1,4 @@
-//! The laws in their short form.
+//! Short runs of the properties.
 
 use dlock_testkit::inputs::try_on;
 

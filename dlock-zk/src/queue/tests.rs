@@ -29,7 +29,7 @@ const fn permits(n: u32) -> Mode {
 }
 
 #[test]
-fn who_is_alone_watches_the_last_before() {
+fn an_exclusive_claim_watches_its_predecessor() {
     let (names, seen) = standings(&[ALONE, ALONE, READ, ALONE]);
     assert_eq!(seen[0], Standing::Held { followed: true });
     assert_eq!(seen[1], Standing::Behind(Watch::Last(names[0].clone())));
@@ -67,14 +67,14 @@ fn another_capacity_before_is_a_conflict() {
 }
 
 #[test]
-fn who_is_not_listed_is_gone() {
+fn an_unlisted_claim_is_gone() {
     let queue = Queue::of(["foreign"]);
     assert!(queue.nodes().is_empty());
     assert_eq!(queue.standing("foreign"), Standing::Gone);
 }
 
 #[test]
-fn numbers_that_ran_over_are_told_and_age_decides() {
+fn age_decides_after_numbers_overflow() {
     let (old, young) = (ClaimId::random(), ClaimId::random());
     let names =
         [format!("{}-2147483648", child(young, ALONE)), format!("{}2147483647", child(old, ALONE))];
@@ -102,7 +102,7 @@ mod against_the_machine {
         prop_oneof![prop::collection::vec(plain, 1..8), prop::collection::vec(counted, 1..8),]
     }
 
-    /// The machine's state after these claims came one by one.
+    /// Returns the machine's state after these claims arrived one by one.
     fn machine(claims: &[(ClaimId, Mode)]) -> LockState {
         let mut machine = Machine::default();
         for (claim, mode) in claims {
@@ -138,15 +138,15 @@ mod against_the_machine {
             prop_assert_eq!(Queue::holding(modes), state.holders.len());
         }
 
-        /// Whoever waits can't be granted while what it watches stays as it is.
+        /// A waiter can't be granted while the node that it watches stays unchanged.
         #[test]
-        fn what_is_watched_stands_in_the_way(modes in modes(), gone in prop::collection::vec(any::<bool>(), 8)) {
+        fn a_watched_node_blocks_its_waiter(modes in modes(), gone in prop::collection::vec(any::<bool>(), 8)) {
             let (names, before) = standings(&modes);
             for (at, standing) in before.iter().enumerate() {
                 let Standing::Behind(watch) = standing else { continue };
                 let watched = match watch {
                     Watch::Last(child) | Watch::Child(child) | Watch::Writer(child) => child,
-                    // Woken by whatever goes, or by the waiter's mark.
+                    // Woken by the deletion of any of them, or by the waiter's mark.
                     Watch::Waiter(_) | Watch::Children => continue,
                 };
                 let left: Vec<_> = names

@@ -40,8 +40,8 @@ impl Scene {
         let to = |address: String| {
             connect(format!("zk://{address}?dlock.session_timeout={}ms", sessions.as_millis()))
         };
-        let locks = Locks::over(to(proxy.address()).await?)?;
-        let other = Locks::over(connect(url(&server.address())).await?)?;
+        let locks = Locks::new(to(proxy.address()).await?)?;
+        let other = Locks::new(connect(url(&server.address())).await?)?;
         for name in ["a", "b"] {
             other.mutex(name)?.lock().await?.release().await?;
         }
@@ -124,7 +124,7 @@ pub(crate) async fn an_acquire_whose_answer_is_lost_has_one_node() -> Verdict {
 }
 
 /// The session ends before anybody is told, and the node with it.
-pub(crate) async fn an_acquire_whose_answer_is_lost_with_its_session_comes_anew() -> Verdict {
+pub(crate) async fn an_acquire_lost_with_its_session_is_sent_again() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     for names in [&["a"][..], &["a", "b"][..]] {
         scene.proxy.replies(Flow::Drop);
@@ -197,7 +197,7 @@ pub(crate) async fn a_try_whose_answer_is_lost_leaves_no_node() -> Verdict {
 
 /// Whoever gives up, early or once the store seems out of reach, does not come again behind its
 /// own back.
-pub(crate) async fn who_gives_up_before_the_answer_leaves_no_node() -> Verdict {
+pub(crate) async fn a_claim_cancelled_before_the_answer_leaves_no_node() -> Verdict {
     // Three times what a caller waits for an answer.
     let session = SESSION * 3;
     let scene = Scene::start(session).await?;
@@ -247,7 +247,7 @@ impl Followers {
         second.door(Door::Closed).await?;
         let hosts = format!("{},{}", first.address(), second.address());
         let options = format!("dlock.session_timeout={}ms", (SESSION * 2).as_millis());
-        let locks = Locks::over(connect(format!("zk://{hosts}?{options}")).await?)?;
+        let locks = Locks::new(connect(format!("zk://{hosts}?{options}")).await?)?;
         Ok(Self { servers, old, first, new, second, locks })
     }
 
@@ -297,7 +297,7 @@ pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict
 /// The same, but the client had first tried to come back to the follower. So behind the requests
 /// the leader gets that the session is the follower's again, which it knows at once, and comes to
 /// some of so many requests later.
-pub(crate) async fn acquires_that_come_late_to_a_session_that_came_back_make_no_nodes() -> Verdict {
+pub(crate) async fn late_acquires_in_a_returned_session_make_no_nodes() -> Verdict {
     let scene = Followers::start().await?;
     let servers = &scene.servers;
     // As many as a connection sends at a time.

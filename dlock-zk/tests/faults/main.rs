@@ -43,19 +43,19 @@ fn main() {
             Scenario::new("ensemble::its_leader_stands_still", ensemble::its_leader_stands_still),
             Scenario::new("ensemble::all_at_once", together::all_at_once_on_three),
             Scenario::new(
-                "sessions::who_is_behind_a_cut_follower_stops_believing_first",
+                "sessions::a_loss_behind_a_cut_follower_precedes_the_next_grant",
                 sessions::behind_a_cut_follower,
             ),
             Scenario::new(
-                "sessions::who_is_behind_a_follower_that_keeps_serving_stops_believing_first",
+                "sessions::a_loss_behind_a_serving_follower_precedes_the_next_grant",
                 sessions::behind_a_follower_that_keeps_serving,
             ),
             Scenario::new(
-                "sessions::who_is_behind_a_cut_leader_stops_believing_first",
+                "sessions::a_loss_behind_a_cut_leader_precedes_the_next_grant",
                 sessions::behind_a_cut_leader,
             ),
             Scenario::new(
-                "sessions::who_is_cut_off_stops_believing_first",
+                "sessions::a_loss_of_a_partitioned_client_precedes_the_next_grant",
                 sessions::behind_a_cut_connection,
             ),
             Scenario::new(
@@ -80,8 +80,8 @@ fn main() {
                 answers::an_acquire_whose_answer_is_lost_has_one_node,
             ),
             Scenario::new(
-                "answers::an_acquire_whose_answer_is_lost_with_its_session_comes_anew",
-                answers::an_acquire_whose_answer_is_lost_with_its_session_comes_anew,
+                "answers::an_acquire_lost_with_its_session_is_sent_again",
+                answers::an_acquire_lost_with_its_session_is_sent_again,
             ),
             Scenario::new(
                 "answers::an_acquire_that_takes_longer_than_its_lease_has_one_node",
@@ -92,16 +92,16 @@ fn main() {
                 answers::a_try_whose_answer_is_lost_leaves_no_node,
             ),
             Scenario::new(
-                "answers::who_gives_up_before_the_answer_leaves_no_node",
-                answers::who_gives_up_before_the_answer_leaves_no_node,
+                "answers::a_claim_cancelled_before_the_answer_leaves_no_node",
+                answers::a_claim_cancelled_before_the_answer_leaves_no_node,
             ),
             Scenario::new(
                 "answers::an_acquire_that_comes_late_makes_no_second_node",
                 answers::an_acquire_that_comes_late_makes_no_second_node,
             ),
             Scenario::new(
-                "answers::acquires_that_come_late_to_a_session_that_came_back_make_no_nodes",
-                answers::acquires_that_come_late_to_a_session_that_came_back_make_no_nodes,
+                "answers::late_acquires_in_a_returned_session_make_no_nodes",
+                answers::late_acquires_in_a_returned_session_make_no_nodes,
             ),
         ],
     )

@@ -79,9 +79,9 @@ impl Pair {
     }
 
     async fn of(server: &ZooKeeperServer, holds: &str, waits: &str) -> Result<Self, Stop> {
-        let locks = Locks::over(connect(url(holds)).await?)?;
+        let locks = Locks::new(connect(url(holds)).await?)?;
         let guard = locks.mutex("cut")?.lock().await?;
-        let other = Locks::over(connect(url(waits)).await?)?.mutex("cut")?;
+        let other = Locks::new(connect(url(waits)).await?)?.mutex("cut")?;
         let waiting = spawn(async move { other.lock().await });
         left::until_claims(server, 2).await?;
         Ok(Self { locks, guard, waiting })
@@ -136,7 +136,7 @@ pub(crate) async fn an_operator_who_deletes_a_node_is_noticed() -> Verdict {
     let server = ZooKeeperServer::start(&options).await?;
     let seconds = session.as_secs();
     let url = format!("zk://{}?dlock.session_timeout={seconds}s", server.address());
-    let locks = Locks::over(connect(url).await?)?;
+    let locks = Locks::new(connect(url).await?)?;
     for renew in [Renew::Auto, Renew::Never] {
         let lease = LockOptions::new().with_lease(4 * BOUND).with_renew(renew);
         let guard = locks.with_options(lease)?.mutex("deleted")?.lock().await?;
@@ -159,12 +159,12 @@ pub(crate) async fn an_operator_who_deletes_a_node_is_noticed() -> Verdict {
 pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let proxy = Proxy::start(&server.address()).await?;
-    let holder = Locks::over(connect(url(&server.address())).await?)?;
+    let holder = Locks::new(connect(url(&server.address())).await?)?;
     let guard = holder.mutex("a")?.lock().await?;
     let [first] = &left::until_claims(&server, 1).await?[..] else {
         return Err(Stop::failed("nobody holds it"));
     };
-    let other = Locks::over(connect(url(&proxy.address())).await?)?;
+    let other = Locks::new(connect(url(&proxy.address())).await?)?;
     let mutex = other.mutex("a")?;
     let waiting = spawn(async move { mutex.lock().await });
     let before = left::until_claims(&server, 2).await?;
@@ -193,8 +193,8 @@ pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
 /// Nobody waits any more, so the server need not remember who did.
 pub(crate) async fn no_watch_stays() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
-    let locks = Locks::over(connect(url(&server.address())).await?)?;
-    let other = Locks::over(connect(url(&server.address())).await?)?;
+    let locks = Locks::new(connect(url(&server.address())).await?)?;
+    let other = Locks::new(connect(url(&server.address())).await?)?;
     let guard = other.mutex("a")?.lock().await?;
     for wait in 0..100 {
         let waited = locks.mutex("a")?.lock_timeout(Duration::from_millis(wait / 4)).await;

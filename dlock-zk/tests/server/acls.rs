@@ -114,10 +114,10 @@ fn creator_without_credentials_is_refused() {
     run(async {
         let server = server().await?;
         let error = refused(&format!("{}&dlock.acl=creator", url(&server))).await?;
-        says(&error, VALUE, "needs a user and password");
+        says(&error, VALUE, "dlock.acl=creator needs credentials");
         let config = ZkConfig::new([server.address().as_str()])?.with_acl("creator")?;
         let error = ZooKeeper::connect(config).await.err().ok_or("it is let in")?;
-        says(&error, VALUE, "needs a user and password");
+        says(&error, VALUE, "dlock.acl=creator needs credentials");
         // It comes to the same, but only the server knows.
         let error = refused(&format!("{}&dlock.acl=auth::rwcda", url(&server))).await?;
         says(&error, ACCESS, "dlock.acl");
@@ -126,7 +126,7 @@ fn creator_without_credentials_is_refused() {
 }
 
 #[test]
-fn an_acl_that_the_server_does_not_know_or_that_is_not_enough_is_refused() {
+fn an_unknown_or_insufficient_acl_is_refused() {
     run(async {
         let server = server().await?;
         let refusals = [

@@ -94,7 +94,7 @@ fn a_java_holder_keeps_every_kind_out_until_it_releases() {
 
 /// Curator sorts all children by what stands behind `lock-`.
 #[test]
-fn every_kind_of_holder_keeps_a_java_waiter_out_until_it_releases() {
+fn every_kind_of_holder_keeps_a_java_waiter_out_until_release() {
     run(async {
         let (place, client) = start().await?;
         let mut java = Java::start(&place).await?;
@@ -197,7 +197,7 @@ fn a_look_shows_a_java_holder_and_waiter() {
 }
 
 #[test]
-fn who_waits_goes_on_after_the_death_of_a_java_process() {
+fn a_waiter_is_granted_after_a_java_process_died() {
     run(async {
         let (place, client) = start().await?;
         let session = Duration::from_secs(4);

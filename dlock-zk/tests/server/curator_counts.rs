@@ -38,7 +38,7 @@ fn java_threads_and_two_clients_count_exactly() {
         let clients = [connect(&url(&server)).await?, connect(&url(&server)).await?];
         java.say("go").await?;
         let counting = (0..TASKS * clients.len()).map(async |task| {
-            let locks = Locks::over(clients[task % clients.len()].clone())?;
+            let locks = Locks::new(clients[task % clients.len()].clone())?;
             for _ in 0..TIMES {
                 let guard = locks.mutex("a")?.lock().await?;
                 count(&file).await?;

@@ -60,7 +60,7 @@ fn a_holder_that_is_evicted_is_told() {
     run(async {
         let (server, client) = support::start().await?;
         let other = support::connect(&support::url(&server)).await?;
-        let locks = Locks::over(client)?;
+        let locks = Locks::new(client)?;
         let began = Clock::Boot.now();
         let guards = [
             locks.mutex("a")?.lock().await?,
@@ -136,7 +136,7 @@ fn only_the_one_that_is_evicted_is_told() {
 
 /// Its node then has another name.
 #[test]
-fn who_gives_permits_back_is_not_evicted_and_can_be() {
+fn a_claim_with_fewer_permits_is_kept_and_can_be_revoked() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
@@ -210,13 +210,13 @@ fn a_waiter_that_is_evicted_never_gets_the_lock() {
 
 /// By the locks of the core, who is evicted from a queue asks anew.
 #[test]
-fn a_lock_whose_wait_is_evicted_waits_anew() {
+fn a_lock_whose_wait_is_revoked_waits_again() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
         let held = exclusive("a");
         take(&other, &held).await?;
-        let mutex = Locks::over(client)?.mutex("a")?;
+        let mutex = Locks::new(client)?.mutex("a")?;
         let evicting = async {
             for _ in 0..3 {
                 let mut waiter = None;

@@ -45,7 +45,7 @@ fn an_ensemble_of_three_is_fine() {
 }
 
 #[test]
-fn one_server_that_does_not_tell_its_times_is_told_of_and_not_wrong() {
+fn a_server_that_hides_its_settings_is_only_a_warning() {
     run(async {
         let server = ZooKeeperServer::start(&Options::new().with_words("ruok")).await?;
         let client = connect(&url(&server)).await?;
@@ -70,7 +70,7 @@ fn a_root_that_was_shut_is_wrong() {
 }
 
 #[test]
-fn a_root_that_can_not_be_read_is_told_and_its_names_are_not_listed() {
+fn an_unreadable_root_is_reported_and_not_listed() {
     run(async {
         let server = server().await?;
         let rest = Permission::CREATE | Permission::WRITE | Permission::DELETE;

@@ -45,7 +45,7 @@ async fn are_left_alone(server: &ZooKeeperServer, directory: &str) -> Verdict {
 }
 
 #[test]
-fn foreign_nodes_in_a_directory_are_in_nobodys_way_and_left_alone() {
+fn foreign_nodes_block_nobody_and_are_left_alone() {
     run(async {
         let server = server().await?;
         for directory in ["/dlock", "/dlock/a", "/dlock/a2"] {

@@ -1,4 +1,5 @@
-//! Claims of a later format in a lock's directory: they are named, and left as they are.
+//! Claims of a later format in a lock's directory: the error names the format, and the node stays
+//! unchanged.
 
 use std::fmt::Debug;
 
@@ -12,11 +13,11 @@ use crate::support::{
 const SAYS: &str = "has format 9, and this program reads format";
 
 #[track_caller]
-fn is_told<T: Debug>(answer: Result<T, Error>) {
+fn is_unknown<T: Debug>(answer: Result<T, Error>) {
     says(&answer.expect_err("it can't be read"), ErrorKind::Protocol, SAYS);
 }
 
-/// The name of a claim's node, in a form that this version does not know.
+/// Returns the path of a claim's node, with a name of an unknown format.
 fn later(number: u32) -> String {
     format!("/dlock/a/_c_cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11-v9-lock-{number:010}")
 }
@@ -30,16 +31,16 @@ fn nobody_gets_a_lock_behind_a_claim_of_a_later_format() {
         server.create(&later(0), "theirs").await?;
         let modes = [ask("a", Mode::Exclusive), ask("a", Mode::Shared), attempt("a")];
         for request in modes.into_iter().chain([ask("a", Mode::permits(1, 2)?)]) {
-            is_told(Err::<(), _>(fails(&client, &request).await?));
-            // As the core does after an unknown outcome.
+            is_unknown(Err::<(), _>(fails(&client, &request).await?));
+            // The core does this after an unknown outcome.
             client.release(&request.as_claim()).await?;
         }
         let both = [exclusive("a"), exclusive("b")];
-        is_told(client.acquire_all(&both).ok_or("it takes several at once")?.await);
+        is_unknown(client.acquire_all(&both).ok_or("it takes several at once")?.await);
         for request in &both {
             client.release(&request.as_claim()).await?;
         }
-        is_told(client.inspect(&exclusive("a").name).await);
+        is_unknown(client.inspect(&exclusive("a").name).await);
         let admin = client.admin().ok_or("it has one")?;
         assert_eq!(admin.list("", 9).await?, [exclusive("a").name]);
         assert_eq!(server.nodes_under("/dlock/a").await?, [later(0)]);
@@ -49,7 +50,7 @@ fn nobody_gets_a_lock_behind_a_claim_of_a_later_format() {
 }
 
 #[test]
-fn a_claim_of_a_later_format_is_in_nobodys_way_who_came_before() {
+fn a_node_of_a_later_format_does_not_block_earlier_claims() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&url(&server)).await?;
@@ -61,7 +62,7 @@ fn a_claim_of_a_later_format_is_in_nobodys_way_who_came_before() {
         free(&client, &held).await?;
         granted(&other, &waiting).await?;
         renew(&other, &waiting).await?;
-        is_told(client.inspect(&held.name).await);
+        is_unknown(client.inspect(&held.name).await);
         free(&other, &waiting).await?;
         assert_eq!(server.nodes_under("/dlock/a").await?, [later(7)]);
         Ok(())
@@ -69,7 +70,7 @@ fn a_claim_of_a_later_format_is_in_nobodys_way_who_came_before() {
 }
 
 #[test]
-fn data_of_a_later_format_is_told_to_others_and_its_lock_stays_held() {
+fn data_of_a_later_format_is_an_error_and_the_lock_stays_held() {
     run(async {
         let (server, client) = start().await?;
         let (other, driver) = (connect(&url(&server)).await?, raw(&server).await?);
@@ -79,12 +80,12 @@ fn data_of_a_later_format_is_told_to_others_and_its_lock_stays_held() {
         let data = "lease=60000ms note=\u{1}9 web-3";
         driver.set_data(&nodes[0], data.as_bytes(), None).await?;
         renew(&client, &held).await?;
-        is_told(other.inspect(&held.name).await);
-        // By force, and of a claim that is not there.
-        is_told(other.release(&held.as_claim()).await);
+        is_unknown(other.inspect(&held.name).await);
+        // By force, and of an unknown claim.
+        is_unknown(other.release(&held.as_claim()).await);
         other.release(&exclusive("a").as_claim()).await?;
         assert_eq!(server.data(&nodes[0]).await?.as_deref(), Some(data.as_bytes()));
-        // What the names tell is the same in each format.
+        // The names of nodes mean the same in each format.
         let waiting = exclusive("a");
         queue(&other, &waiting).await?;
         free(&client, &held).await?;
@@ -93,7 +94,7 @@ fn data_of_a_later_format_is_told_to_others_and_its_lock_stays_held() {
     });
 }
 
-/// What was cut off is as the data that Curator writes: it tells no lease and no note.
+/// Data that was cut off counts as data of Curator: it has no lease and no note.
 #[test]
 fn data_that_was_cut_off_ends_no_lock() {
     run(async {

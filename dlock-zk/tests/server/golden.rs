@@ -20,7 +20,7 @@ const FORMATS: [(Format, &str); 2] = [
 const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
 
-/// Each lock, how it is held, and how it is to be held afterwards.
+/// Each lock, the mode in which it is held, and the mode after a renewal.
 fn locks() -> [(&'static str, Mode, Mode); 5] {
     let permits = |n| Mode::Permits { n, of: 5 };
     [
@@ -43,7 +43,7 @@ fn request(lock: &str, mode: Mode, claim: u128) -> AcquireRequest {
     ask(lock, mode).with_claim(id(lock, claim)).with_note(note)
 }
 
-/// Makes the nodes that are golden.
+/// Writes the golden nodes.
 async fn write(client: &DynBackend) -> Verdict {
     for (lock, mode, later) in locks() {
         let held = request(lock, mode, HOLDER);
@@ -60,7 +60,7 @@ async fn write(client: &DynBackend) -> Verdict {
             queue(client, &request(lock, waiting, WAITER)).await?;
         }
     }
-    // Permits that were waited for.
+    // Permits that were granted after a wait.
     free(client, &request("permits", Mode::Permits { n: 2, of: 5 }, HOLDER)).await?;
     granted(client, &request("permits", Mode::Permits { n: 4, of: 5 }, WAITER)).await?;
     Ok(())
@@ -94,7 +94,7 @@ async fn dump(server: &ZooKeeperServer) -> Result<String, Stop> {
 }
 
 #[test]
-fn nodes_are_written_as_the_golden_ones() {
+fn golden_nodes_are_written() {
     run(async {
         for (format, golden) in FORMATS {
             let server = server().await?;
@@ -120,7 +120,7 @@ fn golden_nodes_are_read() {
             for (lock, ..) in locks() {
                 let dir = format!("/dlock/{lock}");
                 server.create(&dir, "").await?;
-                // So that the server numbers those who come behind the golden ones.
+                // The server then numbers later claims behind the golden ones.
                 server.create(&format!("{dir}/x"), "").await?;
                 server.delete_recursively(&format!("{dir}/x")).await?;
             }
@@ -146,7 +146,7 @@ async fn are_read(
     mode: Mode,
     format: Format,
 ) -> Verdict {
-    // In this one the holder has gone, and the waiter has its permits.
+    // The holder of this lock has gone, and the waiter has its permits.
     let (claim, mode) = match lock {
         "permits" => (WAITER, Mode::Permits { n: 4, of: 5 }),
         _ => (HOLDER, mode),
@@ -160,7 +160,7 @@ async fn are_read(
     assert!(claims.all(|claim| claim.format == format), "{state:?}");
     let waits = matches!(lock, "held" | "read");
     assert_eq!(state.waiters.len(), usize::from(waits), "{lock}");
-    // Others wait behind them, and may remove them.
+    // Other claims wait behind them, and can remove them by force.
     let next = match mode {
         Mode::Permits { of, .. } => Mode::Permits { n: of, of },
         _ => Mode::Exclusive,

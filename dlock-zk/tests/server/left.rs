@@ -139,7 +139,7 @@ fn a_client_that_goes_while_it_waits_leaves_nothing() {
 fn locks_that_are_dropped_with_their_guards_leave_nothing() {
     run(async {
         let (server, other) = start().await?;
-        let locks = Locks::over(patient(&server).await?)?;
+        let locks = Locks::new(patient(&server).await?)?;
         let one = locks.mutex("a")?.lock().await?;
         let two = locks.rw("b")?.read().lock().await?;
         std::mem::forget(locks.semaphore("c", 3)?.acquire().await?);

@@ -55,7 +55,7 @@ fn credentials_of_a_url_and_of_a_builder_are_the_same() {
 }
 
 #[test]
-fn a_wrong_password_is_told_and_no_error_shows_it() {
+fn a_wrong_password_is_refused_and_never_shown() {
     run(async {
         let server = server().await?;
         let owner = built(&server, "joe", "the right one").await?;

@@ -20,6 +20,7 @@ mod mixed;
 mod names;
 mod numbers;
 mod numbers_storm;
+mod old;
 mod outside;
 mod places;
 mod quorum;

@@ -34,7 +34,7 @@ fn clients_of_two_formats_share_locks() {
                     free(second, &waiting).await?;
                 }
             }
-            // A mark behind which the format stays.
+            // The mark of a renewal keeps the format.
             let (held, reader) = (exclusive("a"), ask("a", Mode::Shared));
             take(first, &held).await?;
             queue(second, &reader).await?;
@@ -51,7 +51,7 @@ fn clients_of_two_formats_share_locks() {
     });
 }
 
-/// A session takes its locks along, so tokens alone outlive a client.
+/// The locks of a session end with it, so only the tokens outlive a client.
 #[test]
 fn tokens_grow_across_a_downgrade() {
     run(async {

@@ -112,7 +112,7 @@ async fn in_turn(
 }
 
 #[test]
-fn the_queue_keeps_its_order_and_tokens_grow_at_the_end_of_numbers() {
+fn queue_order_and_token_growth_survive_the_end_of_numbers() {
     run(async {
         let first = END - 8;
         let (server, clients, held) = start_at(first, Mode::Exclusive).await?;
@@ -174,7 +174,7 @@ fn readers_and_writers_keep_their_order_at_the_end_of_numbers() {
 
 /// Who gives permits back has a new node, in the place of the old one.
 #[test]
-fn permits_that_are_given_back_keep_their_place_at_the_end_of_numbers() {
+fn a_smaller_permit_claim_keeps_its_place_at_the_last_number() {
     run(async {
         let (server, clients, held) = start_at(END - 1, Mode::permits(1, 5)?).await?;
         let [a, b, c] = &clients[..] else { panic!("three clients") };

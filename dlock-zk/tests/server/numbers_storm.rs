@@ -50,7 +50,7 @@ async fn storm(
     let seen = Mutex::new(Seen::default());
     let tasks = (0..TASKS * clients.len()).map(async |task| {
         // No hand-over within a client: each turn has a node of its own.
-        let locks = Locks::over(clients[task % clients.len()].clone())?.without_handoff();
+        let locks = Locks::new(clients[task % clients.len()].clone())?.without_handoff();
         for round in 0..ROUNDS {
             let (weight, guard) = take(locks.clone(), task + round).await?;
             seen.lock().enters(weight, of, &guard);
@@ -71,7 +71,7 @@ fn grow(tokens: &[FencingToken]) {
 }
 
 #[test]
-fn a_mutex_excludes_and_its_tokens_grow_when_many_come_at_the_end_of_numbers() {
+fn a_contended_mutex_stays_correct_at_the_end_of_numbers() {
     run(async {
         let (server, clients, held) = start_at(END - 20, Mode::Exclusive).await?;
         free(&clients[0], &held).await?;
@@ -85,7 +85,7 @@ fn a_mutex_excludes_and_its_tokens_grow_when_many_come_at_the_end_of_numbers() {
 }
 
 #[test]
-fn writers_exclude_and_all_tokens_differ_when_many_come_at_the_end_of_numbers() {
+fn contended_writers_exclude_at_the_end_of_numbers() {
     run(async {
         let (server, clients, held) = start_at(END - 20, Mode::Exclusive).await?;
         free(&clients[0], &held).await?;
@@ -107,7 +107,7 @@ fn writers_exclude_and_all_tokens_differ_when_many_come_at_the_end_of_numbers() 
 }
 
 #[test]
-fn permits_are_never_more_than_there_are_when_many_come_at_the_end_of_numbers() {
+fn contended_permits_stay_bounded_at_the_end_of_numbers() {
     run(async {
         let (server, clients, held) = start_at(END - 20, Mode::permits(1, 5)?).await?;
         free(&clients[0], &held).await?;
@@ -126,12 +126,12 @@ fn permits_are_never_more_than_there_are_when_many_come_at_the_end_of_numbers() 
 
 /// By one request each, so that numbers go on below zero.
 #[test]
-fn several_locks_at_once_are_granted_in_one_order_at_the_end_of_numbers() {
+fn multi_locks_are_granted_in_one_order_at_the_end_of_numbers() {
     run(async {
         let (server, clients, held) = start_at(END - 20, Mode::Exclusive).await?;
         let locks: Vec<_> = clients
             .iter()
-            .map(|client| Locks::over(client.clone()).map(|locks| locks.without_handoff()))
+            .map(|client| Locks::new(client.clone()).map(|locks| locks.without_handoff()))
             .collect::<Result<_, _>>()?;
         let seen = Mutex::new(Seen::default());
         let tasks = (0..TASKS * clients.len()).map(async |task| {

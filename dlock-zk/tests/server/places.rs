@@ -76,7 +76,7 @@ fn a_missing_root_is_made_with_all_its_levels() {
 }
 
 #[test]
-fn a_chroot_that_goes_later_is_told_and_used_again_when_it_is_back() {
+fn a_missing_chroot_is_reported_and_used_again_when_it_is_back() {
     run(async {
         let server = server().await?;
         for root in ["", "&dlock.root=/"] {

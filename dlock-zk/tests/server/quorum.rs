@@ -42,7 +42,7 @@ fn one_server_promises_to_outlive_a_restart() {
 }
 
 #[test]
-fn an_ensemble_promises_to_outlive_a_failover_also_by_one_address() {
+fn an_ensemble_promises_failover_also_through_one_address() {
     run(async {
         let ensemble = Ensemble::start(&Options::new()).await?;
         for hosts in [ensemble.connect_string(), ensemble.addresses()[1].clone()] {
@@ -69,7 +69,7 @@ fn told(error: &Error) -> Result<bool, Stop> {
 }
 
 #[test]
-fn a_read_only_server_is_told_and_used_again_when_the_majority_is_back() {
+fn a_read_only_server_is_reported_until_the_majority_returns() {
     run(async {
         // Long enough that busy servers do not lose each other.
         let options = Options::new()

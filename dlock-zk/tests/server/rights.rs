@@ -40,7 +40,7 @@ fn logged_in(server: &ZooKeeperServer, login: &str) -> String {
 }
 
 #[test]
-fn a_root_of_others_is_told_at_the_start() {
+fn a_root_of_other_credentials_is_refused_at_start() {
     run(async {
         let server = server().await?;
         let somebody = somebody(&server).await?;
@@ -60,7 +60,7 @@ fn a_root_of_others_is_told_at_the_start() {
 }
 
 #[test]
-fn a_root_that_can_only_be_read_is_told_at_the_start() {
+fn a_read_only_root_is_refused_at_start() {
     run(async {
         let server = server().await?;
         let raw = raw(&server).await?;
@@ -83,7 +83,7 @@ fn a_root_that_can_not_be_read_will_do() {
 }
 
 #[test]
-fn a_directory_of_others_is_told_and_its_neighbours_work() {
+fn a_directory_of_others_is_refused_and_other_locks_work() {
     run(async {
         let (server, client) = start().await?;
         let somebody = somebody(&server).await?;
@@ -113,14 +113,14 @@ fn a_directory_of_others_is_told_and_its_neighbours_work() {
 
 /// The node is made before it turns out that nobody can see where it stands.
 #[test]
-fn a_directory_that_can_not_be_read_is_told_and_left_without_a_trace() {
+fn an_unreadable_directory_is_reported_and_left_unchanged() {
     run(async {
         let (server, client) = start().await?;
         let raw = raw(&server).await?;
         let keeper = exclusive("b");
         take(&client, &keeper).await?;
         make(&raw, "/dlock/a", Acls::new(&without_read())).await?;
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let error = locks.mutex("a")?.lock().await.err().ok_or("granted")?;
         says(&error, ACCESS, "create, read, write and delete");
         let error = locks.multi(["a", "c"])?.lock().await.err().ok_or("granted")?;
@@ -136,7 +136,7 @@ fn a_directory_that_can_not_be_read_is_told_and_left_without_a_trace() {
 
 /// Such as of a client whose own ACL does not let others read.
 #[test]
-fn a_holder_that_can_not_be_read_keeps_others_out_who_are_told() {
+fn an_unreadable_holder_keeps_others_out_with_an_error() {
     run(async {
         let (server, client) = start().await?;
         let raw = raw(&server).await?;

@@ -168,7 +168,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
 }
 
 #[test]
-fn one_side_with_tls_and_the_other_without_is_told_in_time() {
+fn tls_on_one_side_only_is_reported_in_time() {
     run(async {
         let (server, url, ca) = start(Options::new()).await?;
         let plain = url.replace("zks:", "zk:") + "?dlock.session_timeout=4s";

@@ -11,7 +11,7 @@ use crate::{
 /// A reader sees a writer before it that is not the first. By the time it waits for that writer,
 /// the writer holds the lock and has become a reader.
 #[test]
-fn a_reader_goes_with_a_writer_that_was_not_the_first_when_it_looked() {
+fn a_reader_is_granted_with_a_downgraded_later_writer() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
@@ -34,7 +34,7 @@ fn a_reader_goes_with_a_writer_that_was_not_the_first_when_it_looked() {
 
 /// Permits that are granted without a wait for them, to a claim that others wait behind.
 #[test]
-fn who_waits_behind_a_claim_for_permits_goes_when_it_has_them() {
+fn a_waiter_behind_granted_permits_is_granted() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;

@@ -44,7 +44,7 @@ async fn stranger(answer: &'static [u8], hangs_up: bool) -> Result<(String, Join
 }
 
 #[test]
-fn where_nobody_listens_is_told_at_once() {
+fn an_address_without_a_server_is_reported_at_once() {
     run(async {
         let (one, two) = (nobody().await?, nobody().await?);
         for hosts in [one.clone(), format!("{one},{two}"), "localhost:1,[::1]:1".to_owned()] {
@@ -66,19 +66,19 @@ fn a_host_whose_name_nobody_knows_is_told() {
 }
 
 #[test]
-fn who_never_answers_is_given_up_in_time() {
+fn a_silent_server_is_given_up_in_time() {
     run(async {
         let (silent, _task) = stranger(b"", false).await?;
         for (hosts, session) in [(silent.clone(), "5s"), (format!("{silent},{silent}"), "60s")] {
             let url = format!("zk://{hosts}?dlock.session_timeout={session}");
-            says(&refused(&url).await?, UNAVAILABLE, "see that they run");
+            says(&refused(&url).await?, UNAVAILABLE, "check that they run");
         }
         Ok(())
     })
 }
 
 #[test]
-fn who_is_no_zookeeper_is_told() {
+fn a_server_other_than_zookeeper_is_reported() {
     run(async {
         for answer in [
             &b"-ERR unknown command\r\n"[..],
@@ -128,7 +128,7 @@ fn some_hosts_that_are_dead_or_silent_are_passed_over() {
 
 /// Also while it is held: what was held within the session's time is held still.
 #[test]
-fn a_server_that_falls_silent_is_told_in_time_and_used_again() {
+fn a_silent_server_is_reported_in_time_and_used_again() {
     run(async {
         let server = server().await?;
         let proxy = Proxy::start(&server.address()).await?;
@@ -137,9 +137,9 @@ fn a_server_that_falls_silent_is_told_in_time_and_used_again() {
         let held = exclusive("held");
         take(&client, &held).await?;
         proxy.replies(Flow::Hold);
-        says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "see that the servers run");
+        says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "check that the servers run");
         let state = client.inspect(&held.name).await;
-        says(&state.err().ok_or("it is answered")?, UNAVAILABLE, "see that");
+        says(&state.err().ok_or("it is answered")?, UNAVAILABLE, "check that");
         proxy.replies(Flow::Pass);
         until_it_works(&client).await?;
         renew(&client, &held).await?;
@@ -148,7 +148,7 @@ fn a_server_that_falls_silent_is_told_in_time_and_used_again() {
 }
 
 #[test]
-fn a_server_that_is_down_for_longer_than_the_session_is_used_again() {
+fn a_server_is_used_again_after_an_outage_past_the_session() {
     run(async {
         let server = server().await?;
         let url = format!("zk://{}?dlock.session_timeout=2s", server.address());
@@ -160,7 +160,7 @@ fn a_server_that_is_down_for_longer_than_the_session_is_used_again() {
         let lost = timeout(crate::support::SOON, losses.recv()).await??;
         assert_eq!(lost, StoreEvent::Ended(held.claim));
         for _ in 0..3 {
-            says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "see that");
+            says(&fails(&client, &exclusive("a")).await?, UNAVAILABLE, "check that");
             sleep(Duration::from_millis(200)).await;
         }
         server.restart().await?;

@@ -58,7 +58,7 @@ async fn until_heard(heard: &Heard, url: &str, words: &str) -> Verdict {
 }
 
 #[test]
-fn a_timeout_that_is_too_short_is_warned_of_once_and_a_longer_one_is_not() {
+fn only_a_short_session_timeout_is_warned_of_and_only_once() {
     run(async {
         let ensemble = Ensemble::start(&options()).await?;
         for timeout in ["10s", "15s"] {
@@ -80,7 +80,7 @@ fn a_timeout_that_is_too_short_is_warned_of_once_and_a_longer_one_is_not() {
 
 /// It may be another one than was asked for.
 #[test]
-fn what_counts_is_the_timeout_that_the_servers_give() {
+fn the_warning_uses_the_timeout_that_the_servers_granted() {
     run(async {
         let options = options().with_sessions(Duration::from_secs(1), Duration::from_millis(12500));
         let ensemble = Ensemble::start(&options).await?;

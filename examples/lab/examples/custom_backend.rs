@@ -1,12 +1,12 @@
-//! A backend of one's own, whole: the locks of one machine in a file that is replaced at each
+//! A complete custom backend: it keeps the locks of one machine in a file that is replaced at each
 //! change. As a program it runs the conformance kit on itself.
 //!
 //! `cargo run -p dlock-examples-lab --example custom_backend`; a few cases with `-- fencing`
 //!
-//! What makes it correct: `visit` changes the table in one step, behind a file lock that goes with
-//! its process; the rules (queue, leases, tokens, idempotence by claim) are those of
-//! [`dlock_core::machine`], by the machine's clock, which all processes share. Nothing is synced to
-//! the disk, so it promises nothing for the time after a restart of the machine.
+//! Two things make it correct. `visit` changes the table in one step, under a file lock that ends
+//! with its process. The rules (queue, leases, tokens, idempotence by claim) are those of
+//! [`dlock_core::machine`], by the machine's clock, which all processes share. It syncs nothing to
+//! the disk, so it guarantees nothing across a restart of the machine.
 
 use std::{
     collections::BTreeMap,
@@ -30,31 +30,32 @@ use dlock_testlab::Stop;
 use tempfile::TempDir;
 use tokio::{sync::Mutex, task::spawn_blocking, time::sleep};
 
-/// How often a waiter looks.
+/// The pause between two polls of a waiter.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The turn at the gate within this process: first come, first served. A file lock has no order, and
-/// a renewal among hundreds of visitors would wait for it longer than its lease.
+/// A fair queue for the file lock within this process. A file lock has no order: among hundreds of
+/// concurrent calls, a renewal could wait for it longer than its lease.
 static TURN: LazyLock<Arc<Mutex<()>>> = LazyLock::new(Arc::default);
 
-/// The backend: a directory with the table `locks`, and `gate`, the lock on it.
+/// The backend: a directory with the table `locks`, and `gate`, the file lock that protects it.
 #[derive(Clone, Debug)]
 struct Files {
     store: String,
     dir: PathBuf,
 }
 
-/// All locks that are held or waited for. In the file: the first line is `now floor`, each other
-/// one a name and its machine with a tab between; no name has a control character.
+/// All locks that are held or waited for. The first line of the file is `now floor`. Each other
+/// line is a name and its lock machine, separated by a tab; no name contains a control character.
 #[derive(Default)]
 struct Table {
     locks: BTreeMap<String, Machine>,
-    /// No free lock has given out a larger token.
+    /// No fencing token of a free lock is larger than this.
     floor: u64,
 }
 
 impl Table {
-    /// Reads it, and the clock. It is whole, since a file is only ever replaced.
+    /// Reads the table and the clock. The file is always complete, because it is only ever
+    /// replaced.
     fn read(dir: &Path) -> Result<(Self, Micros), Error> {
         let content = match fs::read_to_string(dir.join("locks")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -72,7 +73,7 @@ impl Table {
             let (name, machine) = line.split_once('\t').ok_or_else(unreadable)?;
             table.locks.insert(name.to_owned(), text::replay(machine, "")?.machine);
         }
-        // The clock starts anew with the machine, and whoever held something is gone.
+        // The clock restarts with the machine, and no holder survives that.
         table.forget_free(if now < then { Micros::MAX } else { now });
         Ok((table, now))
     }
@@ -101,7 +102,7 @@ impl Table {
     fn apply(&mut self, name: &LockName, op: &Op, now: Micros) -> Outcome {
         let fresh = Machine::after_token(self.floor);
         let machine = self.locks.entry(name.as_str().to_owned()).or_insert(fresh);
-        // Waiters look for their grants themselves.
+        // Waiters poll for their grants.
         machine.apply(op, now, &mut Vec::new())
     }
 }
@@ -111,8 +112,8 @@ impl Files {
         Arc::new(Self { store: format!("files:{}", dir.display()), dir: dir.to_owned() })
     }
 
-    /// Changes the table in one step. It blocks, so it has a thread of its own, which also sees it
-    /// through when nobody waits for it any more.
+    /// Changes the table in one step. The step blocks, so it runs on a blocking thread. It
+    /// completes even if the future is dropped.
     async fn visit<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Table, Micros) -> T + Send + 'static,
@@ -130,7 +131,7 @@ impl Files {
         spawn_blocking(visit).await.unwrap_or_else(|ended| Err(unusable(io::Error::other(ended))))
     }
 
-    /// The table as it is. Nobody is kept waiting for that.
+    /// Reads the table without the file lock, so no other call has to wait.
     async fn look(&self) -> Result<(Table, Micros), Error> {
         let dir = self.dir.clone();
         spawn_blocking(move || Table::read(&dir))
@@ -181,7 +182,8 @@ impl Backend for Files {
                     return Err(Error::new(ErrorKind::NotHeld, lost));
                 }
             }
-            // Looks until there is something to write: a grant, the end of a lease, a sign of life.
+            // Polls until a write is necessary: for a grant, for the expiry of a lease, or for a
+            // heartbeat.
             let sign_of_life = micros().saturating_add(lease / 3);
             loop {
                 sleep(LOOK_EVERY).await;
@@ -244,7 +246,7 @@ impl Backend for Files {
                     let outcome = table.apply(&request.name, &acquire_op(request), now);
                     acquired(request.mode, outcome)
                 };
-                // All of them are asked for, also behind one that is refused.
+                // Every request is applied, also those after a refused one.
                 requests.iter().map(one).collect::<Vec<_>>()
             };
             let answers: Result<_, Error> = files.visit(all).await?.into_iter().collect();
@@ -312,7 +314,7 @@ fn unreadable() -> Error {
     Error::new(ErrorKind::Protocol, what)
 }
 
-/// What the kit needs: how to open a store, and how to look into it.
+/// The functions that the kit needs: how to open a store, and how to inspect it.
 struct InFiles;
 
 struct Open(TempDir);
@@ -324,8 +326,8 @@ impl Store for InFiles {
     }
 
     async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
-        // In memory if possible: some file systems have a file on the disk before it replaces
-        // another, and a busy disk would take longer for that than the leases of the kit.
+        // In memory if possible. Some file systems write a file to the disk before it replaces
+        // another, and on a busy disk that could take longer than the leases of the kit.
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
         Ok(Box::new(Open(TempDir::with_prefix_in("dlock-files-", parent)?)))
@@ -357,13 +359,13 @@ impl Opened for Open {
 
     fn bounds(&self) -> Bounds {
         let mut bounds = Bounds::default();
-        // Each visit to the gate waits for those of all other cases.
+        // Each call waits for the file lock behind those of all other cases.
         bounds.lease = Duration::from_millis(1250);
         bounds
     }
 
     async fn forget(&self, name: &LockName) -> Result<bool, Stop> {
-        // A free lock is forgotten at once.
+        // A free lock is removed from the table at once.
         Ok(!Table::read(self.0.path())?.0.locks.contains_key(name.as_str()))
     }
 }

@@ -1,4 +1,4 @@
-//! A holder whose lease ended writes late, to a table and to a file, and both refuse its token.
+//! A holder whose lease has expired writes late, to a table and to a file. Both refuse its token.
 //!
 //! `cargo run -p dlock-examples-lab --example fenced_writes`, the locks elsewhere with `-- --url URL`
 
@@ -7,7 +7,7 @@ mod given;
 
 use std::{error::Error, fs, path::PathBuf, time::Duration};
 
-use dlock::{Fence, FencingToken, LockOptions, Renew};
+use dlock::{FencingToken, LockOptions, fencing::Fence, guard::Renew};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 use tempfile::TempDir;
 
@@ -15,7 +15,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    // A lease that nobody renews stands for a holder that was stopped for longer than its lease.
+    // A lease without renewal simulates a holder that was stopped for longer than its lease.
     let options =
         LockOptions::new().with_lease(Duration::from_millis(500)).with_renew(Renew::Never);
     let locks = dlock::connect(&given::url("memory:")?).await?.with_options(options)?;
@@ -50,9 +50,9 @@ async fn main() -> Result<(), Failure> {
     Ok(locks.shutdown(Duration::from_secs(5)).await?)
 }
 
-/// A table compares the token in the statement that writes. Whether it took the write.
+/// Writes with the token compared in the same statement. Returns whether the table accepted it.
 async fn sell(stock: &SqlitePool, left: i64, token: FencingToken) -> Result<bool, sqlx::Error> {
-    // Equal tokens are of one grant: a holder may write more than once.
+    // Equal tokens belong to one grant: a holder may write more than once.
     sqlx::query("UPDATE stock SET left = ?1, token = ?2 WHERE item = 42 AND token <= ?2")
         .bind(left)
         .bind(token.as_i64())
@@ -61,7 +61,8 @@ async fn sell(stock: &SqlitePool, left: i64, token: FencingToken) -> Result<bool
         .map(|done| done.rows_affected() == 1)
 }
 
-/// A file can't compare, so whoever serves it has a fence in front. `&mut`: one write at a time.
+/// A file can't compare tokens, so the code that writes it checks a fence first. `&mut` allows one
+/// write at a time.
 struct Report {
     fence: Fence,
     file: PathBuf,

@@ -1,5 +1,5 @@
-//! What dlock tells of itself: events and spans in `tracing`, numbers in `metrics`. A job waits for
-//! another, is given the lock, and has it taken away.
+//! The observability of dlock: events and spans in `tracing`, numbers in `metrics`. One job waits
+//! for another, gets the lock, and loses it by a forced release.
 //!
 //! `cargo run -p dlock-examples-lab --example observe`, on another store with `-- --url URL`
 
@@ -8,14 +8,14 @@ mod given;
 
 use std::{error::Error, time::Duration};
 
-use dlock::LockOptions;
+use dlock::{ConnectOptions, LockOptions};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use tracing_subscriber::filter::LevelFilter;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // An application has subscribers and exporters of its own, such as those of OpenTelemetry and
-    // Prometheus. Spans around each verb are of the level debug, and cost nothing when nobody looks.
+    // An application has its own subscribers and exporters, such as those of OpenTelemetry and
+    // Prometheus. Each verb has a span of level debug, which costs nothing without a subscriber.
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::DEBUG)
         .with_writer(std::io::stderr)
@@ -24,10 +24,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let numbers = recorder.snapshotter();
     recorder.install()?;
 
-    // Who has lost a lock learns of it with a renewal: after a third of the lease.
+    // A holder detects the loss of its lock at its next renewal, after a third of the lease.
     let options = LockOptions::new().with_lease(Duration::from_millis(600));
-    let locks = dlock::connect(&given::url("memory:")?).await?.with_options(options)?;
-    let locks = locks.with_note("observe")?;
+    let noted = ConnectOptions::new().with_note("observe")?;
+    let locks = dlock::connect_with(&given::url("memory:")?, noted).await?.with_options(options)?;
     let lock = locks.fair("report")?;
     let first = lock.lock().await?;
     let (waits, ends) = tokio::join!(lock.lock(), async {

@@ -1,7 +1,7 @@
-//! Locks over the application's own connection pool, in the database where its data is.
+//! Locks over the application's own connection pool, in the database of its data.
 //!
 //! `cargo run -p dlock-examples-lab --example shared_pool -- --url postgres://app:secret@host/shop`;
-//! without a URL it starts a PostgreSQL server for the purpose, if one is installed.
+//! without a URL it starts a private PostgreSQL server, if one is installed.
 
 #[path = "../../given/mod.rs"]
 mod given;
@@ -31,9 +31,9 @@ async fn main() -> Result<(), Failure> {
     }
     let pool = PgPoolOptions::new().max_connections(4).connect(&url).await?;
     let config = PostgresConfig::from_pool(pool.clone())?.with_create_schema(true);
-    let locks = Locks::over(Postgres::open(config).await?)?;
+    let locks = Locks::new(Postgres::open(config).await?)?;
 
-    // Every connection of the pool is taken: the lock waits for one of them, and gets it.
+    // Every connection of the pool is in use: the lock waits until one becomes free.
     let mut busy = Vec::new();
     for _ in 0..4 {
         busy.push(pool.acquire().await?);
@@ -60,7 +60,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many locks the database has, asked as an application asks for its own data.
+/// Counts the locks in the database, with a query of the application's own.
 async fn rows(pool: &PgPool) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar("SELECT count(*) FROM dlock_lock").fetch_one(pool).await
 }

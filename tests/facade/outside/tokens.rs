@@ -7,8 +7,15 @@ use std::{
 };
 
 use dlock::{
-    BackendUrl, ClaimId, ConfigIssue, DynBackend, Ended, ErrorKind, Factory, Fence, FencingToken,
-    Level, LockOptions, Locks, Memory, Owner, Ran, Registry, connect, connect_with, registry,
+    ConnectOptions, ErrorKind, FencingToken, LockOptions, Locks,
+    admin::{ClaimId, Level},
+    backend::{BackendUrl, DynBackend, Factory, Memory, registry},
+    connect, connect_with,
+    error::ConfigIssue,
+    fencing::Fence,
+    guard::Ended,
+    job::Ran,
+    kinds::Owner,
 };
 
 /// What a resource has seen of another store: more than any clock gives.
@@ -24,7 +31,7 @@ fn token(value: u64) -> FencingToken {
 /// One store, and the way to it.
 #[derive(Clone)]
 struct Shop {
-    backends: Registry,
+    backends: ConnectOptions,
     url: String,
 }
 
@@ -32,7 +39,7 @@ impl Shop {
     async fn connect(&self, options: &str) -> Locks {
         let separator = if self.url.contains('?') { '&' } else { '?' };
         let url = format!("{}{separator}dlock.lease=3s{options}", self.url);
-        connect_with(&self.backends, &url).await.unwrap()
+        connect_with(&url, self.backends.clone()).await.unwrap()
     }
 
     /// With the offset, and without one.
@@ -42,15 +49,20 @@ impl Shop {
 }
 
 /// Memory that all connections to one address share.
-fn memory() -> Registry {
+fn memory() -> ConnectOptions {
     static STORES: Mutex<Option<HashMap<String, Arc<Memory>>>> = Mutex::new(None);
-    registry().with(Factory::new("shared", &["shared"], &[], |url: BackendUrl| {
-        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
-        let stores = stores.get_or_insert_default();
-        let store = stores.entry(url.address().to_owned()).or_insert_with(Memory::new);
-        let store: DynBackend = store.clone();
-        Box::pin(async { Ok(store) })
-    }))
+    ConnectOptions::new().with_backend(Factory::new(
+        "shared",
+        &["shared"],
+        &[],
+        |url: BackendUrl| {
+            let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+            let stores = stores.get_or_insert_default();
+            let store = stores.entry(url.address().to_owned()).or_insert_with(Memory::new);
+            let store: DynBackend = store.clone();
+            Box::pin(async { Ok(store) })
+        },
+    ))
 }
 
 /// Runs it on memory, and on SQLite where that is there.
@@ -61,12 +73,12 @@ async fn on_each<F: Future<Output = ()>>(run: impl Fn(Shop) -> F) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("locks.db");
         let url = format!("sqlite:{}?dlock.create_schema=true", file.display());
-        run(Shop { backends: registry(), url }).await;
+        run(Shop { backends: ConnectOptions::new(), url }).await;
     }
 }
 
 #[tokio::test]
-async fn a_resource_that_has_seen_larger_tokens_lets_the_new_holder_in() {
+async fn a_token_offset_passes_a_fence_with_larger_tokens() {
     on_each(|shop| async move {
         let (locks, plain) = shop.both().await;
         let fence = Fence::starting_at(token(SEEN));
@@ -117,14 +129,14 @@ async fn every_token_that_is_seen_is_the_same() {
 }
 
 #[tokio::test]
-async fn who_waits_and_who_is_handed_the_lock_have_it_too() {
+async fn waiters_and_local_hand_offs_get_the_offset_too() {
     on_each(|shop| async move {
         let (locks, _) = shop.both().await;
         let (other, _) = shop.both().await;
         let held = other.mutex("n").unwrap().lock().await.unwrap();
         let mut last = held.token();
         let (mutex, fair) = (locks.mutex("n").unwrap(), locks.fair("n").unwrap());
-        let waits = async |lock: &dyn dlock::Lock| {
+        let waits = async |lock: &dyn dlock::kinds::Lock| {
             let guard = lock.lock().await.unwrap();
             let token = guard.token();
             guard.release().await.unwrap();
@@ -146,7 +158,7 @@ async fn who_waits_and_who_is_handed_the_lock_have_it_too() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_taken_away_is_told_with_it_and_the_store_has_not_forgotten() {
+async fn a_revoked_lock_shows_its_offset_token_and_is_reported() {
     on_each(|shop| async move {
         let (locks, _) = shop.both().await;
         let guard = locks.mutex("n").unwrap().lock().await.unwrap();
@@ -226,7 +238,7 @@ async fn a_sum_that_can_not_be_counted_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_offset_to_set_is_told_and_helps() {
+async fn the_suggested_offset_is_sufficient() {
     on_each(|shop| async move {
         let plain = shop.connect("").await;
         let seen = token(SEEN);
@@ -238,7 +250,7 @@ async fn the_offset_to_set_is_told_and_helps() {
         let finding = locks.examine_token(seen).await.unwrap();
         assert_eq!(finding.level, Level::Fine, "{finding:?}");
         assert!(finding.found.contains(&SEEN.to_string()), "{finding:?}");
-        let about = |findings: Vec<dlock::Finding>| {
+        let about = |findings: Vec<dlock::admin::Finding>| {
             findings.into_iter().find(|finding| finding.about == "token offset")
         };
         assert_eq!(about(plain.examine().await.unwrap()), None);

@@ -1,4 +1,4 @@
-//! Who held the lock when, put together from what all processes say.
+//! The holds of a lock, collected from the reports of all processes.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use crate::{Failure, clock, stats};
 /// One hold: `CLIENT:TOKEN:GOT:LEFT`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold {
-    /// Which process; the parent knows.
+    /// The index of the process, which only the parent knows.
     pub(crate) process: usize,
-    /// Which client of the process.
+    /// The index of the client in its process.
     pub(crate) client: usize,
-    /// The fencing token, by which holds follow each other.
+    /// The fencing token, which orders the holds.
     pub(crate) token: u64,
-    /// When the wait returned.
+    /// The time when the wait returned.
     pub(crate) got: u64,
-    /// When the release was called.
+    /// The time when the release was called.
     pub(crate) left: u64,
 }
 
 impl Hold {
-    /// What a process wrote.
+    /// Parses the report of a process.
     pub(crate) fn parse(process: usize, text: &str) -> Result<Self, Failure> {
         let parts: Vec<&str> = text.split(':').collect();
         match parts[..] {
@@ -41,15 +41,15 @@ impl Hold {
 pub(crate) struct Holds {
     holds: Vec<Hold>,
     processes: usize,
-    /// How many clients each process has.
+    /// The number of clients in each process.
     clients: usize,
 }
 
 impl Holds {
-    /// Puts them in order.
+    /// Sorts the holds.
     ///
     /// # Errors
-    /// When two held it at one time: then nothing else of the run means anything.
+    /// If two holds overlap: then no result of the run is meaningful.
     pub(crate) fn new(
         mut holds: Vec<Hold>,
         processes: usize,
@@ -63,13 +63,13 @@ impl Holds {
         }
     }
 
-    /// How many times one left it to another.
+    /// Returns the number of hand-offs.
     pub(crate) fn hand_overs(&self) -> f64 {
         u32::try_from(self.holds.len().saturating_sub(1)).map_or(f64::NAN, f64::from)
     }
 
-    /// From the call of each release to the return of the next wait of another client. A lock that
-    /// is not fair often stays where it is.
+    /// Returns the times from each release to the return of the next wait of another client. A lock
+    /// that is not fair often stays with the same client.
     pub(crate) fn crossings(&self) -> Vec<Duration> {
         let pairs = self.holds.windows(2);
         let crossed = pairs
@@ -77,7 +77,8 @@ impl Holds {
         crossed.map(|pair| clock::between(pair[0].left, pair[1].got)).collect()
     }
 
-    /// How even the clients' shares are; none while they can't have had a few turns each.
+    /// Returns how even the clients' shares are; `None` if there were too few holds for several
+    /// turns of each client.
     pub(crate) fn evenness(&self, turns: usize) -> Option<f64> {
         let all = self.processes * self.clients;
         let shares = self.shares(all, |hold| hold.process * self.clients + hold.client);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_say_who_came_next() {
+    fn tokens_show_the_order_of_holders() {
         let holds = holds(&["0:9:70:80", "0:7:10:20", "0:8:25:30"]).unwrap();
         assert_eq!(holds.crossings(), [Duration::from_nanos(5), Duration::from_nanos(40)]);
         assert_eq!(holds.hand_overs(), 2.0);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_passes_to_itself_is_no_crossing() {
+    fn a_hand_off_within_a_client_is_no_crossing() {
         let one = |process, token| Hold { process, client: 0, token, got: token, left: token };
         let holds = Holds::new(vec![one(0, 10), one(0, 11), one(1, 20)], 2, 1).unwrap();
         assert_eq!(holds.crossings(), [Duration::from_nanos(9)]);

@@ -1,4 +1,4 @@
-//! The processes and what goes through their pipes.
+//! The processes, and the lines in their pipes.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,29 +9,29 @@ use std::{
 
 use crate::{Failure, clock};
 
-/// How long after it was told all processes begin, so that none is there before the others.
+/// The delay between a command and the common start, so that no process starts before the others.
 const HEAD_START: Duration = Duration::from_millis(50);
 
-/// How long an answer is waited for: far longer than any takes.
+/// The longest wait for an answer: far longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Processes that do the same at one time.
+/// Processes that do the same work at the same time.
 pub(crate) struct Crew(Vec<Box<dyn Talk>>);
 
 /// A process that answers lines.
 pub(crate) trait Talk {
-    /// Tells it a line.
+    /// Sends a line.
     fn say(&mut self, line: &str) -> Result<(), Failure>;
 
-    /// What it answers, without the first word of an answer.
+    /// Returns the answer without its first word.
     fn answer(&mut self) -> Result<String, Failure>;
 
-    /// Its id.
+    /// Returns the process id.
     fn pid(&self) -> Option<u32>;
 }
 
 impl Crew {
-    /// Starts these. They end with this value.
+    /// Starts these processes. They end when this value is dropped.
     pub(crate) fn of(
         commands: impl Iterator<Item = Result<Command, Failure>>,
     ) -> Result<Self, Failure> {
@@ -39,22 +39,22 @@ impl Crew {
         Ok(Self(members.map(|member| Ok(Box::new(member?) as _)).collect::<Result<_, Failure>>()?))
     }
 
-    /// Of those that were started elsewhere.
+    /// Returns a crew of processes that were started elsewhere.
     pub(crate) fn of_others(members: Vec<Box<dyn Talk>>) -> Self {
         Self(members)
     }
 
-    /// The ids of their processes.
+    /// Returns the ids of the processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.0.iter().filter_map(|member| member.pid()).collect()
     }
 
-    /// How many they are.
+    /// Returns the number of processes.
     pub(crate) fn size(&self) -> usize {
         self.0.len()
     }
 
-    /// Tells each its line, then waits for an answer of each.
+    /// Sends each process its line, then waits for all answers.
     pub(crate) fn ask(&mut self, line: impl Fn(usize) -> String) -> Result<Vec<String>, Failure> {
         for (place, member) in self.0.iter_mut().enumerate() {
             member.say(&line(place))?;
@@ -63,7 +63,7 @@ impl Crew {
     }
 }
 
-/// When processes that are told now begin, and when they end if it lasts so long.
+/// Returns the times when processes that get a command now begin and end, for a run of this length.
 pub(crate) fn span(lasts: Duration) -> (u64, u64) {
     (clock::after(HEAD_START), clock::after(HEAD_START + lasts))
 }
@@ -73,7 +73,7 @@ pub(crate) fn span(lasts: Duration) -> (u64, u64) {
 struct Member {
     process: Child,
     to: ChildStdin,
-    /// Read by a thread, as a pipe can't be waited for with an end.
+    /// The lines of a thread that reads the pipe, because a read of a pipe has no timeout.
     from: Receiver<String>,
 }
 
@@ -117,7 +117,7 @@ impl Drop for Member {
     }
 }
 
-/// What follows the word that says how it went.
+/// Returns the text after the word that states the result.
 pub(crate) fn answer(line: &str) -> Result<String, Failure> {
     match (line.strip_prefix("ok"), line.strip_prefix("error ")) {
         (Some(answer), _) => Ok(answer.to_owned()),

@@ -1,5 +1,5 @@
-//! Several processes that do the same at one time, told by lines through pipes what to do, and who
-//! of them held a lock when.
+//! Several processes that do the same work at the same time. They get commands through pipes, and
+//! report when they held a lock.
 
 mod holds;
 mod member;

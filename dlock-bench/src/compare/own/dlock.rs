@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use dlock::{
-    ErrorKind, Fair, Guard, LockOptions, Locks, Multi, Mutex, ReadWrite,
+    ErrorKind, FairMutex, Guard, LockOptions, Locks, MultiMutex, Mutex, RwLock,
     sqlite::{Sqlite, SqliteConfig},
 };
 use tokio::task::JoinSet;
@@ -14,14 +14,14 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// How many tasks take the locks that are to be kept.
+/// The number of tasks that acquire the held locks.
 const TASKS: usize = 512;
-/// What a URL has before its retention.
+/// The text before the retention in a URL.
 const RETENTION: &str = "&dlock.retention=";
-/// How often is looked whether a renewal is late.
+/// The pause between two checks for late renewals.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// A connection to a store, with the locks that it keeps.
+/// A connection to a store, with the locks that it holds.
 #[derive(Clone, Debug)]
 pub(super) struct Dlock {
     locks: Locks,
@@ -30,7 +30,7 @@ pub(super) struct Dlock {
 
 impl Dlock {
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
-        // The retention of SQLite is no option of its URL.
+        // SQLite has no option for the retention in its URL.
         let file = url.strip_prefix("sqlite:").and_then(|rest| rest.split_once(RETENTION));
         let locks = match file {
             None => dlock::connect(url).await?,
@@ -38,16 +38,17 @@ impl Dlock {
                 let path = file.split('?').next().unwrap_or_default();
                 let retention = Duration::from_secs(seconds.trim_end_matches('s').parse()?);
                 let config = SqliteConfig::new(path).with_retention(retention);
-                Locks::over(Sqlite::open(config).await?)?
+                Locks::new(Sqlite::open(config).await?)?
             }
         };
         Ok(Self { locks, kept: Arc::default() })
     }
 
-    /// Takes so many names, and keeps them.
+    /// Acquires `count` names, and holds them.
     async fn keep(&self, name: &str, count: usize, lease: Duration) -> Result<String, Failure> {
         let locks = self.locks.with_options(LockOptions::new().with_lease(lease))?;
-        // Memory that grows and moves would be on the bill of the locks.
+        // Reserved in advance, so that the growth of the list does not count as memory of the
+        // locks.
         self.kept.lock().await.reserve_exact(count);
         let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
         for task in 0..TASKS.min(count) {
@@ -66,7 +67,7 @@ impl Dlock {
         Ok(self.kept.lock().await.len().to_string())
     }
 
-    /// The tokens of a name and of so many below it, taken one after the other.
+    /// Acquires a name and `count` names below it one after the other, and returns their tokens.
     async fn tokens(&self, name: &str, count: usize) -> Result<String, Failure> {
         let mut tokens = String::new();
         let below = (0..count).map(|i| format!("{name}/{i}"));
@@ -78,9 +79,9 @@ impl Dlock {
         Ok(tokens)
     }
 
-    /// How many of those that are kept were seen with less than half of their lease left, though
-    /// a renewal is due after a third of it; how many were lost; and the processor seconds of the
-    /// looking.
+    /// Returns the number of held locks that were seen with less than half of their lease left,
+    /// although a renewal is due after a third of it; the number of lost locks; and the processor
+    /// seconds that these checks took.
     async fn watch(&self, lasts: Duration) -> Result<String, Failure> {
         let kept = self.kept.lock().await;
         let mut late = vec![false; kept.len()];
@@ -88,7 +89,7 @@ impl Dlock {
         while clock::since(start) < lasts {
             tokio::time::sleep(LOOK.min(lasts)).await;
             let before = clock::thread_time()?;
-            // A store may stand for less than the lease that was asked for.
+            // A store may grant a shorter lease than requested.
             whole = kept.iter().map(Guard::remaining).fold(whole, Duration::max);
             for (late, guard) in late.iter_mut().zip(kept.iter()) {
                 *late |= guard.remaining() < whole / 2;
@@ -103,31 +104,33 @@ impl Dlock {
 
 /// A lock of any kind.
 #[derive(Debug)]
-pub(super) enum Any {
+pub(super) enum DlockLock {
     Mutex(Mutex),
-    Fair(Fair),
-    Read(ReadWrite),
-    Write(ReadWrite),
-    Multi(Multi),
+    Fair(FairMutex),
+    Read(RwLock),
+    Write(RwLock),
+    Multi(MultiMutex),
 }
 
 impl Subject for Dlock {
-    type Lock = Any;
+    type Lock = DlockLock;
 
-    async fn lock(&self, want: Want<'_>) -> Result<Any, Failure> {
+    async fn lock(&self, want: Want<'_>) -> Result<DlockLock, Failure> {
         Ok(match want {
-            Want::One(name) => Any::Mutex(self.locks.mutex(name)?),
+            Want::One(name) => DlockLock::Mutex(self.locks.mutex(name)?),
             Want::Fair(name) => match self.locks.fair(name) {
-                Ok(lock) => Any::Fair(lock),
-                // Locks of a session have the database's own order, if nobody hands over here.
+                Ok(lock) => DlockLock::Fair(lock),
+                // Session locks have the database's own order if local hand-off is disabled.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
-                    Any::Mutex(self.locks.without_handoff().mutex(name)?)
+                    DlockLock::Mutex(self.locks.without_handoff().mutex(name)?)
                 }
                 Err(error) => return Err(error.into()),
             },
-            Want::Read(name) => Any::Read(self.locks.rw(name)?),
-            Want::Write(name) => Any::Write(self.locks.rw(name)?),
-            Want::All(names) => Any::Multi(self.locks.multi(names.iter().map(String::as_str))?),
+            Want::Read(name) => DlockLock::Read(self.locks.rw(name)?),
+            Want::Write(name) => DlockLock::Write(self.locks.rw(name)?),
+            Want::All(names) => {
+                DlockLock::Multi(self.locks.multi(names.iter().map(String::as_str))?)
+            }
         })
     }
 
@@ -154,7 +157,7 @@ impl Once for Dlock {
     }
 }
 
-impl Lock for Any {
+impl Lock for DlockLock {
     async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
         let guard = match self {
             Self::Mutex(lock) => lock.lock().await?,

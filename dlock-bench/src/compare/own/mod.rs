@@ -1,8 +1,8 @@
-//! The subjects that this executable is itself, when it is started again: dlock, and the floors
+//! The subjects that this executable becomes when it is started again: dlock, and the baselines
 //! that it is compared with.
 
+pub(super) mod baseline;
 mod dlock;
-pub(super) mod floor;
 mod once;
 mod push;
 mod redis;
@@ -17,28 +17,28 @@ use std::process::Command;
 
 use crate::{Failure, runtime::Flavour, subject::serve};
 
-/// Its presence makes a process a subject: which one, and of which store.
+/// The environment variable that makes a process a subject. It contains the subject and the store.
 const SUBJECT: &str = "DLOCK_BENCH_SUBJECT";
 const URL: &str = "DLOCK_BENCH_SUBJECT_URL";
 const FLAVOUR: &str = "DLOCK_BENCH_SUBJECT_THREADS";
 
-/// Why the floors have no lock to wait for.
-const NO_WAIT: &str = "the floor does not wait";
+/// The reason why the baselines have no lock with a queue.
+const NO_WAIT: &str = "the baseline does not wait";
 
 /// A subject of this executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Own {
     /// dlock.
     Dlock,
-    /// The least that can be called a lock, by the bare driver: one request after another for one
-    /// name, and pipelined over one connection for many where the driver can do that.
+    /// A minimal lock by the bare driver: one request after another for one name, and pipelined
+    /// over one connection for many names if the driver supports that.
     Bare,
-    /// All that dlock sends for a lock that nobody else wants, by the bare driver; on Redis what it
-    /// would send without scripts.
+    /// All requests of dlock for an uncontended lock, by the bare driver; on Redis, the requests
+    /// that dlock would send without scripts.
     Same,
-    /// One row that is written, and nothing else.
+    /// A write of one row.
     Row,
-    /// One message from a process to another.
+    /// A message from one process to another.
     Push,
     /// The locks of tokio, for tasks of one process.
     Tokio,
@@ -48,7 +48,7 @@ impl Own {
     const ALL: [Self; 6] =
         [Self::Dlock, Self::Bare, Self::Same, Self::Row, Self::Push, Self::Tokio];
 
-    /// As it stands in the report.
+    /// Returns the name in the report.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Dlock => "dlock",
@@ -60,7 +60,7 @@ impl Own {
         }
     }
 
-    /// What starts it.
+    /// Returns the command that starts the subject.
     pub(crate) fn command(self, url: &str, flavour: Flavour) -> Result<Command, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         command.env(SUBJECT, self.name()).env(URL, url).env(FLAVOUR, flavour.label());
@@ -73,7 +73,7 @@ pub(crate) fn is_asked_for() -> bool {
     std::env::var_os(SUBJECT).is_some()
 }
 
-/// Is the subject that it is asked to be, until the parent is gone.
+/// Runs as the requested subject until the parent has ended.
 pub(crate) fn be() -> Result<(), Failure> {
     let (name, url) = (std::env::var(SUBJECT)?, std::env::var(URL)?);
     let threads = std::env::var(FLAVOUR)?;
@@ -87,23 +87,25 @@ pub(crate) fn be() -> Result<(), Failure> {
         (Own::Tokio, _) => serve(&runtime, &tokio::Tokio::default()),
         (Own::Push, _) => serve(&runtime, &push::Push::new(&url)),
         (Own::Bare | Own::Same, "redis") => {
-            serve(&runtime, &runtime.block_on(redis::Bare::connect(&url, own))?)
+            serve(&runtime, &runtime.block_on(redis::RedisBaseline::connect(&url, own))?)
         }
-        (Own::Bare, "zk") => serve(&runtime, &runtime.block_on(zk::Bare::connect(&url))?),
+        (Own::Bare, "zk") => serve(&runtime, &runtime.block_on(zk::ZkBaseline::connect(&url))?),
         (Own::Same, "sqlite" | "postgres" | "mysql") => {
             serve(&runtime, &runtime.block_on(same::Same::connect(&url))?)
         }
-        (own, "sqlite") => {
-            serve(&runtime, &runtime.block_on(sqlite::Bare::connect(&url, sql::Does::of(own)))?)
-        }
-        (own, "postgres" | "mysql") => {
-            serve(&runtime, &runtime.block_on(server::Bare::connect(&url, sql::Does::of(own)))?)
-        }
+        (own, "sqlite") => serve(
+            &runtime,
+            &runtime.block_on(sqlite::SqliteBaseline::connect(&url, sql::Does::of(own)))?,
+        ),
+        (own, "postgres" | "mysql") => serve(
+            &runtime,
+            &runtime.block_on(server::ServerBaseline::connect(&url, sql::Does::of(own)))?,
+        ),
         (own, scheme) => Err(format!("no {} of {scheme}", own.name()).into()),
     }
 }
 
-/// Where the server is, which its driver wants to know without the rest of the URL.
+/// Returns the server's address: the driver needs it without the rest of the URL.
 fn address(url: &str) -> &str {
     let address = url.split("://").nth(1).unwrap_or_default();
     address.split(['/', '?']).next().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Names that are used once and never again.
+//! Names that are used only once.
 //!
 //! ```text
 //! once NAME TASKS FROM UNTIL -> ok CYCLES...  each task uses one new name after the other
@@ -10,16 +10,17 @@ use tokio::task::{JoinSet, coop::consume_budget};
 
 use crate::{Failure, clock};
 
-/// How long a process goes on after a run, so its last releases do not disturb the next one.
+/// The time for which a process continues after a run, so that its last releases do not disturb the
+/// next one.
 const STRAGGLERS: Duration = Duration::from_millis(20);
 
-/// A subject that knows the cheapest way to use a name that nobody has used before.
+/// A subject with the cheapest way to use a new name.
 pub(super) trait Once: Clone + Send + Sync + 'static {
-    /// Takes its lock and gives it back.
+    /// Acquires and releases the lock of this name.
     fn once(&self, name: &str) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// Does what the line says, if it is one of these.
+/// Runs the command of a line, if it is one of this file's.
 pub(super) async fn more(subject: &impl Once, words: &[&str]) -> Result<String, Failure> {
     match *words {
         ["once", name, tasks, from, until] => {
@@ -44,7 +45,8 @@ async fn until_over(
             clock::sleep_until(from).await;
             let mut count = 0;
             while clock::now() < until {
-                // As the rest of an application does: a lock that is free never makes it wait.
+                // Yields as other code of an application does: a free lock never makes the task
+                // wait.
                 consume_budget().await;
                 subject.once(&format!("{name}/{task}/{count}")).await?;
                 count += u64::from(clock::now() < until);
@@ -60,7 +62,7 @@ async fn until_over(
     Ok(counts)
 }
 
-/// Uses so many names once each, so many at a time.
+/// Uses `count` names once each, with a number of concurrent tasks.
 pub(super) async fn all(
     subject: &impl Once,
     name: &str,

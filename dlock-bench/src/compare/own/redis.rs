@@ -1,10 +1,10 @@
-//! The floors of Redis.
+//! The baselines of Redis.
 
 use futures_util::future::try_join_all;
 
 use super::{
     Own,
-    floor::redis::{self as floor, FloorLock},
+    baseline::redis::{self as baseline, RedisBaselineLock},
     once::{self, Once},
 };
 use crate::{
@@ -12,29 +12,29 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// A connection, over which all requests go that are made at one time.
+/// A connection that carries all concurrent requests.
 #[derive(Clone)]
-pub(super) struct Bare {
-    /// The lock that all others are made of.
-    first: FloorLock,
-    /// Whether it looks at a token as well.
+pub(super) struct RedisBaseline {
+    /// The lock from which all others are derived.
+    first: RedisBaselineLock,
+    /// Whether the lock reads a token too.
     as_dlock: bool,
 }
 
-impl Bare {
+impl RedisBaseline {
     pub(super) async fn connect(url: &str, own: Own) -> Result<Self, Failure> {
-        let first = FloorLock::new(floor::connect(url).await?, "first").await?;
+        let first = RedisBaselineLock::new(baseline::connect(url).await?, "first").await?;
         Ok(Self { first, as_dlock: own == Own::Same })
     }
 }
 
-/// Locks that are taken together.
-pub(super) struct BareLocks(Vec<FloorLock>);
+/// Locks that are acquired together.
+pub(super) struct RedisBaselineLocks(Vec<RedisBaselineLock>);
 
-impl Subject for Bare {
-    type Lock = BareLocks;
+impl Subject for RedisBaseline {
+    type Lock = RedisBaselineLocks;
 
-    async fn lock(&self, want: Want<'_>) -> Result<BareLocks, Failure> {
+    async fn lock(&self, want: Want<'_>) -> Result<RedisBaselineLocks, Failure> {
         let names: Vec<&str> = match &want {
             Want::One(name) => vec![name],
             Want::All(names) => names.iter().map(String::as_str).collect(),
@@ -45,7 +45,7 @@ impl Subject for Bare {
             let lock = self.first.named(name);
             locks.push(if self.as_dlock { lock.with_look().await? } else { lock });
         }
-        Ok(BareLocks(locks))
+        Ok(RedisBaselineLocks(locks))
     }
 
     async fn more(&self, words: &[&str]) -> Result<String, Failure> {
@@ -53,17 +53,17 @@ impl Subject for Bare {
     }
 }
 
-impl Once for Bare {
+impl Once for RedisBaseline {
     async fn once(&self, name: &str) -> Result<(), Failure> {
         self.first.named(name).cycle().await
     }
 }
 
-impl Lock for BareLocks {
+impl Lock for RedisBaselineLocks {
     async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
         match &mut self.0[..] {
             [one] => one.cycle().await,
-            all => try_join_all(all.iter_mut().map(FloorLock::cycle)).await.map(|_| ()),
+            all => try_join_all(all.iter_mut().map(RedisBaselineLock::cycle)).await.map(|_| ()),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The statements that dlock sends over SQL for a lock that nobody else wants, by the bare driver
-//! over one connection: the same text, arguments and answers, and none of what dlock makes of them.
+//! The statements that dlock sends over SQL for an uncontended lock, by the bare driver over one
+//! connection: the same text, arguments and answers, without dlock's processing of them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
-use super::{NO_WAIT, floor::sql::owner};
+use super::{NO_WAIT, baseline::sql::owner};
 use crate::{
     Failure,
     subject::{Lock, Subject, Want, Witness},
@@ -24,7 +24,7 @@ const MYSQL: &str = concat!(
     include_str!("../../../../dlock-sql/src/mysql/returning_one.sql")
 );
 
-/// A log that is longer than this is folded, as dlock does.
+/// The length above which a log is folded, as in dlock.
 const FOLD_ABOVE: usize = 128;
 
 /// A connection.
@@ -35,18 +35,18 @@ enum Driver {
     Sqlite(SqliteConnection),
 }
 
-/// A connection that all have in turns.
+/// A connection that all locks share, one at a time.
 #[derive(Clone, Debug)]
 pub(super) struct Same(Arc<Mutex<Driver>>);
 
-/// What is to be folded, and the snapshot that is known.
+/// The known base of the row, and the fold to send with the next statement.
 #[derive(Debug, Default)]
 struct Seen {
     base: i64,
     fold: Option<(i64, i64, String)>,
 }
 
-/// A name.
+/// A lock of one name.
 #[derive(Debug)]
 pub(super) struct SameLock {
     same: Same,
@@ -66,7 +66,7 @@ impl Same {
     }
 }
 
-/// A file with dlock's table, apart from dlock's.
+/// Opens a file with dlock's table, separate from dlock's file.
 async fn file(url: &str) -> Result<SqliteConnection, Failure> {
     let beside = url.parse::<SqliteConnectOptions>()?.get_filename().with_extension("same");
     dlock::connect(&format!("sqlite:{}?dlock.create_schema=true", beside.display())).await?;
@@ -78,7 +78,7 @@ async fn file(url: &str) -> Result<SqliteConnection, Failure> {
 }
 
 impl Driver {
-    /// The base of the row, and its log.
+    /// Sends an operation. Returns the base of the row, and its log.
     async fn apply(&mut self, name: &str, op: &str, seen: &Seen) -> Result<(i64, String), Failure> {
         let (cut, time, snap) =
             seen.fold.as_ref().map_or((0, 0, ""), |(cut, time, snap)| (*cut, *time, snap));
@@ -93,7 +93,9 @@ impl Driver {
             }
             Self::Mysql(connection) => {
                 let query = sqlx::query(MYSQL).bind(name.as_bytes()).bind(seen).bind(cut).bind(op);
-                let rows = query.bind(time).bind(snap).bind(known).fetch_all(connection).await?;
+                // The assignments of `cut`, `log`, `snap` and `base` each compare the time.
+                let query = query.bind(time).bind(time).bind(time).bind(snap).bind(time);
+                let rows = query.bind(known).fetch_all(connection).await?;
                 let row = rows.first().ok_or(NONE)?;
                 (row.try_get(1)?, String::from_utf8(row.try_get(3)?)?)
             }
@@ -112,7 +114,7 @@ impl Subject for Same {
 
     async fn lock(&self, want: Want<'_>) -> Result<SameLock, Failure> {
         let Want::One(name) = want else { return Err(NO_WAIT.into()) };
-        // Its claim's digits stand for those of all.
+        // All operations use the same claim.
         let claim = owner(name);
         let name = format!("same/{name}");
         Ok(SameLock { same: self.clone(), name, claim, seen: Seen::default() })

@@ -1,11 +1,11 @@
-//! The floor of the database servers.
+//! The baseline of the database servers.
 
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
 use super::{
-    floor::sql as floor,
+    baseline::sql as baseline,
     once::{self, Once},
     sql::Does,
 };
@@ -15,40 +15,40 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// The driver does not pipeline, so that many tasks need several connections; more than this many
-/// only make the server slower.
+/// The maximum number of connections. The driver does not pipeline, so many tasks need several
+/// connections; more than this number only make the server slower.
 const CONNECTIONS: usize = 32;
 
-/// Connections that the locks have in turns.
+/// Connections that the locks share, each used by one lock at a time.
 #[derive(Clone, Debug)]
-pub(super) struct Bare {
+pub(super) struct ServerBaseline {
     url: String,
     does: Does,
     connections: Arc<Mutex<Shared>>,
 }
 
-/// Made as they are needed.
+/// The connections, opened on demand.
 #[derive(Debug, Default)]
 struct Shared {
-    all: Vec<Arc<Mutex<bare::Bare>>>,
+    all: Vec<Arc<Mutex<bare::BareConnection>>>,
     next: usize,
 }
 
-impl Bare {
+impl ServerBaseline {
     pub(super) async fn connect(url: &str, does: Does) -> Result<Self, Failure> {
         let bare = Self { url: url.to_owned(), does, connections: Arc::default() };
-        floor::make_table(&mut *bare.connection().await?.lock().await).await?;
+        baseline::make_table(&mut *bare.connection().await?.lock().await).await?;
         bare.connections.lock().await.next = 0;
         Ok(bare)
     }
 
-    async fn connection(&self) -> Result<Arc<Mutex<bare::Bare>>, Failure> {
+    async fn connection(&self) -> Result<Arc<Mutex<bare::BareConnection>>, Failure> {
         let mut shared = self.connections.lock().await;
         let at = shared.next % CONNECTIONS;
         if at == shared.all.len() {
             let new = match self.url.starts_with("postgres") {
-                true => bare::Bare::postgres(&self.url).await?,
-                false => bare::Bare::mysql(&self.url).await?,
+                true => bare::BareConnection::postgres(&self.url).await?,
+                false => bare::BareConnection::mysql(&self.url).await?,
             };
             shared.all.push(Arc::new(Mutex::new(new)));
         }
@@ -57,20 +57,20 @@ impl Bare {
     }
 }
 
-/// Names that have a connection together.
+/// Names that use one connection together.
 #[derive(Debug)]
-pub(super) struct BareLock {
-    connection: Arc<Mutex<bare::Bare>>,
+pub(super) struct ServerBaselineLock {
+    connection: Arc<Mutex<bare::BareConnection>>,
     does: Does,
     names: Vec<(String, String)>,
 }
 
-impl Subject for Bare {
-    type Lock = BareLock;
+impl Subject for ServerBaseline {
+    type Lock = ServerBaselineLock;
 
-    async fn lock(&self, want: Want<'_>) -> Result<BareLock, Failure> {
+    async fn lock(&self, want: Want<'_>) -> Result<ServerBaselineLock, Failure> {
         let names = self.does.names(&want)?;
-        Ok(BareLock { connection: self.connection().await?, does: self.does, names })
+        Ok(ServerBaselineLock { connection: self.connection().await?, does: self.does, names })
     }
 
     async fn more(&self, words: &[&str]) -> Result<String, Failure> {
@@ -78,26 +78,26 @@ impl Subject for Bare {
     }
 }
 
-impl Once for Bare {
+impl Once for ServerBaseline {
     async fn once(&self, name: &str) -> Result<(), Failure> {
         self.lock(Want::One(name)).await?.cycle(&mut ()).await
     }
 }
 
-impl Lock for BareLock {
+impl Lock for ServerBaselineLock {
     async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
         let mut connection = self.connection.lock().await;
         if self.does == Does::Row {
             for (name, owner) in &self.names {
-                floor::upsert(&mut connection, &[name, owner]).await?;
+                baseline::upsert(&mut connection, &[name, owner]).await?;
             }
             return Ok(());
         }
         for (name, owner) in &self.names {
-            floor::take(&mut connection, &[name, owner]).await?;
+            baseline::take(&mut connection, &[name, owner]).await?;
         }
         for (name, owner) in &self.names {
-            floor::release(&mut connection, &[name, owner]).await?;
+            baseline::release(&mut connection, &[name, owner]).await?;
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! What the floors of all databases have in common.
+//! The common parts of the baselines of all databases.
 
-use super::{NO_WAIT, Own, floor::sql::owner};
+use super::{NO_WAIT, Own, baseline::sql::owner};
 use crate::{Failure, subject::Want};
 
-/// What a cycle is.
+/// The work of a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
-    /// Takes a lock and gives it back.
+    /// Acquires and releases a lock.
     Lock,
     /// Writes a row.
     Row,
@@ -17,7 +17,7 @@ impl Does {
         if own == Own::Row { Self::Row } else { Self::Lock }
     }
 
-    /// The names that a cycle is over, each with its owner.
+    /// Returns the names of a cycle, each with its owner.
     pub(super) fn names(self, want: &Want<'_>) -> Result<Vec<(String, String)>, Failure> {
         let names: Vec<&str> = match want {
             Want::One(name) => vec![name],

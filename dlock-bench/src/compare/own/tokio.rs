@@ -1,4 +1,4 @@
-//! tokio's locks: the floor of everything that happens within a process.
+//! tokio's locks: the baseline for everything that happens within a process.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,9 +17,9 @@ pub(super) struct Tokio {
     others: Arc<Mutex<HashMap<String, Arc<RwLock<()>>>>>,
 }
 
-/// One of them.
+/// One of these locks.
 #[derive(Debug)]
-pub(super) enum Any {
+pub(super) enum TokioLock {
     Mutex(Arc<tokio::sync::Mutex<()>>),
     Read(Arc<RwLock<()>>),
     Write(Arc<RwLock<()>>),
@@ -37,19 +37,19 @@ impl Tokio {
 }
 
 impl Subject for Tokio {
-    type Lock = Any;
+    type Lock = TokioLock;
 
-    async fn lock(&self, want: Want<'_>) -> Result<Any, Failure> {
+    async fn lock(&self, want: Want<'_>) -> Result<TokioLock, Failure> {
         Ok(match want {
-            Want::One(name) | Want::Fair(name) => Any::Mutex(self.mutex(name)),
-            Want::Read(name) => Any::Read(self.other(name)),
-            Want::Write(name) => Any::Write(self.other(name)),
-            Want::All(names) => Any::All(names.iter().map(|name| self.mutex(name)).collect()),
+            Want::One(name) | Want::Fair(name) => TokioLock::Mutex(self.mutex(name)),
+            Want::Read(name) => TokioLock::Read(self.other(name)),
+            Want::Write(name) => TokioLock::Write(self.other(name)),
+            Want::All(names) => TokioLock::All(names.iter().map(|name| self.mutex(name)).collect()),
         })
     }
 }
 
-impl Lock for Any {
+impl Lock for TokioLock {
     async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
         match self {
             Self::Mutex(lock) => {

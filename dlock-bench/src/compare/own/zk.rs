@@ -1,10 +1,10 @@
-//! The floor of ZooKeeper.
+//! The baseline of ZooKeeper.
 
 use futures_util::future::try_join_all;
 use zookeeper_client::Client;
 
 use super::{
-    floor::zk::{self as floor, FloorLock},
+    baseline::zk::{self as baseline, ZkBaselineLock},
     once::{self, Once},
 };
 use crate::{
@@ -12,38 +12,38 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// A session, over which all requests go that are made at one time.
+/// A session that carries all concurrent requests.
 #[derive(Clone)]
-pub(super) struct Bare(Client);
+pub(super) struct ZkBaseline(Client);
 
-impl Bare {
+impl ZkBaseline {
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
-        let client = floor::connect(super::address(url)).await?;
-        // This creates the parent directory, which has to be there for a new name.
-        FloorLock::new(&client, "first").await?;
+        let client = baseline::connect(super::address(url)).await?;
+        // This creates the parent directory, which must exist for a new name.
+        ZkBaselineLock::new(&client, "first").await?;
         Ok(Self(client))
     }
 }
 
-/// Locks that are taken together.
-pub(super) struct BareLocks(Vec<FloorLock>);
+/// Locks that are acquired together.
+pub(super) struct ZkBaselineLocks(Vec<ZkBaselineLock>);
 
-impl Subject for Bare {
-    type Lock = BareLocks;
+impl Subject for ZkBaseline {
+    type Lock = ZkBaselineLocks;
 
-    async fn lock(&self, want: Want<'_>) -> Result<BareLocks, Failure> {
+    async fn lock(&self, want: Want<'_>) -> Result<ZkBaselineLocks, Failure> {
         let names: Vec<&str> = match &want {
             Want::One(name) => vec![name],
             Want::All(names) => names.iter().map(String::as_str).collect(),
             Want::Fair(_) | Want::Read(_) | Want::Write(_) => return Err(super::NO_WAIT.into()),
         };
-        // A name with parts would need a directory for each.
+        // Each part of a name with slashes would need a directory.
         let named = names.iter().map(|name| name.replace('/', "."));
         let mut locks = Vec::new();
         for name in named {
-            locks.push(FloorLock::new(&self.0, &name).await?);
+            locks.push(ZkBaselineLock::new(&self.0, &name).await?);
         }
-        Ok(BareLocks(locks))
+        Ok(ZkBaselineLocks(locks))
     }
 
     async fn more(&self, words: &[&str]) -> Result<String, Failure> {
@@ -51,17 +51,17 @@ impl Subject for Bare {
     }
 }
 
-impl Once for Bare {
+impl Once for ZkBaseline {
     async fn once(&self, name: &str) -> Result<(), Failure> {
-        FloorLock::cycle_of_new(&self.0, &name.replace('/', ".")).await
+        ZkBaselineLock::cycle_of_new(&self.0, &name.replace('/', ".")).await
     }
 }
 
-impl Lock for BareLocks {
+impl Lock for ZkBaselineLocks {
     async fn cycle<W: Witness>(&mut self, _witness: &mut W) -> Result<(), Failure> {
         match &self.0[..] {
             [one] => one.cycle().await,
-            all => try_join_all(all.iter().map(FloorLock::cycle)).await.map(|_| ()),
+            all => try_join_all(all.iter().map(ZkBaselineLock::cycle)).await.map(|_| ()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The tables for a page.
+//! The tables for a Markdown page.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::compare::{
     results::{Part, Results},
 };
 
-/// All tables.
+/// Returns all tables.
 pub(super) fn text(results: &Results) -> String {
     let mut text = "# dlock compared\n\nEach figure is the median round (with the tenths of the \
         rounds), then its ratio to that of the first line.\n"
@@ -20,7 +20,7 @@ pub(super) fn text(results: &Results) -> String {
     text += &paragraph(missing.iter().map(|peer| format!("- no {}: {}", peer.name, peer.reason)));
     let mut named = BTreeSet::new();
     for part in &results.parts {
-        // A plot is about a scenario over all stores.
+        // Each plot shows a scenario over all stores.
         if named.insert(&part.scenario) {
             let (scenario, about) = (&part.scenario, &part.about);
             text += &format!("\n## {scenario}: {about}\n\n![{scenario}]({scenario}.svg)\n");
@@ -45,7 +45,7 @@ pub(super) fn text(results: &Results) -> String {
     text
 }
 
-/// One store's, with who is not in it.
+/// Returns the table of one store, with the contestants that are missing.
 fn table(part: &Part) -> String {
     let mut text = format!("\n### {} over {}\n", part.scenario, part.version);
     if !part.entries.is_empty() {
@@ -58,13 +58,13 @@ fn table(part: &Part) -> String {
         for entry in &part.entries {
             let name = match entry.role {
                 Role::Dlock => format!("**{}**", entry.name),
-                Role::Floor => format!("{} (floor)", entry.name),
+                Role::Baseline => format!("{} (baseline)", entry.name),
                 Role::Peer => entry.name.clone(),
                 Role::FairPeer => format!("{} (fair)", entry.name),
             };
             let cells = figures.iter().map(|figure| match entry.figures.get(figure) {
                 None => String::new(),
-                Some(value) => match value.to_floor {
+                Some(value) => match value.to_baseline {
                     None => spread(value),
                     Some(ratio) => format!("{}, {}x", spread(value), short(ratio)),
                 },
@@ -77,12 +77,12 @@ fn table(part: &Part) -> String {
 }
 
 fn row<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
-    // A reason or a name may have anything in it.
+    // A reason or a name may contain any characters.
     let cells = cells.into_iter().map(|cell| cell.as_ref().replace('|', "\\|"));
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }
 
-/// Lines with an empty one before them, if there are any.
+/// Returns the lines after an empty one, or nothing if there are none.
 fn paragraph(lines: impl Iterator<Item = String>) -> String {
     let lines: Vec<String> = lines.map(|line| line + "\n").collect();
     if lines.is_empty() { String::new() } else { format!("\n{}", lines.concat()) }
@@ -98,12 +98,12 @@ mod tests {
     };
 
     #[test]
-    fn a_table_has_a_line_for_each_and_names_who_is_missing() {
-        let entry = |name: &str, role, rate: f64, floor: Option<f64>| {
-            let floor = floor.as_ref().map(std::slice::from_ref);
-            let rate = Spread::of(&[rate], floor).unwrap();
+    fn a_table_has_a_line_for_each_and_names_those_missing() {
+        let entry = |name: &str, role, rate: f64, baseline: Option<f64>| {
+            let baseline = baseline.as_ref().map(std::slice::from_ref);
+            let rate = Spread::of(&[rate], baseline).unwrap();
             let figures = [(Figure::Rate, rate)].into_iter().collect();
-            Entry { name: name.to_owned(), role, is_floor: role == Role::Floor, figures }
+            Entry { name: name.to_owned(), role, is_baseline: role == Role::Baseline, figures }
         };
         let part = Part {
             store: Store::Redis,
@@ -112,13 +112,13 @@ mod tests {
             about: String::new(),
             main: Figure::Rate,
             entries: vec![
-                entry("bare driver", Role::Floor, 200.0, None),
+                entry("bare driver", Role::Baseline, 200.0, None),
                 entry("dlock", Role::Dlock, 150.0, Some(200.0)),
             ],
             left_out: vec![LeftOut { name: "redlock".to_owned(), reason: "a | b".to_owned() }],
         };
         let text = text(&Results { parts: vec![part], ..Results::default() });
-        assert!(text.contains("| bare driver (floor) | 200 |\n"), "{text}");
+        assert!(text.contains("| bare driver (baseline) | 200 |\n"), "{text}");
         assert!(text.contains("| **dlock** | 150, 0.75x |\n"), "{text}");
         assert!(text.contains("- without redlock: a | b\n"), "{text}");
         assert!(text.contains("![many-64](many-64.svg)"), "{text}");

@@ -1,4 +1,4 @@
-//! What a run says: on the terminal while it goes on, and in files at its end.
+//! The report of a run: on the terminal during the run, and in files at its end.
 
 mod markdown;
 mod plots;
@@ -11,7 +11,7 @@ use crate::Failure;
 
 pub(crate) use terminal::{begin, part};
 
-/// Says whether the targets were met, and writes the files if there is a directory for them.
+/// Prints whether the targets were met, and writes the files if there is a directory for them.
 pub(crate) fn end(results: &Results, directory: Option<&Path>) -> Result<(), Failure> {
     terminal::end(results);
     let Some(directory) = directory else { return Ok(()) };
@@ -21,7 +21,7 @@ pub(crate) fn end(results: &Results, directory: Option<&Path>) -> Result<(), Fai
     plots::write(results, directory)
 }
 
-/// As many digits as tell something.
+/// Formats a value with its significant digits.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -30,7 +30,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A value with its spread.
+/// Formats a value with its spread.
 fn spread(spread: &super::figures::Spread) -> String {
     match (short(spread.p10), short(spread.p90)) {
         (low, high) if low == high => short(spread.median),

@@ -1,7 +1,8 @@
 //! The plots: for each scenario a bar for each contestant of each store, and for the crowds a line
 //! over the number of clients.
 //!
-//! Scales are logarithmic: a store in the process and one that waits for its disk are on one plot.
+//! Scales are logarithmic: one plot contains a store in the process and a store that waits for its
+//! disk.
 
 use std::{collections::BTreeMap, ops::Range, path::Path};
 
@@ -33,12 +34,12 @@ struct Bar<'a> {
 const WIDTH: u32 = 900;
 const BAR: u32 = 22;
 const AROUND: u32 = 70;
-/// Its multiples are far from each other on a circle.
+/// The golden ratio: its multiples are far from each other on a circle.
 const GOLDEN: f64 = 0.618;
-/// What names take on the left.
+/// The width of the names on the left.
 const NAMES: u32 = 250;
 
-/// Writes all of them.
+/// Writes all plots.
 pub(super) fn write(results: &Results, directory: &Path) -> Result<(), Failure> {
     let mut scenarios: BTreeMap<&str, Vec<&Part>> = BTreeMap::new();
     for part in &results.parts {
@@ -53,7 +54,7 @@ pub(super) fn write(results: &Results, directory: &Path) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A bar for each contestant of each store; nothing where nobody took part.
+/// Draws a bar for each contestant of each store; nothing if there are none.
 fn bars(path: &Path, parts: &[&Part]) -> Result<(), Failure> {
     let all = parts.iter().flat_map(|part| {
         part.entries.iter().filter_map(|entry| {
@@ -103,12 +104,13 @@ fn draw_bars(area: &Area<'_>, title: &str, bars: &[Bar<'_>]) -> Result<(), Failu
     Ok(())
 }
 
-/// Hand-overs a second over the number of clients, a line for each contestant of each store.
+/// Draws hand-offs per second over the number of clients, with a line for each contestant of each
+/// store.
 fn crowds(path: &Path, parts: &[Part]) -> Result<(), Failure> {
     let mut lines: BTreeMap<String, (Role, Vec<(f64, f64)>)> = BTreeMap::new();
     for part in parts {
         let Some(clients) = part.scenario.strip_prefix("crowd-") else { continue };
-        for entry in part.entries.iter().filter(|entry| entry.role != Role::Floor) {
+        for entry in part.entries.iter().filter(|entry| entry.role != Role::Baseline) {
             if let Some(rate) = entry.median(Figure::Rate).filter(|rate| *rate > 0.0) {
                 let name = format!("{}: {}", part.store.name(), entry.name);
                 let line = lines.entry(name).or_insert((entry.role, Vec::new()));
@@ -116,7 +118,7 @@ fn crowds(path: &Path, parts: &[Part]) -> Result<(), Failure> {
             }
         }
     }
-    // With one crowd, there is nothing to see.
+    // With only one size of crowd there is no line.
     if lines.values().all(|(_, points)| points.len() < 2) {
         return Ok(());
     }
@@ -143,13 +145,13 @@ fn crowds(path: &Path, parts: &[Part]) -> Result<(), Failure> {
     let end = |points: &[(f64, f64)]| points.last().map_or(0.0, |(_, rate)| *rate);
     drawn.sort_by(|a, b| end(&b.1.1).total_cmp(&end(&a.1.1)));
     for (at, (name, (_, points))) in drawn.into_iter().enumerate() {
-        // Far from the one before, and dark enough for a white ground.
+        // A hue far from the previous one, and dark enough for a white background.
         let hue = (f64::from(u32::try_from(at)?) * GOLDEN).fract();
         let colour = HSLColor(hue, 0.8, 0.35).to_rgba();
         chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
         let dots = points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
         chart.draw_series(dots)?;
-        // Beside its end, below the name before.
+        // The name is next to the end of the line, below the previous name.
         let Some(point) = points.last() else { continue };
         let (x, y) = chart.plotting_area().map_coordinate(point);
         last = y.max(last.saturating_add(14));
@@ -160,7 +162,7 @@ fn crowds(path: &Path, parts: &[Part]) -> Result<(), Failure> {
     Ok(area.present()?)
 }
 
-/// From a power of ten below all values to one above them.
+/// Returns the range from a power of ten below all values to one above them.
 fn decades<'a>(values: impl Iterator<Item = &'a Spread>) -> Range<f64> {
     let (low, high) = ends(values.flat_map(|value| [value.median, value.p90]));
     low..high
@@ -174,13 +176,13 @@ fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     }
     let low = 10_f64.powf(low.log10().floor());
     let high = 10_f64.powf(high.log10().ceil());
-    // Bars need a length, even those that are a power of ten.
+    // Every bar needs a length, even if its value is a power of ten.
     if low < high { (low / 2.0, high) } else { (low / 2.0, low * 10.0) }
 }
 
 fn colour(role: Role) -> RGBColor {
     match role {
-        Role::Floor => RGBColor(190, 190, 190),
+        Role::Baseline => RGBColor(190, 190, 190),
         Role::Dlock => RGBColor(31, 119, 180),
         Role::Peer => RGBColor(255, 187, 120),
         Role::FairPeer => RGBColor(230, 126, 34),
@@ -197,7 +199,7 @@ mod tests {
         let entry = Entry {
             name: "dlock".to_owned(),
             role: Role::Dlock,
-            is_floor: false,
+            is_baseline: false,
             figures: [(Figure::Rate, rate)].into_iter().collect(),
         };
         Part {

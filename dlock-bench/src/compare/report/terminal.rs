@@ -8,7 +8,7 @@ use crate::compare::{
     results::{Entry, Part, Results},
 };
 
-/// Says what it is measured on, and who is not there.
+/// Prints the setting, and the missing peers.
 pub(crate) fn begin(results: &Results) {
     for (what, value) in &results.setting {
         say(&format!("{what}: {value}"));
@@ -16,18 +16,16 @@ pub(crate) fn begin(results: &Results) {
     for peer in &results.missing {
         say(&format!("without {}: {}", peer.name, peer.reason));
     }
-    say(
-        "each figure is the median round, with the tenths of the rounds, and its ratio to the floor",
-    );
+    say("each figure: the median round, the tenths of the rounds, and the ratio to the baseline");
 }
 
-/// Says what came of one scenario.
+/// Prints the results of one scenario.
 pub(crate) fn part(part: &Part) {
     say(&format!("\n{} over {}: {}", part.scenario, part.version, part.about));
     for entry in &part.entries {
         say(&format!("  {}{}", entry.name, role(entry)));
         for (figure, value) in &entry.figures {
-            let ratio = value.to_floor.map(|ratio| format!("{}x", short(ratio)));
+            let ratio = value.to_baseline.map(|ratio| format!("{}x", short(ratio)));
             let (label, spread) = (figure.label(), spread(value));
             let line = format!("    {label:<22}{spread:<28}{}", ratio.unwrap_or_default());
             say(line.trim_end());
@@ -38,7 +36,7 @@ pub(crate) fn part(part: &Part) {
     }
 }
 
-/// Says which targets were met.
+/// Prints which targets were met.
 pub(super) fn end(results: &Results) {
     if results.targets.is_empty() {
         return;
@@ -55,18 +53,18 @@ pub(super) fn end(results: &Results) {
     say(&format!("targets met: {}, missed: {missed}", results.targets.len() - missed));
 }
 
-/// What stands behind a name.
+/// Returns the text after a name.
 fn role(entry: &Entry) -> &'static str {
     match entry.role {
-        Role::Floor if entry.is_floor => " (the floor)",
-        Role::Floor => " (a floor)",
+        Role::Baseline if entry.is_baseline => " (the baseline)",
+        Role::Baseline => " (a baseline)",
         Role::Dlock => "",
         Role::Peer => " (peer)",
         Role::FairPeer => " (fair peer)",
     }
 }
 
-/// Prints a line at once, also into a pipe. That nobody reads it is no reason to stop.
+/// Prints a line at once, also into a pipe. Errors are ignored: a closed pipe is no reason to stop.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());

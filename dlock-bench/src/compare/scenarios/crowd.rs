@@ -1,8 +1,8 @@
 //! Clients in several processes that want one lock.
 //!
-//! A process is as an application's: its tasks have the connections together. A floor is what a
-//! hand-over can't do without: a message that goes round among the processes, or a row that is
-//! written by one client.
+//! Each process is like an application's: its tasks share the connections. A baseline is a part
+//! that every hand-off needs: a message in a ring of the processes, or a row that one client
+//! writes.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::{
 };
 
 const PROCESSES: usize = 8;
-/// How many turns each client has at least before its share says something.
+/// The minimum number of turns per client for its share to be meaningful.
 const TURNS: usize = 4;
-/// Makes those who have something to tell do so.
+/// A short run that makes the server's processes report their counters.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// So many clients.
+/// The number of clients.
 pub(super) struct Crowd(pub(super) usize);
 
 impl Crowd {
@@ -33,7 +33,7 @@ impl Crowd {
         self.0 / PROCESSES
     }
 
-    /// So that each has its turns.
+    /// The time in which each client gets its turns.
     fn lasts(&self, lasts: Duration) -> Duration {
         if self.0 > 64 { lasts * 3 } else { lasts }
     }
@@ -56,7 +56,7 @@ impl Scenario for Crowd {
         if contestant.own() == Some(Own::Row) { 1 } else { PROCESSES }
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         match store {
             Store::Memory => Err("it reaches one process alone"),
             Store::Postgres => Ok(vec![Own::Row, Own::Push]),
@@ -102,7 +102,8 @@ impl Scenario for Crowd {
     ) -> Result<Figures, Failure> {
         match team.contestant.own() {
             Some(Own::Row | Own::Push) => return Ok(Vec::new()),
-            // Not all connections of a large pool can be made to tell what they have done.
+            // Some connections of a large pool may stay idle, and then their counters are not
+            // reported.
             None if counter.server.store == Store::Postgres => return Ok(Vec::new()),
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! Two processes that want one lock: how long it takes from the release in one until the other has
-//! it.
+//! Two processes that want one lock: the time from the release in one process to the grant in the
+//! other.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Scenario for HandOver {
         true
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         match store {
             Store::Memory => Err("it reaches one process alone"),
             store if store.pushes() => Ok(vec![Own::Push]),
@@ -56,7 +56,7 @@ impl Scenario for HandOver {
                 team.contend(&name, 1, lasts)?.holds.crossings()
             }
         };
-        // A round in which it was never passed on has no figure.
+        // A round without a hand-off has no figure.
         Ok(vec![(Figure::P99, percentile(took.clone(), 99)), (Figure::P50, median(took))])
     }
 }

@@ -1,4 +1,4 @@
-//! Many locks that are held for long: what keeping them costs.
+//! The cost of holding many locks for a long time.
 
 use std::{fs, time::Duration};
 
@@ -14,17 +14,19 @@ use crate::{
     },
 };
 
-/// That of a lock which nobody has chosen one for; a renewal is due after a third of it.
+/// The default lease; a renewal is due after a third of it.
 const LEASE: Duration = Duration::from_secs(30);
-/// So that a short run sees a renewal of each; not for so many that their number is what counts.
+/// A lease with which a short run contains a renewal of each lock. It is not used for so many locks
+/// that their number determines the cost.
 const SHORT_LEASE: Duration = Duration::from_secs(6);
-/// A run that asks for shorter rounds has the short lease.
+/// Runs with rounds shorter than this use the short lease.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// How many are there before memory is looked at: some for each task that takes them.
+/// The number of locks that are held before memory is measured: some for each task that acquires
+/// them.
 const FIRST: usize = 1000;
 
-/// So many.
+/// The number of locks.
 pub(super) struct Held(pub(super) usize);
 
 impl Held {
@@ -50,7 +52,7 @@ impl Scenario for Held {
         self.0 > 10_000
     }
 
-    fn floors(&self, _store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, _store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(Vec::new())
     }
 
@@ -62,7 +64,7 @@ impl Scenario for Held {
         }
     }
 
-    /// Everything is in [`Self::count`]: it is one long round.
+    /// All work is in [`Self::count`], which is one long round.
     fn round(&self, _team: &mut Team, _lasts: Duration) -> Result<Figures, Failure> {
         Ok(Vec::new())
     }
@@ -75,7 +77,7 @@ impl Scenario for Held {
     ) -> Result<Figures, Failure> {
         let lease = self.lease(lasts);
         let pid = team.pid().ok_or("no process")?;
-        // What the first locks of each task bring in is not each one's.
+        // The memory that each task allocates for its first locks does not count for the others.
         team.ask(|_| format!("keep first {FIRST} {}", lease.as_millis()))?;
         let without = resident(pid)?;
         team.ask(|_| format!("keep held {} {}", self.0, lease.as_millis()))?;
@@ -83,7 +85,7 @@ impl Scenario for Held {
         let count = f64::from(u32::try_from(self.0)?);
         let mut figures = vec![(Figure::Bytes, (with - without) / count)];
 
-        // The first renewal sorts them into batches.
+        // The first renewal sorts the locks into batches.
         let between = lease / 3;
         std::thread::sleep(between + between / 2);
         let (looked, start) = (counter.look()?, clock::now());
@@ -97,7 +99,7 @@ impl Scenario for Held {
             return Err(format!("no figures of locks that are held: {answers:?}").into());
         };
         figures.push((Figure::Late, late + lost));
-        // To look at each lock twice a second takes longer than to keep it.
+        // Checking each lock twice a second takes more time than renewing it.
         figures.push((Figure::ClientCore, 100.0 * (spent.clients - looking) / took));
         figures.push((Figure::ServerCore, 100.0 * spent.server / took));
         figures.push((Figure::CommandRate, commands / took));
@@ -105,7 +107,7 @@ impl Scenario for Held {
     }
 }
 
-/// The bytes of memory that a process has.
+/// Returns the bytes of resident memory of a process.
 fn resident(pid: u32) -> Result<f64, Failure> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -30,7 +30,7 @@ impl Scenario for Local {
         Figure::Rate
     }
 
-    fn floors(&self, _store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, _store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(vec![Own::Tokio])
     }
 

@@ -1,7 +1,8 @@
-//! One name in a database that is used for long. The scenario measures whether the name stays as
-//! quick as a new one and its row small, and whether the row goes after the last use.
+//! One name in a database that is used for a long time. The scenario measures whether the name
+//! stays as fast as a new one, whether its row stays small, and whether the row is deleted after
+//! the last use.
 //!
-//! All of it runs over a server that has no other rows.
+//! It runs on a server that has no other rows.
 
 use std::time::Duration;
 
@@ -21,21 +22,23 @@ use crate::{
 
 const NAME: &str = "long-life";
 
-/// One process uses the name for long and the other one new names. Both want the lock while the row
-/// is watched, so neither of them sees all of its changes.
+/// One process uses the name for a long time, and the other one uses new names. Both want the lock
+/// while the row is watched, so neither of them sees all of its changes.
 const PROCESSES: usize = 2;
 
-/// The parts of a life, how many more are compared with a new name each, and the rounds of a part.
+/// The parts of the name's life, the number of further parts that are compared with a new name
+/// each, and the rounds of a part.
 const PARTS: usize = 20;
 const COMPARED: usize = 5;
 const ROUNDS: u32 = 2;
 
-/// How many tasks of each process want the lock while the row is watched, and how long that is.
+/// The number of tasks of each process that want the lock while the row is watched, and the time
+/// for that.
 const TASKS: usize = 16;
 const WATCHED: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// More names that are left alone.
+/// The number of further names that are not used again until their rows are deleted.
 const NAMES: usize = 300;
 
 /// The limit for the clean-up, far above the time that it takes.
@@ -60,7 +63,7 @@ impl Scenario for LongLife {
         true
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         if store.is_sql() { Ok(Vec::new()) } else { Err("its locks are no rows") }
     }
 
@@ -68,7 +71,7 @@ impl Scenario for LongLife {
         super::leaves_uncounted(contestant)
     }
 
-    /// All work is in [`Self::count`]: a life has no rounds.
+    /// All work is in [`Self::count`]: this scenario has no rounds.
     fn round(&self, _team: &mut Team, _lasts: Duration) -> Result<Figures, Failure> {
         Ok(Vec::new())
     }
@@ -93,8 +96,8 @@ impl Scenario for LongLife {
     }
 }
 
-/// Uses the name again and again: the median cycle of each part of its life, its ratio to that of new
-/// names in the end, and how many cycles there were.
+/// Uses the name again and again. Returns the median cycle of each part of its life, the number of
+/// cycles, and the ratio of its median cycle to that of new names in further parts.
 fn live(users: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
     let line = format!("quiet {NAME}");
     users.quiet(lasts, &line)?;
@@ -105,7 +108,7 @@ fn live(users: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
         cycles += of(&part, Figure::Rate) * lasts.as_secs_f64();
     }
     figures.push((Figure::Cycles, cycles));
-    // Both run at the same time, so the disk and other work on the machine slow both down.
+    // Both run at the same time, so that the disk and other work on the machine slow both down.
     for part in 0..COMPARED {
         let line = |place| if place == 0 { line.clone() } else { format!("{line}/new-{part}") };
         if let [old, new] = users.medians(lasts, line)?[..] {
@@ -119,7 +122,7 @@ fn of(figures: &Figures, wanted: Figure) -> f64 {
     figures.iter().find(|(figure, _)| *figure == wanted).map_or(f64::NAN, |(_, value)| *value)
 }
 
-/// The largest size of the row while one task holds the lock and the others wait for it.
+/// Returns the largest size of the row while one task holds the lock and the others wait for it.
 fn watch(users: &mut Team, runtime: &Runtime, table: &mut Table) -> Result<f64, Failure> {
     let (contest, largest) = std::thread::scope(|scope| {
         let largest = scope.spawn(|| runtime.block_on(largest(table)));
@@ -140,7 +143,7 @@ async fn largest(table: &mut Table) -> Result<f64, Failure> {
     Ok(largest)
 }
 
-/// Leaves names alone until their rows are gone, and uses them again.
+/// Waits until the rows of unused names are deleted, and uses the names again.
 fn forget(counter: &mut Counter<'_>) -> Result<Figures, Failure> {
     let mut users = counter.team(Contestant::forgetful(counter.server.store), 1)?;
     let before = tokens(&mut users)?;
@@ -154,7 +157,7 @@ fn forget(counter: &mut Counter<'_>) -> Result<Figures, Failure> {
     Ok(figures)
 }
 
-/// The tokens of all names.
+/// Returns the tokens of all names.
 fn tokens(users: &mut Team) -> Result<Vec<u64>, Failure> {
     let answers = users.ask(|_| format!("tokens {NAME} {NAMES}"))?;
     let words = answers.iter().flat_map(|answer| answer.split_whitespace());

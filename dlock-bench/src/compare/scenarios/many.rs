@@ -1,4 +1,4 @@
-//! Many tasks of one process, a name each.
+//! Many tasks of one process, each with a separate name.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::{
     },
 };
 
-/// So many.
+/// The number of tasks.
 pub(super) struct Many(pub(super) usize);
 
 impl Many {
-    /// So that each has its turns.
+    /// The time in which each task gets its turns.
     fn lasts(&self, lasts: Duration) -> Duration {
         if self.0 > 64 { lasts * 3 } else { lasts }
     }
@@ -36,7 +36,7 @@ impl Scenario for Many {
         Figure::Rate
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(match store {
             Store::Redis => vec![Own::Same, Own::Bare],
             store => vec![bare(store)],
@@ -45,7 +45,7 @@ impl Scenario for Many {
 
     fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
         let mut figures = team.counts(self.lasts(lasts), |_| format!("spread many {}", self.0))?;
-        // Nobody competes with anybody.
+        // The tasks do not compete with each other.
         figures.retain(|(figure, _)| *figure != Figure::Fairness);
         Ok(figures)
     }

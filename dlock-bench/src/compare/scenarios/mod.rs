@@ -1,4 +1,4 @@
-//! What the contestants have to do.
+//! The scenarios.
 
 mod crowd;
 mod hand_over;
@@ -23,48 +23,48 @@ use super::{
 };
 use crate::{Failure, clock};
 
-/// The pause between two looks at what is left.
+/// The pause between two checks of what is left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Something that they have to do.
+/// A scenario.
 pub(crate) trait Scenario {
-    /// As it is called on the command line.
+    /// Returns the name on the command line.
     fn name(&self) -> String;
 
-    /// In a few words.
+    /// Returns a short description.
     fn about(&self) -> String;
 
-    /// The figure that says most.
+    /// Returns the most important quantity.
     fn main(&self) -> Figure;
 
-    /// How many processes a contestant has.
+    /// Returns the number of processes of a contestant.
     fn processes(&self, _store: Store, _contestant: &Contestant) -> usize {
         1
     }
 
-    /// Whether the processors are kept awake, as it is about how long something takes.
+    /// Whether the processors are kept awake, because the scenario measures latencies.
     fn is_awake(&self) -> bool {
         false
     }
 
-    /// Whether it takes too long for a quick run.
+    /// Whether the scenario takes too long for a quick run.
     fn is_long(&self) -> bool {
         false
     }
 
-    /// Floors that are measured; the first is the one that ratios are to. The error says why it
-    /// makes no sense over a store.
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str>;
+    /// Returns the baselines. The first is the one for ratios. The error is the reason why the
+    /// scenario makes no sense for a store.
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str>;
 
-    /// Why a contestant can't take part.
+    /// Returns the reason why a contestant can't take part, if there is one.
     fn rules_out(&self, _contestant: &Contestant) -> Option<&'static str> {
         None
     }
 
-    /// One round of a contestant.
+    /// Runs one round of a contestant.
     fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure>;
 
-    /// What is counted once after all rounds.
+    /// Runs the counts that are done once after all rounds.
     fn count(
         &self,
         _team: &mut Team,
@@ -75,7 +75,7 @@ pub(crate) trait Scenario {
     }
 }
 
-/// Who looks at the server's own counters.
+/// Access to the server's own counters.
 pub(crate) struct Counter<'a> {
     pub(crate) server: &'a mut Server,
     pub(crate) runtime: &'a tokio::runtime::Runtime,
@@ -88,28 +88,28 @@ impl Counter<'_> {
         self.runtime.block_on(Server::start(self.server.store, self.options.disk, sweeps))
     }
 
-    /// Looks at another server.
+    /// Returns a counter of another server.
     pub(crate) fn at<'b>(&'b self, server: &'b mut Server) -> Counter<'b> {
         Counter { server, runtime: self.runtime, options: self.options }
     }
 
-    /// Starts so many processes of a contestant over the server.
+    /// Starts `size` processes of a contestant on the server.
     pub(crate) fn team(&self, contestant: Contestant, size: usize) -> Result<Team, Failure> {
         Team::start(contestant, self.server, size, self.options.flavour)
     }
 
-    /// The keys, rows or nodes that free locks have left in it.
+    /// Returns the number of keys, rows or nodes that free locks have left on the server.
     pub(crate) fn entries(&mut self) -> Result<f64, Failure> {
         self.runtime.block_on(self.server.entries())
     }
 
-    /// The bytes that these take.
+    /// Returns their size in bytes.
     pub(crate) fn bytes(&mut self) -> Result<f64, Failure> {
         self.runtime.block_on(self.server.bytes())
     }
 
-    /// Waits until free locks have nothing left in it. Returns what is still there at the end, which
-    /// is not zero when that takes too long, and the time that it took.
+    /// Waits until free locks have left nothing on the server. Returns the number of entries that
+    /// remain at the end, which is not zero if this takes too long, and the time that it took.
     pub(crate) fn until_empty(&mut self, patience: Duration) -> Result<(f64, Duration), Failure> {
         let start = clock::now();
         loop {
@@ -121,19 +121,19 @@ impl Counter<'_> {
         }
     }
 
-    /// What it has counted.
+    /// Returns the server's counters.
     pub(crate) fn look(&mut self) -> Result<super::store::Look, Failure> {
         self.runtime.block_on(self.server.look())
     }
 
-    /// Waits until whatever its clients do next makes them tell what they have counted; whether
-    /// they have to be made to.
+    /// Waits until the next action of a client makes the server report all its counts. Returns
+    /// whether such an action is needed.
     pub(crate) fn settle(&mut self) -> bool {
         self.runtime.block_on(self.server.settle())
     }
 }
 
-/// All scenarios.
+/// Returns all scenarios.
 pub(crate) fn all() -> Vec<Box<dyn Scenario>> {
     vec![
         Box::new(quiet::Quiet),
@@ -153,7 +153,8 @@ pub(crate) fn all() -> Vec<Box<dyn Scenario>> {
     ]
 }
 
-/// Why a contestant can't take part in a scenario that counts what dlock's locks leave in a store.
+/// Returns the reason why a contestant can't take part in a scenario that counts what dlock's locks
+/// leave in a store.
 fn leaves_uncounted(contestant: &Contestant) -> Option<&'static str> {
     match contestant {
         Contestant::Peer(_) => Some("what its locks leave is not measured"),
@@ -164,7 +165,7 @@ fn leaves_uncounted(contestant: &Contestant) -> Option<&'static str> {
     }
 }
 
-/// The bare driver, or tokio where there is none.
+/// Returns the bare driver, or tokio for a store without one.
 fn bare(store: Store) -> Own {
     if store == Store::Memory { Own::Tokio } else { Own::Bare }
 }

@@ -1,4 +1,4 @@
-//! Several names that are taken together.
+//! Several names that are acquired together.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl Scenario for Several {
         true
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(vec![bare(store)])
     }
 

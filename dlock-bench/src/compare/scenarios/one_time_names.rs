@@ -1,8 +1,8 @@
-//! Names that are used once and never again, such as a name for each order. The scenario measures
-//! what a new name costs, and what stays of it in the store.
+//! Names that are used only once, such as a name for each order. The scenario measures the cost of
+//! a new name, and what remains of it in the store.
 //!
-//! The rounds compare the rates of dlock and the bare driver. What stays is counted for dlock only,
-//! over servers that have no other locks.
+//! The rounds compare the rates of dlock and the bare driver. What remains is counted for dlock
+//! only, on servers that have no other locks.
 
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ use crate::{
     },
 };
 
-/// How many tasks share the names among them.
+/// The number of tasks that share the names.
 const TASKS: u32 = 64;
 
-/// How many names the count is about.
+/// The number of names for the count.
 const NAMES: u32 = 10_000;
 
-/// Names that are used before the count starts, so it leaves out the cost of a new connection.
+/// The number of names that are used before the count starts, so that it leaves out the cost of a
+/// new connection.
 const FIRST: u32 = 64;
 
 /// The limit for the clean-up, far above the time that it should take.
@@ -45,7 +46,7 @@ impl Scenario for OneTimeNames {
         Figure::Rate
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         match store {
             Store::Memory => Err("it keeps nothing outside the process"),
             store => Ok(vec![bare(store)]),
@@ -78,7 +79,8 @@ impl Scenario for OneTimeNames {
     }
 }
 
-/// What each name costs the server, and what stays of it until the retention is over.
+/// Returns the cost of each name on the server, and what remains of it until the retention has
+/// passed.
 fn kept(contestant: Contestant, counter: &mut Counter<'_>) -> Result<Figures, Failure> {
     let mut users = counter.team(contestant, 1)?;
     use_all(&mut users, "first", FIRST)?;
@@ -101,7 +103,7 @@ fn kept(contestant: Contestant, counter: &mut Counter<'_>) -> Result<Figures, Fa
     ])
 }
 
-/// What stays after the retention, and the time until nothing does.
+/// Returns what remains after the retention, and the time until nothing remains.
 fn gone(counter: &mut Counter<'_>) -> Result<Figures, Failure> {
     let mut users = counter.team(Contestant::forgetful(counter.server.store), 1)?;
     use_all(&mut users, "gone", NAMES)?;

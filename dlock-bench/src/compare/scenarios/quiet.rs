@@ -1,4 +1,4 @@
-//! One task, one name, nobody else.
+//! One task with one name and no other clients.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Scenario for Quiet {
         true
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(match store {
             Store::Redis => vec![Own::Same, Own::Bare],
             store if store.is_sql() => vec![Own::Same, Own::Bare, Own::Row],

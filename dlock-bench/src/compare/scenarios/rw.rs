@@ -1,6 +1,8 @@
-//! A read-write lock that is mostly read, by tasks of several processes; of one over memory.
+//! A read-write lock that is mostly read-locked, by tasks of several processes; for memory, of one
+//! process.
 //!
-//! The floor is as many tasks that have a lock of the bare driver each: nobody waits for anybody.
+//! The baseline is the same number of tasks, each with a lock of the bare driver, so that no task
+//! waits.
 
 use std::time::Duration;
 
@@ -18,7 +20,7 @@ use crate::{
 
 const PROCESSES: usize = 4;
 const TASKS: usize = 16;
-/// Of 100.
+/// The number of reads in 100 cycles.
 const READS: usize = 95;
 
 pub(super) struct ReadMostly;
@@ -42,7 +44,7 @@ impl Scenario for ReadMostly {
         if store == Store::Memory { 1 } else { PROCESSES }
     }
 
-    fn floors(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
         Ok(vec![bare(store)])
     }
 

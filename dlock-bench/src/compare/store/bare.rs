@@ -1,4 +1,4 @@
-//! A connection by the driver alone: no pool, autocommit, and each statement prepared once.
+//! A connection with the bare driver: no pool, autocommit, and each statement prepared once.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use sqlx::{
 
 use crate::Failure;
 
-/// A PostgreSQL server's processes tell what they have counted when they come to rest, but not
-/// again within a second.
+/// The time after which an idle process of PostgreSQL reports its counts at the next opportunity. A
+/// process reports them when it becomes idle, but at most once per second.
 const UNTOLD: Duration = Duration::from_millis(1200);
 
-/// Transactions, which are statements where each is one of its own.
-const STATEMENTS: Text = Text {
+/// The number of transactions, which are statements if each is a separate transaction.
+const STATEMENTS: Statement = Statement {
     postgres: "SELECT (xact_commit + xact_rollback)::text FROM pg_stat_database \
                WHERE datname = current_database()",
     mysql: "SELECT CAST(variable_value AS CHAR) FROM information_schema.global_status \
@@ -24,31 +24,31 @@ const STATEMENTS: Text = Text {
 
 /// A statement in both dialects.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Text {
+pub(crate) struct Statement {
     pub(crate) postgres: &'static str,
     pub(crate) mysql: &'static str,
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) enum Bare {
+pub(crate) enum BareConnection {
     Postgres(PgConnection),
     Mysql(MySqlConnection),
 }
 
-impl Bare {
-    /// To PostgreSQL.
+impl BareConnection {
+    /// Connects to PostgreSQL.
     pub(crate) async fn postgres(url: &str) -> Result<Self, Failure> {
         Ok(Self::Postgres(url.parse::<PgConnectOptions>()?.connect().await?))
     }
 
-    /// To a server that speaks MySQL.
+    /// Connects to a server with MySQL's protocol.
     pub(crate) async fn mysql(url: &str) -> Result<Self, Failure> {
         Ok(Self::Mysql(url.parse::<MySqlConnectOptions>()?.connect().await?))
     }
 
-    /// Does a statement; how many rows it has changed.
-    pub(crate) async fn run(&mut self, text: Text, args: &[&str]) -> Result<u64, Failure> {
+    /// Runs a statement. Returns the number of rows that it has changed.
+    pub(crate) async fn run(&mut self, text: Statement, args: &[&str]) -> Result<u64, Failure> {
         Ok(match self {
             Self::Postgres(connection) => {
                 let query =
@@ -63,8 +63,8 @@ impl Bare {
         })
     }
 
-    /// Does a statement that answers with one text.
-    pub(crate) async fn text(&mut self, text: Text, args: &[&str]) -> Result<String, Failure> {
+    /// Runs a statement that returns one text.
+    pub(crate) async fn text(&mut self, text: Statement, args: &[&str]) -> Result<String, Failure> {
         Ok(match self {
             Self::Postgres(connection) => {
                 let query =
@@ -80,18 +80,18 @@ impl Bare {
         })
     }
 
-    /// The same for a number.
-    pub(crate) async fn number(&mut self, text: Text, args: &[&str]) -> Result<f64, Failure> {
+    /// Runs a statement that returns one number.
+    pub(crate) async fn number(&mut self, text: Statement, args: &[&str]) -> Result<f64, Failure> {
         Ok(self.text(text, args).await?.parse()?)
     }
 
-    /// How many statements the server has done, but for those that it will tell of when the
-    /// connections that are counted have done one more, at least, after [`Self::settle`].
+    /// Returns the number of statements that the server has run. The latest ones are missing until
+    /// each counted connection has run at least one more statement after [`Self::settle`].
     pub(crate) async fn statements(&mut self) -> Result<f64, Failure> {
         self.number(STATEMENTS, &[]).await
     }
 
-    /// Waits until whatever a connection does next makes it tell what it has counted.
+    /// Waits until the next action of a connection makes the server report its counts.
     pub(crate) async fn settle(&self) {
         if let Self::Postgres(_) = self {
             tokio::time::sleep(UNTOLD).await;

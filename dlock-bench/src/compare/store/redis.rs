@@ -1,4 +1,4 @@
-//! What the server has counted.
+//! The counters of a Redis server.
 
 use std::collections::HashMap;
 
@@ -6,30 +6,30 @@ use redis::aio::MultiplexedConnection;
 
 use crate::Failure;
 
-/// Counters of a server at one time: what `INFO` says.
+/// The counters of a server at one time, from `INFO`.
 #[derive(Debug)]
-pub(crate) struct Counters(HashMap<String, f64>);
+pub(crate) struct RedisCounters(HashMap<String, f64>);
 
-/// What was counted between two looks.
+/// The difference of two looks.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    before: Counters,
-    after: Counters,
+pub(crate) struct RedisCounted {
+    before: RedisCounters,
+    after: RedisCounters,
 }
 
-impl Counters {
-    /// Looks, over a connection that is used for nothing else.
+impl RedisCounters {
+    /// Reads the counters, over a connection that is used for nothing else.
     pub(crate) async fn look(connection: &mut MultiplexedConnection) -> Result<Self, Failure> {
         let info: String = redis::cmd("INFO").arg("everything").query_async(connection).await?;
         Ok(Self::parse(&info))
     }
 
-    /// What was counted until another look.
-    pub(crate) fn until(self, after: Self) -> Counted {
-        Counted { before: self, after }
+    /// Returns the counts until another look.
+    pub(crate) fn until(self, after: Self) -> RedisCounted {
+        RedisCounted { before: self, after }
     }
 
-    /// A value, or zero for a command that was never called.
+    /// Returns a value, or zero for a command that was never called.
     pub(crate) fn value(&self, name: &str) -> f64 {
         self.0.get(name).copied().unwrap_or(0.0)
     }
@@ -50,8 +50,8 @@ impl Counters {
     }
 }
 
-impl Counted {
-    /// Commands, also those that scripts called, without the looks.
+impl RedisCounted {
+    /// Returns the number of commands, including those of scripts and excluding the looks.
     pub(crate) fn commands(&self) -> f64 {
         let names = self.after.0.keys();
         let calls = names.filter(|name| name.starts_with("cmdstat_") && *name != "cmdstat_info");
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn counts_what_came_between_without_the_looks() {
-        let counted = Counters::parse(BEFORE).until(Counters::parse(AFTER));
+        let counted = RedisCounters::parse(BEFORE).until(RedisCounters::parse(AFTER));
         assert_eq!(counted.commands(), 5.0);
         assert_eq!(counted.after.value("used_memory"), 1024.0);
     }

@@ -1,4 +1,4 @@
-//! The private servers.
+//! The private database servers.
 
 use dlock_testlab::{
     Stop,
@@ -6,13 +6,13 @@ use dlock_testlab::{
     postgres::{self, PostgresServer},
 };
 
-use super::bare::{Bare, Text};
+use super::bare::{BareConnection, Statement};
 use crate::Failure;
 
-/// Each of 64 clients has a few.
+/// The limit of connections: each of 64 clients opens a few.
 const CONNECTIONS: u32 = 500;
 
-const VERSION: Text = Text {
+const VERSION: Statement = Statement {
     postgres: "SELECT 'PostgreSQL ' || current_setting('server_version')",
     mysql: "SELECT CONCAT('MariaDB ', VERSION())",
 };
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Mariadb,
 }
 
-/// One that is used for nothing else.
+/// A private server.
 #[derive(Debug)]
 pub(crate) enum SqlServer {
     /// PostgreSQL.
@@ -36,7 +36,7 @@ pub(crate) enum SqlServer {
 }
 
 impl SqlServer {
-    /// Starts one; `durable` has it wait for its disk.
+    /// Starts a server. If `durable` is true, a commit waits for the disk.
     pub(crate) async fn start(kind: Kind, durable: bool) -> Result<Self, Failure> {
         let started = match kind {
             Kind::Postgres => {
@@ -47,9 +47,9 @@ impl SqlServer {
             Kind::Mariadb => {
                 let options = mariadb::Options::new().with_fsync(durable);
                 let options = options.with_max_connections(CONNECTIONS);
-                // A thread that is used again would stay on the processor where it was.
+                // A reused thread would stay on its former processor.
                 let options = options.with_config("thread_cache_size = 0");
-                // As large as by default: a small one is what the server waits for.
+                // The default size: with a small log, the server would wait for the log.
                 let options = options.with_config("innodb_log_file_size = 96M");
                 MariadbServer::start(&options).await.map(Self::Mariadb)
             }
@@ -57,15 +57,15 @@ impl SqlServer {
         started.map_err(|stop: Stop| format!("no server: {stop:?}").into())
     }
 
-    /// A connection to it by the driver alone.
-    pub(crate) async fn bare(&self) -> Result<Bare, Failure> {
+    /// Opens a connection with the bare driver.
+    pub(crate) async fn bare(&self) -> Result<BareConnection, Failure> {
         match self {
-            Self::Postgres(server) => Bare::postgres(&server.url()).await,
-            Self::Mariadb(server) => Bare::mysql(&server.url()).await,
+            Self::Postgres(server) => BareConnection::postgres(&server.url()).await,
+            Self::Mariadb(server) => BareConnection::mysql(&server.url()).await,
         }
     }
 
-    /// Its address, as drivers take it.
+    /// Returns the address in the format of the drivers.
     pub(crate) fn plain_url(&self) -> String {
         match self {
             Self::Postgres(server) => server.url(),
@@ -73,7 +73,7 @@ impl SqlServer {
         }
     }
 
-    /// The id of its first process.
+    /// Returns the id of the first process.
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Self::Postgres(server) => server.pid(),
@@ -81,7 +81,7 @@ impl SqlServer {
         }
     }
 
-    /// Its name and version.
+    /// Returns the name and version of the product.
     pub(crate) async fn version(&self) -> Result<String, Failure> {
         self.bare().await?.text(VERSION, &[]).await
     }

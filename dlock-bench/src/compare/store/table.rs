@@ -1,4 +1,4 @@
-//! The table of dlock's locks in a database, as the driver alone sees it.
+//! The table of dlock's locks in a database, read with the bare driver.
 
 use sqlx::{
     ConnectOptions,
@@ -9,28 +9,28 @@ use sqlx::{
 
 use crate::Failure;
 
-/// A query of one number, in each dialect.
+/// A query of one number in each dialect.
 #[derive(Clone, Copy, Debug)]
-struct Text {
+struct NumberQuery {
     postgres: &'static str,
     mysql: &'static str,
     sqlite: &'static str,
 }
 
-const ROWS: Text = Text {
+const ROWS: NumberQuery = NumberQuery {
     postgres: "SELECT count(*)::float8 FROM dlock_lock",
     mysql: "SELECT COUNT(*) + 0e0 FROM dlock_lock",
     sqlite: "SELECT CAST(count(*) AS REAL) FROM dlock_lock",
 };
 
-const LARGEST: Text = Text {
+const LARGEST: NumberQuery = NumberQuery {
     postgres: "SELECT coalesce(max(octet_length(snap) + octet_length(log)), 0)::float8 \
                FROM dlock_lock",
     mysql: "SELECT COALESCE(MAX(LENGTH(snap) + LENGTH(log)), 0) + 0e0 FROM dlock_lock",
     sqlite: "SELECT CAST(coalesce(max(length(snap) + length(log)), 0) AS REAL) FROM dlock_lock",
 };
 
-const BYTES: Text = Text {
+const BYTES: NumberQuery = NumberQuery {
     postgres: "SELECT pg_total_relation_size('dlock_lock')::float8",
     mysql: "SELECT data_length + index_length + 0e0 FROM information_schema.tables \
             WHERE table_schema = DATABASE() AND table_name = 'dlock_lock'",
@@ -38,7 +38,7 @@ const BYTES: Text = Text {
     sqlite: "SELECT CAST(page_count * page_size AS REAL) FROM pragma_page_count, pragma_page_size",
 };
 
-/// A connection that looks at it.
+/// A connection that reads the table.
 #[derive(Debug)]
 pub(crate) enum Table {
     Postgres(PgConnection),
@@ -47,7 +47,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// In the database at this address, as drivers take it.
+    /// Connects to the database at this address, in the format of the drivers.
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
         Ok(match url.split(':').next() {
             Some("postgres") => Self::Postgres(url.parse::<PgConnectOptions>()?.connect().await?),
@@ -56,26 +56,26 @@ impl Table {
         })
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub(crate) async fn rows(&mut self) -> Result<f64, Failure> {
         self.number(ROWS).await
     }
 
-    /// The bytes of the snapshot and the log in its largest row.
+    /// Returns the bytes of the snapshot and the log in the largest row.
     pub(crate) async fn largest(&mut self) -> Result<f64, Failure> {
         self.number(LARGEST).await
     }
 
-    /// Its bytes on the disk, with its index.
+    /// Returns the bytes on the disk, including the index.
     pub(crate) async fn bytes(&mut self) -> Result<f64, Failure> {
         if let Self::Mysql(connection) = self {
-            // The server reports the sizes of its last count, so it has to count again.
+            // The server reports the sizes of its last analysis, so the table is analysed again.
             sqlx::query("ANALYZE TABLE dlock_lock").execute(connection).await?;
         }
         self.number(BYTES).await
     }
 
-    async fn number(&mut self, text: Text) -> Result<f64, Failure> {
+    async fn number(&mut self, text: NumberQuery) -> Result<f64, Failure> {
         Ok(match self {
             Self::Postgres(connection) => {
                 sqlx::query_scalar(text.postgres).fetch_one(connection).await?

@@ -1,4 +1,4 @@
-//! What the server has counted.
+//! The counters of a ZooKeeper server.
 
 use std::collections::HashMap;
 
@@ -6,26 +6,27 @@ use dlock_testlab::{Stop, zookeeper::ZooKeeperServer};
 
 use crate::Failure;
 
-/// Counters of a server at one time: what `mntr` says.
+/// The counters of a server at one time, from `mntr`.
 #[derive(Clone, Debug)]
-pub(crate) struct Counters {
+pub(crate) struct ZkCounters {
     values: HashMap<String, f64>,
-    /// How often it was asked for.
+    /// The number of requests for them.
     tries: f64,
 }
 
-/// How often a server is asked that does not answer soon, as on a busy machine.
+/// The number of attempts to read the counters of a server that does not answer soon, as on a busy
+/// machine.
 const TRIES: usize = 20;
 
-/// What was counted between two looks.
+/// The difference of two looks.
 #[derive(Debug)]
-pub(crate) struct Counted {
-    before: Counters,
-    after: Counters,
+pub(crate) struct ZkCounted {
+    before: ZkCounters,
+    after: ZkCounters,
 }
 
-impl Counters {
-    /// Looks, over a connection that is used for nothing else.
+impl ZkCounters {
+    /// Reads the counters, over a connection that is used for nothing else.
     pub(crate) async fn look(server: &ZooKeeperServer) -> Result<Self, Failure> {
         let mut tries = 1.0;
         for _ in 1..TRIES {
@@ -38,17 +39,17 @@ impl Counters {
         Ok(Self::parse(&answer, tries))
     }
 
-    /// What was counted until another look.
-    pub(crate) fn until(self, after: Self) -> Counted {
-        Counted { before: self, after }
+    /// Returns the counts until another look.
+    pub(crate) fn until(self, after: Self) -> ZkCounted {
+        ZkCounted { before: self, after }
     }
 
-    /// Nodes of all kinds, the server's own too.
+    /// Returns the number of nodes of all kinds, including the server's own.
     pub(crate) fn nodes(&self) -> f64 {
         self.value("zk_znode_count")
     }
 
-    /// The bytes of their paths and data.
+    /// Returns the bytes of their paths and data.
     pub(crate) fn bytes(&self) -> f64 {
         self.value("zk_approximate_data_size")
     }
@@ -64,10 +65,10 @@ impl Counters {
     }
 }
 
-impl Counted {
-    /// Commands that clients sent, their pings too.
+impl ZkCounted {
+    /// Returns the number of commands of clients, including their pings.
     pub(crate) fn commands(&self) -> f64 {
-        // The second look was counted before it was answered.
+        // The server counted the second request before it answered it.
         self.of("zk_packets_received") - self.after.tries
     }
 
@@ -76,7 +77,7 @@ impl Counted {
     }
 }
 
-/// The server's version.
+/// Returns the server's version.
 pub(crate) async fn version(server: &ZooKeeperServer) -> Result<String, Failure> {
     let answer = server.four_letter_word("srvr").await.map_err(no_server)?;
     let line = answer.lines().next().unwrap_or_default();
@@ -85,7 +86,7 @@ pub(crate) async fn version(server: &ZooKeeperServer) -> Result<String, Failure>
     Ok(version[..end].to_owned())
 }
 
-/// Why it does not answer.
+/// Returns the failure of a server that does not answer.
 fn no_server(stop: Stop) -> Failure {
     format!("no server: {stop:?}").into()
 }
@@ -99,10 +100,10 @@ mod tests {
 
     #[test]
     fn counts_what_came_between_without_the_looks() {
-        let counted = Counters::parse(BEFORE, 1.0).until(Counters::parse(AFTER, 1.0));
+        let counted = ZkCounters::parse(BEFORE, 1.0).until(ZkCounters::parse(AFTER, 1.0));
         assert_eq!(counted.commands(), 3.0);
         assert_eq!(counted.after.nodes(), 7.0);
-        // What a server does not count is no number, which meets no target.
+        // A count that the server does not report is not a number, and meets no target.
         assert!(counted.of("zk_znode_count").is_nan());
     }
 }

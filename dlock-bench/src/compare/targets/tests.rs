@@ -16,12 +16,14 @@ fn part(store: Store, scenario: &str, entries: Vec<Entry>) -> Part {
 }
 
 fn entry(name: &str, role: Role, figures: &[(Figure, f64, Option<f64>)]) -> Entry {
-    let spread = |value: f64, floor: Option<f64>| {
-        Spread::of(&[value], floor.as_ref().map(std::slice::from_ref)).unwrap()
+    let spread = |value: f64, baseline: Option<f64>| {
+        Spread::of(&[value], baseline.as_ref().map(std::slice::from_ref)).unwrap()
     };
-    let figures: BTreeMap<_, _> =
-        figures.iter().map(|(figure, value, floor)| (*figure, spread(*value, *floor))).collect();
-    Entry { name: name.to_owned(), role, is_floor: false, figures }
+    let figures: BTreeMap<_, _> = figures
+        .iter()
+        .map(|(figure, value, baseline)| (*figure, spread(*value, *baseline)))
+        .collect();
+    Entry { name: name.to_owned(), role, is_baseline: false, figures }
 }
 
 fn met(part: Part) -> Vec<(String, bool)> {
@@ -34,14 +36,14 @@ fn a_quiet_lock_has_another_limit_over_redis() {
         let p50 = [(Figure::P50, 112.0, Some(100.0))];
         met(part(store, "quiet", vec![entry(DLOCK, Role::Dlock, &p50)]))
     };
-    assert_eq!(of(Redis), [(TO_FLOOR.to_owned(), true)]);
-    assert_eq!(of(Zk), [(TO_FLOOR.to_owned(), false)]);
+    assert_eq!(of(Redis), [(TO_BASELINE.to_owned(), true)]);
+    assert_eq!(of(Zk), [(TO_BASELINE.to_owned(), false)]);
 }
 
 #[test]
-fn what_could_not_be_measured_is_not_met() {
-    let floor = entry("bare driver", Role::Floor, &[(Figure::P50, 1.0, None)]);
-    let verdicts = judge(&[part(Redis, "quiet", vec![floor])]);
+fn an_unmeasured_target_is_not_met() {
+    let baseline = entry("bare driver", Role::Baseline, &[(Figure::P50, 1.0, None)]);
+    let verdicts = judge(&[part(Redis, "quiet", vec![baseline])]);
     assert_eq!(verdicts.len(), 1);
     assert!(!verdicts[0].met && verdicts[0].measured.is_none());
 }
@@ -56,7 +58,7 @@ fn a_peer_that_is_not_there_is_no_target() {
 }
 
 #[test]
-fn what_names_leave_has_to_go() {
+fn leftovers_of_names_must_be_deleted() {
     let of = |store, left| {
         let figures =
             [(Figure::Entries, 1.0, None), (Figure::Left, left, None), (Figure::Gone, 5.0, None)];
@@ -64,7 +66,7 @@ fn what_names_leave_has_to_go() {
     };
     assert!(of(Redis, 0.0).iter().all(|(_, met)| *met));
     assert_eq!(of(Redis, 3.0).iter().filter(|(_, met)| !met).count(), 1);
-    // ZooKeeper's own clean-up has to do it in two rounds besides.
+    // On ZooKeeper, there is one more target: its own clean-up must finish within two rounds.
     assert_eq!(of(Zk, 0.0).len(), of(Redis, 0.0).len() + 1);
 }
 
@@ -78,7 +80,7 @@ fn only_the_fair_peers_count_among_the_fair() {
 }
 
 #[test]
-fn commands_of_a_hand_over_are_compared_over_all_crowds() {
+fn commands_of_a_hand_off_are_compared_over_all_crowds() {
     let crowd = |clients: u32, commands| {
         let commands = [(Figure::Commands, commands, None)];
         part(Redis, &format!("crowd-{clients}"), vec![entry(DLOCK, Role::Dlock, &commands)])

@@ -1,18 +1,23 @@
-//! Tasks that wait for one thing after the other, first come, first served.
+//! Tasks that wait for turns, first-come, first-served.
+//!
+//! The line is used only under the mutex of its [`Queue`](super::Queue). A turn moves in two steps:
+//! `give` removes the first task from `waiting` and puts its turn into `given`; the task, once it
+//! runs, fetches it with `take`. A task that is dropped between the two calls `leave`, which
+//! returns the turn, and hands it to the next task. So no turn is lost (`schedules/leave.rs`).
 
 use std::{collections::VecDeque, task::Waker};
 
-/// Who waits, and who has been given something. It is kept under a lock, so that nothing is given
-/// to a task that has left.
-pub(super) struct Line<T> {
-    /// In the order of their tickets.
+/// The waiting tasks, and the turns that they have not fetched. Both change under one lock, so that
+/// no turn is given to a task that has left.
+pub(super) struct WaitLine<T> {
+    /// In the order of their tickets, so that a task is found by binary search.
     waiting: VecDeque<(u64, Waker)>,
-    /// What is on its way to its task.
+    /// Turns that their tasks have not fetched yet.
     given: Vec<(u64, T)>,
     tickets: u64,
 }
 
-impl<T> Line<T> {
+impl<T> WaitLine<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -21,26 +26,27 @@ impl<T> Line<T> {
         self.waiting.len()
     }
 
-    /// The ticket of who came last.
+    /// The ticket of the task that joined last.
     pub(super) const fn last_ticket(&self) -> u64 {
         self.tickets
     }
 
-    /// Waits behind all others, and is woken when it has something.
+    /// Adds a task behind all others. Its waker is called when it has a turn. Returns its ticket.
     pub(super) fn join(&mut self, waker: &Waker) -> u64 {
         self.tickets += 1;
         self.waiting.push_back((self.tickets, waker.clone()));
         self.tickets
     }
 
-    /// Gives this to the first, who is to be woken then; nothing happens when nobody waits.
+    /// Gives a turn to the first task, and returns its waker. Nothing happens if no task waits. The
+    /// caller wakes it after it has left the mutex, since a woken task takes the mutex at once.
     pub(super) fn give(&mut self, what: T) -> Option<Waker> {
         let (ticket, waker) = self.waiting.pop_front()?;
         self.given.push((ticket, what));
         Some(waker)
     }
 
-    /// What this one was given; it is woken by this waker when there is nothing yet.
+    /// Returns the turn of this task. If it has none yet, this waker replaces the last one.
     pub(super) fn take(&mut self, ticket: u64, waker: &Waker) -> Option<T> {
         let given = self.given(ticket);
         if given.is_none()
@@ -52,7 +58,8 @@ impl<T> Line<T> {
         given
     }
 
-    /// Waits no more; what it had been given by then is the caller's to pass on.
+    /// Removes a task that stops waiting. If it had a turn by then, the caller hands it to the next
+    /// task.
     pub(super) fn leave(&mut self, ticket: u64) -> Option<T> {
         if let Ok(at) = self.place(ticket) {
             self.waiting.remove(at);
@@ -70,7 +77,7 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for WaitLine<T> {
     fn default() -> Self {
         Self { waiting: VecDeque::new(), given: Vec::new(), tickets: 0 }
     }
@@ -89,17 +96,17 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Bell(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Bell {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, SeqCst);
         }
     }
 
     #[test]
-    fn first_come_first_served_and_who_left_is_skipped() {
-        let (mut line, waker) = (Line::default(), Waker::noop());
+    fn tasks_are_served_in_order_and_those_that_left_are_skipped() {
+        let (mut line, waker) = (WaitLine::default(), Waker::noop());
         let tickets: Vec<_> = (0..4).map(|_| line.join(waker)).collect();
         assert_eq!(line.leave(tickets[1]), None);
         for what in ["a", "b", "c"] {
@@ -108,15 +115,15 @@ mod tests {
         assert!(line.is_empty() && line.give("d").is_none());
         assert_eq!(line.take(tickets[2], waker), Some("b"));
         assert_eq!(line.take(tickets[0], waker), Some("a"));
-        // What it had not looked at comes back, once.
+        // The turn that the task had not fetched is returned once.
         assert_eq!(line.leave(tickets[3]), Some("c"));
         assert_eq!(line.leave(tickets[3]), None);
     }
 
     #[test]
     fn the_last_waker_is_woken() {
-        let mut line = Line::default();
-        let (old, new) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+        let mut line = WaitLine::default();
+        let (old, new) = (Arc::new(WakeCount::default()), Arc::new(WakeCount::default()));
         let ticket = line.join(&Waker::from(Arc::clone(&old)));
         assert_eq!(line.take(ticket, &Waker::from(Arc::clone(&new))), None);
         line.give(()).unwrap().wake();

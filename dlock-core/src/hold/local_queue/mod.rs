@@ -1,26 +1,28 @@
-//! Tasks of one process that want the same lock: one of them has it or is on the way to it, and the
-//! others wait in line.
+//! Tasks of one process that want the same lock. One of them holds it or acquires it (the local
+//! leader), and the others wait in line.
 //!
-//! What is handed on is of any type; how long it is handed on, and what the store is asked, is for
-//! others to say. Nothing here waits: a task joins with its waker, takes its turn, or leaves.
+//! The queue hands off a hold of any type. Other modules decide for how long, and send the
+//! requests. No function here blocks: a task joins with its waker, takes its turn, or leaves.
 //!
 //! # Concurrency
 //!
 //! | `flags` | means |
 //! |---|---|
-//! | 0 | nobody of this process holds the lock or is on the way to it |
-//! | `BUSY` | somebody is, and nobody else waits |
-//! | `BUSY + QUEUED` | somebody is, and the line may have others |
+//! | 0 | no task of this process holds the lock or acquires it |
+//! | `BUSY` | one task does, and no other waits |
+//! | `BUSY + QUEUED` | one task does, and others may wait in the line |
 //!
-//! - Without a look at the line, `flags` goes from 0 to `BUSY` (`try_begin`) and back (`pass_lead`),
-//!   by compare-and-swap with acquire and release, so that the next sees what the last has written.
+//! - Without access to the line, `flags` changes from 0 to `BUSY` (`try_begin`) and back
+//!   (`pass_lead`), by compare-and-swap with acquire and release. So the next leader sees all
+//!   writes of the last one.
 //! - **`QUEUED` is set and cleared under the mutex, and set only while `BUSY` is.** The swap from
-//!   `BUSY` to 0 fails while `QUEUED` is set, and a task sets `QUEUED` before it joins. So either the
-//!   task that ends being busy sees the line and serves it, or the joining task sees that the lock
-//!   is free and takes the lead itself.
-//! - The other flags are hints, and relaxed: `hot` chooses a size, `asked` and `told` a message.
-//!   `troubled` says that the outage under the mutex may have something, so that the usual path
-//!   skips the mutex. It is written under the mutex, but for the first look.
+//!   `BUSY` to 0 fails while `QUEUED` is set, and a task sets `QUEUED` before it joins. So either
+//!   the leader that stops sees the line and serves it, or the joining task sees that nobody leads
+//!   and becomes the leader. A task is never left in a line that nobody serves
+//!   (`schedules/hand_off.rs`; `dlock-models/src/hand_off`).
+//! - The other flags are hints, and relaxed: `hot` selects a size, `asked` and `told` select a
+//!   message. `troubled` is written under the mutex. It says that the outage there may not be
+//!   empty; the first check of it is without the mutex, so that the usual path skips the mutex.
 
 mod line;
 mod outage;
@@ -33,7 +35,7 @@ use std::{
     task::Waker,
 };
 
-use self::{line::Line, outage::Outage};
+use self::{line::WaitLine, outage::Outage};
 use crate::{
     Error, FencingToken, Instant, LockName, LockOptions,
     sync::{
@@ -42,67 +44,69 @@ use crate::{
     },
 };
 
-/// The tasks of this process that want one lock with one set of options. `H` is what they hand on.
-pub(crate) struct Queue<H> {
+/// The tasks of this process that want one lock with one set of options. They hand off an `H`.
+pub(crate) struct LocalQueue<H> {
     name: LockName,
     options: Arc<LockOptions>,
     flags: AtomicU8,
-    /// Somebody has joined since the last claim was made.
+    /// Whether a task has joined since the last claim was made.
     hot: AtomicBool,
-    /// There is something in the [`Outage`].
+    /// Whether the [`Outage`] may be non-empty.
     troubled: AtomicBool,
-    /// The store has not answered the task with the lead yet.
+    /// Whether the leader waits for an answer of the store.
     asked: AtomicBool,
-    /// A warning has told that tasks wait here for a lock that this process holds.
+    /// Whether the warning that tasks wait here for a lock of their own process was logged.
     told: AtomicBool,
     members: Mutex<Members<H>>,
 }
 
 struct Members<H> {
-    /// What was held last.
+    /// The hold that was granted last.
     last: Weak<H>,
-    /// Made when the first has to wait, or the store is away.
+    /// Allocated when the first task has to wait, or at the first failure of the store.
     waiters: Option<Box<Waiters<H>>>,
 }
 
-/// The tasks that wait, and what they know of a store that is away.
+/// The waiting tasks, and the outage that they share.
 struct Waiters<H> {
-    line: Line<Turn<H>>,
+    line: WaitLine<Turn<H>>,
     outage: Outage,
 }
 
 const BUSY: u8 = 1;
 const QUEUED: u8 = 2;
 
-/// What a waiting task gets. One that does not want it any more passes it on.
+/// The turn of a waiting task. A task that no longer needs it hands it to the next.
 pub(crate) enum Turn<H> {
     /// A hold, with the token for this task.
     HandedOff(Arc<H>, FencingToken),
-    /// To ask the store for the lock, and then to hold it.
+    /// The right to acquire the lock from the store, and then to hold it.
     Lead,
-    /// The lead, which is of no use: the task that had it has asked a store that is away for a whole
-    /// lease, and this task has waited all the while.
+    /// The lead, and the error with which this task fails: the last leader has retried for a whole
+    /// lease, and this task has waited for all of that time.
     GivenUp(Error),
-    /// Nothing, since the runtime has ended on which the lock would be kept.
+    /// No lock: the runtime that would renew it has ended.
     Failed(Error),
 }
 
-/// The right to ask the store for the lock in the name of the process, and then to hold it.
-/// Dropped, it passes on to the next task.
-pub(crate) struct Lead<H>(Option<Arc<Queue<H>>>);
+/// The right to acquire the lock from the store for this process, and then to hold it. If it is
+/// dropped, the next task gets it.
+pub(crate) struct Lead<H>(Option<Arc<LocalQueue<H>>>);
 
 impl<H> Lead<H> {
-    /// The caller has the lead: from `try_begin`, from its turn, or from a hold that it has ended.
-    pub(crate) fn of(queue: &Arc<Queue<H>>) -> Self {
+    /// Creates the lead, which the caller has from `try_begin`, from its turn, or from a hold that
+    /// it ended.
+    pub(crate) fn of(queue: &Arc<LocalQueue<H>>) -> Self {
         Self(Some(Arc::clone(queue)))
     }
 
-    /// The store has granted the lock: from now on the end of the hold passes on the lead.
+    /// Moves the lead to the hold, because the store has granted the lock. From now on the end of
+    /// the hold hands the lead to the next task.
     pub(crate) fn goes_with_the_hold(mut self) {
         self.0 = None;
     }
 
-    /// Whether a task of this process waits for it.
+    /// Returns whether a task of this process waits for it.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.as_ref().is_some_and(|queue| queue.has_queue())
     }
@@ -116,7 +120,7 @@ impl<H> Drop for Lead<H> {
     }
 }
 
-impl<H> Queue<H> {
+impl<H> LocalQueue<H> {
     pub(crate) fn new(name: &LockName, options: &Arc<LockOptions>) -> Self {
         Self {
             name: name.clone(),
@@ -138,16 +142,19 @@ impl<H> Queue<H> {
         &self.options
     }
 
-    /// Takes the lead, if nobody is busy.
+    /// Takes the lead if no task has it.
     pub(crate) fn try_begin(&self) -> bool {
-        // Looking first is cheaper where many wait.
+        // A load first is cheaper if many tasks wait.
         self.flags.load(Ordering::Relaxed) == 0
             && self.flags.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Joins the line, to be woken by this waker; `None`, with the lead, if the lock is free by now.
+    /// Joins the line with this waker. Returns `None`, and the caller has the lead, if nobody leads
+    /// by now.
     pub(crate) fn join(&self, waker: &Waker) -> Option<u64> {
         let mut members = self.members.lock();
+        // The leader may stop at any time, without the mutex. So retry until one of the two swaps
+        // succeeds. `QUEUED` can't be cleared meanwhile, since that takes the mutex.
         while !self.has_queue() {
             if self.try_begin() {
                 self.forget_outage(&mut members);
@@ -160,7 +167,8 @@ impl<H> Queue<H> {
         Some(members.waiters().line.join(waker))
     }
 
-    /// The turn of the task with this ticket, once it has one; till then this waker is woken.
+    /// Returns the turn of the task with this ticket, once it has one. Until then it waits with
+    /// this waker.
     pub(crate) fn take(&self, ticket: u64, waker: &Waker) -> Option<Turn<H>> {
         let mut members = self.members.lock();
         let waiters = members.waiters.as_mut()?;
@@ -171,8 +179,8 @@ impl<H> Queue<H> {
         })
     }
 
-    /// The task with this ticket waits no more. The turn that it had by then is the caller's to pass
-    /// on.
+    /// Removes the task with this ticket, which stops waiting. If it had a turn by then, the caller
+    /// hands it to the next task.
     pub(crate) fn leave(&self, ticket: u64) -> Option<Turn<H>> {
         let mut members = self.members.lock();
         let waiters = members.waiters.as_mut()?;
@@ -181,20 +189,22 @@ impl<H> Queue<H> {
         turn
     }
 
-    /// Gives the first that waits this turn, if a task waits and there is one.
+    /// Gives this turn to the first waiting task. Returns false if no task waits or the turn is
+    /// `None`.
     pub(crate) fn give(&self, turn: impl FnOnce() -> Option<Turn<H>>) -> bool {
         let mut members = self.members.lock();
         let line = members.waiters.as_mut().map(|waiters| &mut waiters.line);
         let Some(line) = line.filter(|line| !line.is_empty()) else {
             return false;
         };
+        // The turn is created under the mutex, so that no token is taken for a task that has left.
         let first = turn().and_then(|turn| line.give(turn));
         self.note_length(line);
         drop(members);
         first.map(Waker::wake).is_some()
     }
 
-    /// No task that waits will have a turn.
+    /// Makes all waiting tasks fail.
     pub(crate) fn fail_all(&self, why: impl Fn() -> Error) {
         let mut members = self.members.lock();
         let Some(waiters) = members.waiters.as_mut() else { return };
@@ -207,20 +217,23 @@ impl<H> Queue<H> {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The last to leave the line, or to be served, clears the flag.
-    fn note_length(&self, line: &Line<Turn<H>>) {
+    /// Clears `QUEUED` if the line is empty. The caller has the mutex.
+    fn note_length(&self, line: &WaitLine<Turn<H>>) {
         if line.is_empty() {
             self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
         }
     }
 
-    /// Lets the next task ask the store, or ends being busy.
+    /// Makes the next task the leader, or clears `BUSY` if no task waits.
     pub(crate) fn pass_lead(&self) {
+        // Between the two attempts a task may join or the last one may leave. So both are repeated
+        // until one succeeds.
         loop {
             let idle = self.flags.compare_exchange(BUSY, 0, Ordering::AcqRel, Ordering::Relaxed);
             if idle.is_ok() || self.give(|| Some(Turn::Lead)) {
                 return;
             }
+            // No task has the lead, so it can't be handed on.
             if self.flags.load(Ordering::Acquire) & BUSY == 0 {
                 return;
             }
@@ -231,7 +244,7 @@ impl<H> Queue<H> {
         self.flags.load(Ordering::Acquire) & QUEUED != 0
     }
 
-    /// Whether a task has joined since this was last asked.
+    /// Returns whether a task has joined since the last call.
     pub(crate) fn was_joined(&self) -> bool {
         self.hot.load(Ordering::Relaxed) && {
             self.hot.store(false, Ordering::Relaxed);
@@ -239,31 +252,32 @@ impl<H> Queue<H> {
         }
     }
 
-    /// The store has granted this.
+    /// Records the hold that the store has granted.
     pub(crate) fn remember(&self, hold: &Arc<H>) {
         let mut members = self.members.lock();
         self.forget_outage(&mut members);
         members.last = Arc::downgrade(hold);
     }
 
-    /// What the store has granted last, if it is still there.
+    /// Returns the hold that the store granted last, if it still exists.
     pub(crate) fn last(&self) -> Option<Arc<H>> {
         self.members.lock().last.upgrade()
     }
 
-    /// Whether it is to be told that tasks wait here for what this process holds: once.
+    /// Returns true once: the caller then logs the warning that this process waits for its own
+    /// lock.
     pub(crate) fn tells(&self) -> bool {
         !self.told.swap(true, Ordering::Relaxed)
     }
 
-    /// The store has failed the task with the lead, by now: since when it fails.
+    /// Records that a request of the leader has failed. Returns when the outage began.
     pub(crate) fn store_is_away(&self, now: Instant, error: &Error) -> Instant {
         let mut members = self.members.lock();
         self.troubled.store(true, Ordering::Relaxed);
         members.waiters().outage.failed(now, error)
     }
 
-    /// The store is asked, or has answered.
+    /// Records that a request of the leader was sent, or was answered.
     pub(crate) fn set_asked(&self, asked: bool) {
         self.asked.store(asked, Ordering::Relaxed);
     }
@@ -272,12 +286,13 @@ impl<H> Queue<H> {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// How the store has failed last, if it has not answered since.
+    /// Returns the last failure of the store, if it has not answered since.
     pub(crate) fn last_failure(&self) -> Option<Error> {
         self.members.lock().waiters.as_ref()?.outage.last()
     }
 
-    /// The task with the lead has asked for a whole lease: so have all that wait for it.
+    /// Records that the leader has retried for a whole lease, and that all waiting tasks have
+    /// waited with it.
     pub(crate) fn give_up(&self, error: &Error) {
         let mut members = self.members.lock();
         let waiters = members.waiters();
@@ -285,7 +300,7 @@ impl<H> Queue<H> {
         self.troubled.store(true, Ordering::Relaxed);
     }
 
-    /// The store has answered.
+    /// Records that the store has answered.
     pub(crate) fn store_is_back(&self) {
         if self.troubled.load(Ordering::Relaxed) {
             self.forget_outage(&mut self.members.lock());
@@ -305,15 +320,15 @@ impl<H> Queue<H> {
 impl<H> Members<H> {
     fn waiters(&mut self) -> &mut Waiters<H> {
         self.waiters.get_or_insert_with(|| {
-            Box::new(Waiters { line: Line::default(), outage: Outage::default() })
+            Box::new(Waiters { line: WaitLine::default(), outage: Outage::default() })
         })
     }
 }
 
-impl<H> fmt::Debug for Queue<H> {
+impl<H> fmt::Debug for LocalQueue<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.members.lock().waiters.as_ref().map_or(0, |waiters| waiters.line.len());
-        f.debug_struct("Queue")
+        f.debug_struct("LocalQueue")
             .field("name", &self.name)
             .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))
             .field("waiting", &waiting)

@@ -1,4 +1,4 @@
-//! What the queue of a process does, without a runtime.
+//! Tests of the local queue, without a runtime.
 
 use std::{
     sync::{
@@ -8,22 +8,22 @@ use std::{
     task::{Wake, Waker},
 };
 
-use super::{Lead, Queue, Turn};
+use super::{Lead, LocalQueue, Turn};
 use crate::{Error, ErrorKind, FencingToken, Instant, LockName, LockOptions};
 
-/// Something that is handed on.
+/// The handed-off value.
 type Thing = &'static str;
 
-fn queue() -> Arc<Queue<Thing>> {
-    Arc::new(Queue::new(&LockName::new("n").unwrap(), &Arc::new(LockOptions::new())))
+fn queue() -> Arc<LocalQueue<Thing>> {
+    Arc::new(LocalQueue::new(&LockName::new("n").unwrap(), &Arc::new(LockOptions::new())))
 }
 
 fn handed_off(what: Thing) -> Option<Turn<Thing>> {
     Some(Turn::HandedOff(Arc::new(what), FencingToken::MAX))
 }
 
-/// What the task with this ticket has.
-fn seen(queue: &Queue<Thing>, ticket: u64) -> &'static str {
+/// Returns the name of the turn of the task with this ticket.
+fn seen(queue: &LocalQueue<Thing>, ticket: u64) -> &'static str {
     match queue.take(ticket, Waker::noop()) {
         Some(Turn::HandedOff(what, _)) => *what,
         Some(Turn::Lead) => "the lead",
@@ -57,7 +57,7 @@ fn one_leads_and_the_others_join() {
     assert!(!queue.has_queue() && !queue.try_begin());
     assert_eq!(seen(&queue, ticket), "the lead");
     queue.pass_lead();
-    // It is free, so that joining is leading.
+    // The lock is free, so the joining task becomes the leader.
     assert_eq!(queue.join(Waker::noop()), None);
     assert!(!queue.try_begin());
 }
@@ -106,7 +106,7 @@ fn dropped_lead_passes_on_unless_it_went_with_the_hold() {
 }
 
 #[test]
-fn tasks_that_waited_for_a_whole_lease_give_up_with_the_one_that_asked() {
+fn tasks_that_waited_for_a_lease_give_up_with_their_leader() {
     let (queue, now) = (queue(), Instant::from_nanos(5));
     assert!(queue.try_begin());
     let early = queue.join(Waker::noop()).unwrap();
@@ -119,7 +119,7 @@ fn tasks_that_waited_for_a_whole_lease_give_up_with_the_one_that_asked() {
     assert_eq!(seen(&queue, early), "given up");
     queue.pass_lead();
     assert_eq!(seen(&queue, late), "the lead");
-    // The next outage is counted anew.
+    // The next outage is counted from its own start.
     queue.store_is_back();
     assert!(queue.last_failure().is_none());
     assert_eq!(queue.store_is_away(Instant::from_nanos(9), &away()), Instant::from_nanos(9));
@@ -136,7 +136,7 @@ fn all_fail_when_nobody_will_renew() {
 }
 
 #[test]
-fn hints_are_told_once() {
+fn hints_are_reported_once() {
     let queue = queue();
     assert!(queue.tells() && !queue.tells() && !queue.was_joined());
     assert!(queue.try_begin());

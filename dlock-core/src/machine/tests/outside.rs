@@ -1,10 +1,10 @@
-//! The ends of all numbers, and what comes late.
+//! Numbers at the upper limit, and late operations.
 
 use super::*;
 
 const MOST: u64 = FencingToken::MAX.get();
 
-/// What an operation meant, and what it granted.
+/// Applies an operation; returns its outcome, and the tokens that it granted.
 fn apply(machine: &mut Machine, op: &Op) -> (Outcome, Vec<u64>) {
     let mut grants = Vec::new();
     let outcome = machine.apply(op, 5, &mut grants);
@@ -21,7 +21,7 @@ fn no_token_is_given_out_twice_at_the_end_of_all_numbers() {
     assert_eq!(apply(&mut machine, &acquire(3, Mode::Shared)), (Outcome::Spent, vec![]));
     assert_eq!(apply(&mut machine, &acquire(4, Mode::Exclusive)), (Outcome::Spent, vec![]));
     assert!([3, 4].iter().all(|n| machine.ahead_of(id(*n)).is_none()));
-    // Its holders are not disturbed.
+    // The holders are not affected.
     assert!(matches!(apply(&mut machine, &renew(1, Mode::Shared)).0, Outcome::Granted(_)));
     for n in [1, 2] {
         assert_eq!(apply(&mut machine, &release(n)), (Outcome::Released, vec![]));
@@ -47,7 +47,7 @@ fn a_claim_that_waits_for_a_token_that_can_not_be_is_told() {
 
 const DAY: Micros = 86_400_000_000;
 
-/// The state that a log tells, and what its last operations meant.
+/// Returns the state after a log, and the outcomes of its last operations.
 fn told(log: &str) -> (Machine, Vec<Outcome>) {
     let replayed = text::replay("", log).unwrap();
     assert!(log.is_ascii());
@@ -55,7 +55,7 @@ fn told(log: &str) -> (Machine, Vec<Outcome>) {
 }
 
 #[test]
-fn past_its_deadline_an_operation_does_nothing_and_a_release_all_that_it_does() {
+fn only_a_release_takes_effect_after_its_deadline() {
     let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: DAY };
     let join =
         Op::Join { claim: id(3), mode: Mode::Exclusive, lease: DAY, block: 1, home: 0, note: None };
@@ -67,7 +67,7 @@ fn past_its_deadline_an_operation_does_nothing_and_a_release_all_that_it_does() 
     assert_eq!((same, outcomes), (machine.clone(), vec![Outcome::Late; 4]));
     let (_, outcomes) = told(&by(100, 100));
     assert!(!outcomes.contains(&Outcome::Late), "{outcomes:?}");
-    // What is written together has one deadline, and the next has none.
+    // Operations that are written together share one deadline; the next one has none.
     let mixed = [late[0].clone(), release(1)];
     let log = format!("{before}{} 101;", text::ops_text(Some(100), &mixed));
     let (free, outcomes) = told(&log);
@@ -88,7 +88,7 @@ fn a_claim_that_was_given_up_does_not_come_back_until_then() {
         home: 0,
         note: None,
     };
-    // Whether the claim was there before or not.
+    // Whether or not the claim existed before.
     for before in [vec![(5, acquire(1, Mode::Exclusive))], vec![]] {
         let mut machine = Machine::default();
         run(&mut machine, &before);
@@ -112,12 +112,12 @@ fn a_claim_that_was_given_up_does_not_come_back_until_then() {
 }
 
 #[test]
-fn a_late_refusal_lets_in_who_is_due() {
+fn a_late_operation_still_grants_the_next_claim() {
     let mut machine = Machine::default();
     let back = Op::Release { claim: id(1), used: 0, bar: DAY };
     let ops = [(5, acquire(2, Mode::Exclusive)), (6, acquire(3, Mode::Exclusive)), (6, back)];
     run(&mut machine, &ops);
-    // The lease of the second ends, and what comes next is late.
+    // The lease of the second claim expires, and the next operation is late.
     let renew = Op::Renew { claim: id(3), mode: Mode::Exclusive, lease: DAY };
     run(&mut machine, &[(7, renew)]);
     let (outcome, granted) = run(&mut machine, &[(5 + LEASE, acquire(1, Mode::Shared))]);

@@ -1,4 +1,4 @@
-//! What those who run a program may ask of its memory.
+//! The operator requests of the memory backend.
 
 use async_trait::async_trait;
 

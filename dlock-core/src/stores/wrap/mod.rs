@@ -1,8 +1,8 @@
-//! Backends over backends. Each forwards every method, held to it by
-//! `clippy::missing_trait_methods`, so that a new verb can't be forgotten.
+//! Backends that wrap others. Each forwards every method; `clippy::missing_trait_methods` enforces
+//! it, so that a new verb can't be forgotten.
 
-/// What a backend answers as the one below it does: with `properties` what no wrapper changes, and
-/// then what this one does not change either.
+/// Forwards methods to the inner backend: `properties` stands for the methods that no wrapper
+/// changes, followed by the others that this wrapper does not change.
 macro_rules! forward {
     (properties $(, $($more:tt)+)?) => {
         forward! {
@@ -22,10 +22,12 @@ macro_rules! forward {
     };
 }
 
+mod noted;
 mod offset;
 mod prefix;
 mod trace;
 
+pub use noted::Noted;
 pub use offset::TokenOffset;
 pub use prefix::Prefixed;
 pub use trace::Traced;

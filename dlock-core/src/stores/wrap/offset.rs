@@ -1,4 +1,4 @@
-//! A store whose tokens go on above those of another.
+//! A store whose tokens continue above those of another.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::{
     Renewal, Renewed,
 };
 
-/// Adds a number to every token of a store: for a resource that has seen the tokens of another
-/// store, which may be larger. With the largest of those as the offset, every token of this store
-/// is above them, whatever the store's clock says.
+/// Adds a number to every token of a store, for a resource that has seen larger tokens of another
+/// store. With the largest of those as the offset, every token of this store is larger, whatever
+/// the store's clock shows.
 ///
-/// **All clients of a name must have the same offset.** With two offsets the later of two grants
-/// may have the smaller token. It is no part of what the store keeps: change it only while nobody
-/// uses the store, and never to a smaller one, unless
-/// [`Locks::examine_token`](crate::Locks::examine_token) says that tokens go on all the same.
+/// **All clients of a name must have the same offset.** With two different offsets, the later of
+/// two grants may have the smaller token. The store does not keep the offset: change it only while
+/// nobody uses the store. Never make it smaller, unless
+/// [`Locks::examine_token`](crate::Locks::examine_token) finds that the tokens still grow.
 ///
 /// ```
 /// use dlock_core::{Locks, Memory, TokenOffset};
@@ -36,7 +36,7 @@ pub struct TokenOffset {
 }
 
 impl TokenOffset {
-    /// The largest offset, 2^62: half of all tokens are left above it.
+    /// The largest offset, 2^62: half of all tokens remain above it.
     pub const MAX: u64 = 1 << 62;
 
     /// Wraps a backend.
@@ -48,8 +48,8 @@ impl TokenOffset {
             return Err(Error::config(
                 ConfigIssue::Token,
                 format!(
-                    "a token offset of {offset} leaves too little room above it: use 0 to {}, such \
-                     as the largest token that a resource has seen",
+                    "a token offset of {offset} leaves too few tokens: use 0 to {}, such as the \
+                     largest token that a resource has seen",
                     Self::MAX
                 ),
             ));
@@ -57,18 +57,19 @@ impl TokenOffset {
         Ok(Arc::new(Self { inner, offset }))
     }
 
-    /// The store's own token behind one of ours; `None` if it is none of ours.
+    /// Returns the inner store's token for one with the offset; `None` if the token is below the
+    /// offset.
     fn inner_token(&self, token: FencingToken) -> Option<FencingToken> {
         FencingToken::new(token.get().checked_sub(self.offset)?).ok()
     }
 
-    /// What turns the tokens of a verb's answer about `name` into ours.
+    /// Returns the conversion for the tokens of a verb's answer about `name`.
     fn shift(&self, name: &LockName, verb: &'static str) -> Shift {
         Shift { offset: self.offset, verb, name: name.clone(), store: Arc::clone(&self.inner) }
     }
 }
 
-/// How tokens of one answer become ours.
+/// Adds the offset to the tokens of one answer.
 struct Shift {
     offset: u64,
     verb: &'static str,
@@ -84,8 +85,8 @@ impl Shift {
                 ConfigIssue::Token,
                 format!(
                     "no fencing token is left for this name above the offset: the store's token \
-                     {token} and dlock.token_offset={} are more than 2^63 - 1 together; use \
-                     another name, or a smaller offset if no resource has seen a larger token",
+                     {token} plus dlock.token_offset={} exceeds 2^63 - 1; use another name, or a \
+                     smaller offset if no resource has seen a larger token",
                     self.offset
                 ),
             );
@@ -94,10 +95,10 @@ impl Shift {
     }
 
     fn grant(&self, grant: Grant) -> Result<Grant, Error> {
-        // The store has granted it, so the core has to give it back.
+        // The store has granted the claim, so the core has to release it.
         let token =
             self.token(grant.token).map_err(|error| error.with_certainty(Certainty::Unknown))?;
-        // A block ends with the last token that there is.
+        // A block ends at the largest possible token.
         let behind = FencingToken::MAX.get() - token.get();
         let tokens = grant.tokens.min(u32::try_from(behind).unwrap_or(u32::MAX).saturating_add(1));
         Ok(Grant { token, tokens, ..grant })
@@ -119,7 +120,7 @@ impl Shift {
     }
 }
 
-/// The answer with `then` applied to it: at once, if it is known at once.
+/// Applies `then` to the answer: at once if it is ready.
 fn and_then<T: Send + 'static>(
     answer: Answer<T>,
     then: impl FnOnce(T) -> Result<T, Error> + Send + 'static,
@@ -150,7 +151,7 @@ impl Backend for TokenOffset {
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        // By its own token the store tells whether it has lost its data.
+        // The inner store compares its own token to detect a loss of data.
         let renewals: Vec<Renewal> = renewals
             .iter()
             .map(|renewal| Renewal {
@@ -166,7 +167,7 @@ impl Backend for TokenOffset {
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
-        // It has something to say of itself.
+        // The wrapper adds a finding of its own.
         Some(self)
     }
 
@@ -175,7 +176,7 @@ impl Backend for TokenOffset {
             requests.iter().map(|request| self.shift(&request.name, "acquire")).collect();
         Some(and_then(self.inner.acquire_all(requests)?, move |answers| {
             let mut shifts = shifts.iter();
-            // A number of answers that is wrong is the core's to tell.
+            // The core reports a wrong number of answers.
             let ours =
                 |acquired| shifts.next().map_or(Ok(acquired), |shift| shift.acquired(acquired));
             answers.into_iter().map(ours).collect()
@@ -202,14 +203,14 @@ impl Admin for TokenOffset {
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
         let Some(inner) = self.inner_token(above) else {
             if self.guarantees().fencing > Fencing::None {
-                // All tokens are above it already.
+                // All tokens are already above it.
                 return Ok(());
             }
             return self.inner.raise_tokens(name, above).await;
         };
         let raised = self.inner.raise_tokens(name, inner).await;
         raised.map_err(|error| match error.kind() {
-            // It names the store's own number.
+            // The error names the inner store's number.
             ErrorKind::Config(issue @ ConfigIssue::Token) => {
                 let text = format!("without the offset, {above} is {inner}: {error}");
                 Error::config(issue, text).with_source(error)
@@ -251,7 +252,7 @@ mod outside {
     }
 
     #[tokio::test]
-    async fn what_is_below_the_offset_needs_no_raising() {
+    async fn a_token_below_the_offset_needs_no_raise() {
         let (store, name) = (Memory::new(), LockName::new("n").unwrap());
         let shifted = TokenOffset::new(Arc::clone(&store) as DynBackend, 1 << 60).unwrap();
         let token = |value| FencingToken::new(value).unwrap();

@@ -9,10 +9,11 @@ use crate::{
     FencingToken, Finding, Grant, LockName, LockState, Released, Renewal, Renewed,
 };
 
-/// Puts a prefix before every name, so that applications can share a store.
+/// Adds a prefix to every name, so that applications can share a store.
 ///
-/// It is part of the name in the store and counts against its length. `a` with name `bc` and `ab`
-/// with name `c` are the same lock: end a prefix with a separator that names do not begin with.
+/// The prefix is part of the name in the store and counts towards its length. Prefix `a` with name
+/// `bc` and prefix `ab` with name `c` are the same lock: end a prefix with a separator that names
+/// do not begin with.
 #[derive(Debug)]
 pub struct Prefixed {
     inner: DynBackend,
@@ -24,16 +25,19 @@ impl Prefixed {
     /// Wraps a backend.
     ///
     /// # Errors
-    /// `Config(Name)` for a prefix that can't stand in a name.
+    /// `Config(Name)` for a prefix that no name can begin with.
     pub fn new(inner: DynBackend, prefix: &str) -> Result<Arc<Self>, Error> {
         LockName::new(prefix)?;
         if prefix.len() >= LockName::MAX_BYTES {
             return Err(Error::config(
                 ConfigIssue::Name,
-                format!("a prefix of {} bytes leaves no room for a name", prefix.len()),
+                format!(
+                    "a prefix of {} bytes leaves no room for a name: use a shorter prefix",
+                    prefix.len()
+                ),
             ));
         }
-        // Names of two prefixes are two locks, so the store is another as well.
+        // Names with two prefixes are two locks, so the wrapped store is a different store.
         let store = format!("{} below {prefix:?}", inner.store());
         Ok(Arc::new(Self { inner, prefix: prefix.to_owned(), store }))
     }
@@ -61,7 +65,7 @@ impl Backend for Prefixed {
     forward! { properties }
 
     fn shard(&self, name: &LockName) -> u32 {
-        // A name that does not fit is refused before anything of it is kept anywhere.
+        // The verb refuses a name that is too long before anything is stored.
         self.name(name).map_or(0, |name| self.inner.shard(&name))
     }
 
@@ -112,7 +116,7 @@ impl Backend for Prefixed {
 #[deny(clippy::missing_trait_methods)]
 impl Admin for Prefixed {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        // The prefix itself is a name in the store, but none here.
+        // The prefix itself is a valid name in the store, but not here.
         let more = limit.saturating_add(1);
         let names = self.inner.list(&format!("{}{prefix}", self.prefix), more).await?;
         let inner = names.iter().filter_map(|name| name.as_str().strip_prefix(&self.prefix));
@@ -138,7 +142,7 @@ mod tests {
         let store: DynBackend = Memory::new();
         let a = Locks::new(Prefixed::new(Arc::clone(&store), "a/").unwrap()).unwrap();
         let b = Locks::new(Prefixed::new(Arc::clone(&store), "b/").unwrap()).unwrap();
-        let bare = Locks::over(store).unwrap();
+        let bare = Locks::new(store).unwrap();
         let _a = a.mutex("x").unwrap().try_lock().await.unwrap().unwrap();
         let _b = b.mutex("x").unwrap().try_lock().await.unwrap().unwrap();
         assert!(bare.mutex("a/x").unwrap().try_lock().await.unwrap().is_none());

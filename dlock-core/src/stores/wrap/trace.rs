@@ -10,7 +10,7 @@ use crate::{
     Finding, Grant, LockName, LockState, Released, Renewal, Renewed,
 };
 
-/// Puts a `tracing` span of level debug around every verb, with target `dlock`.
+/// Wraps every verb in a `tracing` span of level debug, with target `dlock`.
 ///
 /// | span | fields |
 /// |---|---|
@@ -23,9 +23,9 @@ use crate::{
 /// | `dlock.acquire_all` | `backend`, `claims`, `outcome` |
 /// | `dlock.raise_tokens` | `backend`, `lock.name`, `above`, `outcome` |
 ///
-/// `outcome` is `granted`, `queued`, `busy`, `released`, `lost`, `ok` or `error`; errors are in
-/// field `error`. Claims are shown by their first eight digits, which do not suffice to release
-/// a lock.
+/// `outcome` is `granted`, `queued`, `busy`, `released`, `lost`, `ok` or `error`; errors are in the
+/// field `error`. A claim is shown by its first eight digits, which are not enough to release a
+/// lock.
 #[derive(Debug)]
 pub struct Traced {
     inner: DynBackend,
@@ -37,7 +37,7 @@ impl Traced {
         Arc::new(Self { inner })
     }
 
-    fn answer<T: Outcome + Send + 'static>(span: Span, answer: Answer<T>) -> Answer<T> {
+    fn answer<T: TracedAnswer + Send + 'static>(span: Span, answer: Answer<T>) -> Answer<T> {
         if span.is_disabled() {
             return answer;
         }
@@ -51,8 +51,8 @@ impl Traced {
     }
 }
 
-/// How an answer is shown.
-trait Outcome {
+/// The text that describes an answer.
+trait TracedAnswer {
     fn outcome(&self) -> &'static str {
         "ok"
     }
@@ -62,7 +62,7 @@ trait Outcome {
     }
 }
 
-impl Outcome for Acquired {
+impl TracedAnswer for Acquired {
     fn outcome(&self) -> &'static str {
         match self {
             Self::Granted(_) => "granted",
@@ -79,7 +79,7 @@ impl Outcome for Acquired {
     }
 }
 
-impl Outcome for Grant {
+impl TracedAnswer for Grant {
     fn outcome(&self) -> &'static str {
         "granted"
     }
@@ -89,7 +89,7 @@ impl Outcome for Grant {
     }
 }
 
-impl Outcome for Released {
+impl TracedAnswer for Released {
     fn outcome(&self) -> &'static str {
         match self {
             Self::Released => "released",
@@ -98,18 +98,18 @@ impl Outcome for Released {
     }
 }
 
-impl Outcome for Vec<Acquired> {
+impl TracedAnswer for Vec<Acquired> {
     fn outcome(&self) -> &'static str {
         let rank = |answer: &Acquired| match answer {
             Acquired::Busy => 0,
             Acquired::Queued => 1,
             Acquired::Granted(_) => 2,
         };
-        self.iter().min_by_key(|answer| rank(answer)).map_or("ok", Outcome::outcome)
+        self.iter().min_by_key(|answer| rank(answer)).map_or("ok", TracedAnswer::outcome)
     }
 }
 
-impl Outcome for Vec<Renewed> {
+impl TracedAnswer for Vec<Renewed> {
     fn outcome(&self) -> &'static str {
         let rank = |answer: &Renewed| match answer {
             Renewed::Lost | Renewed::Forgotten => ("lost", 0),
@@ -120,13 +120,13 @@ impl Outcome for Vec<Renewed> {
     }
 }
 
-impl Outcome for Vec<LockName> {}
-impl Outcome for Vec<Finding> {}
-impl Outcome for () {}
-impl Outcome for LockState {}
+impl TracedAnswer for Vec<LockName> {}
+impl TracedAnswer for Vec<Finding> {}
+impl TracedAnswer for () {}
+impl TracedAnswer for LockState {}
 
-/// Sees a verb through in its span.
-async fn traced<T: Outcome>(
+/// Runs a verb in its span.
+async fn traced<T: TracedAnswer>(
     span: Span,
     verb: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
@@ -135,7 +135,7 @@ async fn traced<T: Outcome>(
     result
 }
 
-fn record<T: Outcome>(span: &Span, result: &Result<T, Error>) {
+fn record<T: TracedAnswer>(span: &Span, result: &Result<T, Error>) {
     match result {
         Ok(answer) => {
             span.record("outcome", answer.outcome());
@@ -150,13 +150,13 @@ fn record<T: Outcome>(span: &Span, result: &Result<T, Error>) {
     }
 }
 
-/// Whether no subscriber wants such spans: one load, where a disabled span is some tens of
-/// nanoseconds, and more when another crate has turned on tracing's feature `log`.
+/// Returns whether no subscriber wants such spans. This is one load; a disabled span costs some
+/// tens of nanoseconds, and more if another crate has enabled tracing's feature `log`.
 fn nobody_looks() -> bool {
     LevelFilter::current() < LevelFilter::DEBUG
 }
 
-/// The part of a claim's id that may be shown.
+/// Returns the part of a claim's id that may be shown.
 fn short(id: crate::ClaimId) -> String {
     let mut text = id.to_string();
     text.truncate(8);

@@ -1,4 +1,6 @@
-//! Atomics, of which those of one byte, the states, can be torn.
+//! Atomics. Those of one byte, which are states, can be torn on purpose.
+//!
+//! The orderings are ignored: every access is sequentially consistent, here and in shuttle.
 
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -38,6 +40,7 @@ impl AtomicU8 {
         mut change: impl FnMut(u8) -> Option<u8>,
     ) -> Result<u8, u8> {
         if planted(Plant::TornState) {
+            // The planted mistake: another task may write between the two.
             let now = self.0.load(Ordering::SeqCst);
             let Some(new) = change(now) else { return Err(now) };
             self.0.store(new, Ordering::SeqCst);

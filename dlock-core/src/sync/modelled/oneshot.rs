@@ -1,4 +1,4 @@
-//! tokio's channel for one value, of which only the end of the sender is used.
+//! tokio's channel for one value. Only the end of the sender is used.
 
 pub(crate) use tokio::sync::oneshot::Receiver;
 

@@ -1,4 +1,5 @@
-//! Time that a scenario moves. It is per thread, since all tasks of an execution share one.
+//! Time that a scenario advances. It is per thread, since all tasks of an execution share one
+//! thread.
 
 use std::{
     cell::RefCell,
@@ -24,7 +25,7 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Elapsed;
 
-/// When to wake up.
+/// The time of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Instant(Duration);
 
@@ -46,19 +47,19 @@ impl std::ops::Add<Duration> for Instant {
     }
 }
 
-/// A new execution begins, an hour after the origin.
+/// Begins a new execution, an hour after the origin.
 pub(crate) fn begin() {
     TIMERS.with_borrow_mut(|timers| {
         *timers = Timers { now: Duration::from_secs(3600), waiting: Vec::new() };
     });
 }
 
-/// How long after the origin it is.
+/// Returns the time since the origin.
 pub(crate) fn now() -> Duration {
     TIMERS.with_borrow(|timers| timers.now)
 }
 
-/// Moves the time and wakes those whose time has come.
+/// Advances the time and wakes the tasks whose time has come.
 pub(crate) fn advance(by: Duration) {
     point();
     let due = TIMERS.with_borrow_mut(|timers| {

@@ -1,11 +1,12 @@
-//! What is known of the masters of a cluster, and of the connections that listen there.
+//! The masters of a cluster, and the connections that listen for messages there.
 //!
 //! # Concurrency
 //!
-//! `deaf` goes from false to true once: the connection's own callback sets it when messages end, and
-//! the look at the masters sets it when they have moved or do not answer. The task that sees it opens
-//! another connection. The callback sets `deaf` before it wakes that task, so the task does not sleep
-//! again over a connection that is deaf. `late` counts questions in a row without an answer.
+//! `deaf` goes from false to true once: the connection's own callback sets it when messages end,
+//! and the task that reads the map sets it when a master has moved or does not answer. The task
+//! that sees it opens another connection. The callback sets `deaf` before it wakes that task, so
+//! the task does not sleep again while a connection is deaf. `late` counts requests in a row
+//! without an answer.
 
 use std::{
     collections::HashMap,
@@ -22,15 +23,15 @@ use tokio::{sync::OnceCell, time::timeout};
 use super::map::Map;
 use crate::keys::Bucket;
 
-/// What is known.
+/// The map, and the connections that listen.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct ListenerBook {
     pub(super) map: Map,
     /// By address.
     pub(super) ears: HashMap<Arc<str>, Arc<OnceCell<Ear>>>,
-    /// Where each bucket is heard that somebody has waited at.
+    /// For each bucket that had a waiter, the connection that is subscribed to it.
     pub(super) heard: HashMap<Bucket, Option<Heard>>,
-    /// Which of all addresses to try next.
+    /// The index of the address to try next.
     turn: usize,
 }
 
@@ -38,13 +39,13 @@ pub(super) struct Book {
 #[derive(Clone)]
 pub(super) struct Ear {
     pub(super) redis: MultiplexedConnection,
-    /// Nothing is heard on it any more.
+    /// No message arrives on it any more.
     pub(super) deaf: Arc<AtomicBool>,
-    /// How many questions in a row got no answer.
+    /// The number of requests in a row without an answer.
     late: Arc<AtomicU32>,
 }
 
-/// Where messages of a bucket arrive.
+/// The subscription for a bucket.
 pub(super) struct Heard {
     pub(super) at: Arc<str>,
     pub(super) deaf: Arc<AtomicBool>,
@@ -55,7 +56,7 @@ impl Ear {
         Self { redis, deaf, late: Arc::default() }
     }
 
-    /// Where the slots are, by the node at the other end, which has this address.
+    /// Asks the node at the other end, which has this address, for its map.
     pub(super) async fn ask(&self, at: &str, patience: Duration) -> Option<Map> {
         let mut question = redis::cmd("CLUSTER");
         question.arg("SLOTS");
@@ -64,7 +65,7 @@ impl Ear {
         let map = answer.ok().and_then(Result::ok).and_then(|value| Map::read(&value, at));
         match map {
             Some(_) => self.late.store(0, Ordering::Relaxed),
-            // Once may be the load.
+            // A single timeout may come from load.
             None if self.late.fetch_add(1, Ordering::Relaxed) == 0 => {}
             None => self.deaf.store(true, Ordering::SeqCst),
         }
@@ -72,8 +73,8 @@ impl Ear {
     }
 }
 
-impl Book {
-    /// Whether messages of a bucket arrive from its master.
+impl ListenerBook {
+    /// Returns whether messages of a bucket arrive from its master.
     pub(super) fn hears(&self, bucket: Bucket) -> bool {
         let heard = self.heard.get(&bucket).and_then(Option::as_ref);
         heard.is_some_and(|heard| {
@@ -81,18 +82,18 @@ impl Book {
         })
     }
 
-    /// The buckets whose messages do not arrive and should.
+    /// Returns the buckets that need a new subscription.
     pub(super) fn unheard(&self) -> Vec<Bucket> {
         self.heard.keys().copied().filter(|bucket| !self.hears(*bucket)).collect()
     }
 
-    /// The connections that work, as far as anybody knows.
+    /// Returns the connections that work, as far as is known.
     pub(super) fn open(&self) -> Vec<(Arc<str>, Ear)> {
         let open = self.ears.iter().filter(|(_, ear)| !is_deaf(ear));
         open.filter_map(|(at, ear)| Some((Arc::clone(at), ear.get()?.clone()))).collect()
     }
 
-    /// Takes note of where the slots are. Connections to nodes that are no masters any more end.
+    /// Replaces the map. Connections to nodes that are no masters any more are closed.
     pub(super) fn follow(&mut self, map: Map) {
         let masters = map.masters();
         self.ears.retain(|at, ear| {
@@ -104,8 +105,8 @@ impl Book {
         self.map = map;
     }
 
-    /// All addresses that may lead to a node, beginning with another one each time. Masters first,
-    /// since connections to others don't stay.
+    /// Returns all addresses that may lead to a node, each time with another one first. Masters
+    /// come first, since connections to other nodes are closed again.
     pub(super) fn candidates(&mut self, configured: &[String]) -> Vec<Arc<str>> {
         let mut masters: Vec<_> = self.map.masters().into_iter().collect();
         self.turn = (self.turn + 1) % masters.len().max(1);
@@ -115,12 +116,12 @@ impl Book {
     }
 }
 
-/// The place of a bucket in a map.
+/// Returns the place of a bucket in a map.
 pub(super) fn number(bucket: Bucket) -> usize {
     usize::from(bucket.number())
 }
 
-/// Whether a connection is there that nothing is heard on any more.
+/// Returns whether there is a connection, and it is deaf.
 pub(super) fn is_deaf(ear: &OnceCell<Ear>) -> bool {
     ear.get().is_some_and(|ear| ear.deaf.load(Ordering::SeqCst))
 }

@@ -1,13 +1,14 @@
-//! Messages from the masters of a cluster, and where the slots are.
+//! Messages from the masters of a cluster, and the map of its slots.
 //!
-//! Messages come on connections of their own, one for each master that somebody waits at. A node
-//! that gives a slot away unsubscribes its clients unasked, and the driver takes that for the
-//! answer to whatever command is on its way, so that every answer after it belongs to the command
-//! before. Here no answer matters much, and a connection on which that happened is closed.
+//! Messages come on separate connections, one for each master with a waiter. When a slot moves away
+//! from a node, the node unsubscribes its clients without a request. The driver mistakes that for
+//! the answer to the command that is under way. From then on every answer belongs to the command
+//! before. On these connections no answer matters much, and a connection on which that happened is
+//! closed.
 //!
-//! A replica lets a client listen, too, but the scripts, which count who hears them at the master,
-//! believe that client gone. So where a channel belongs is looked up, about once a second and
-//! whenever a connection is lost.
+//! A replica accepts subscriptions as well. But the scripts run on the master and count the
+//! receivers there, so they would treat the client of a replica as dead. So the map is read again
+//! about once a second and whenever a connection is lost.
 //!
 //! # Concurrency
 //!
@@ -32,27 +33,27 @@ use tokio::sync::Notify;
 
 use super::{
     super::{open, push::receive},
-    book::{Book, Ear, Heard, is_deaf, number},
+    book::{Ear, Heard, ListenerBook, is_deaf, number},
     map::Map,
-    place::lost,
+    route::lost,
 };
 use crate::{config::RedisConfig, error::is_denial, inbox::Inbox, keys::Bucket};
 
-/// How long a node may take to say where the slots are, since another one will do.
+/// The longest wait for the map of one node. It is short, since any other node can answer as well.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The pause before listening again where that failed.
+/// The pause after a failed subscription.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Connections that listen.
+/// The connections that listen.
 pub(super) struct Ears {
     config: RedisConfig,
     inbox: Option<Arc<Inbox>>,
-    book: Mutex<Book>,
-    /// A connection was lost, or is not at the right node any more.
+    book: Mutex<ListenerBook>,
+    /// A connection was lost, or leads to the wrong node by now.
     lost: Arc<Notify>,
-    /// It was just found out where the slots are.
+    /// The map was just read.
     looked: Notify,
-    /// This user may not listen.
+    /// This user may not subscribe.
     denied: AtomicBool,
 }
 
@@ -68,7 +69,7 @@ impl Ears {
         }
     }
 
-    /// The channel of a bucket, if it can be heard.
+    /// Returns the channel of a bucket, if there is a subscription.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
         let inbox = self.inbox.as_ref().filter(|_| self.may_listen())?;
         if !self.book.lock().hears(bucket)
@@ -81,8 +82,9 @@ impl Ears {
         Some(inbox.channel_of(bucket))
     }
 
-    /// Tries whether this user may listen. It asks a master for a bucket of another one, so that it
-    /// is referred to that one and hears nothing; where one master has all, it stays there.
+    /// Checks whether this user may subscribe. It asks a master for a bucket of another master. The
+    /// answer is a redirection, so no subscription remains. If one master has all buckets, the
+    /// subscription stays.
     pub(super) async fn try_listening(&self, store: &str) {
         let Some(inbox) = &self.inbox else { return };
         let elsewhere = {
@@ -97,7 +99,7 @@ impl Ears {
             Some((mut ear, bucket)) => ask_to_listen(&mut ear, inbox, bucket).await,
             None => self.listen(inbox, Bucket::ANY).await,
         };
-        // Whatever else keeps it from listening may pass.
+        // Other errors may be transient.
         if let Err(error) = tried
             && is_denial(&error)
         {
@@ -111,38 +113,38 @@ impl Ears {
         }
     }
 
-    /// Whether this user may listen, as far as is known.
+    /// Returns whether this user may subscribe, as far as is known.
     pub(super) fn may_listen(&self) -> bool {
         !self.denied.load(Ordering::Relaxed)
     }
 
-    /// The masters that have buckets.
+    /// Returns the masters that have buckets.
     pub(super) fn masters(&self) -> BTreeSet<Arc<str>> {
         self.book.lock().map.masters()
     }
 
-    /// How many replicas a master has, at the most.
+    /// Returns the largest number of replicas that a master has.
     pub(super) fn replicas(&self) -> usize {
         self.book.lock().map.replicas
     }
 
-    /// The master of a bucket, by its number.
+    /// Returns the master of a bucket, by its number.
     pub(super) fn master(&self, bucket: usize) -> Option<Arc<str>> {
         self.book.lock().map.master(bucket).cloned()
     }
 
-    /// There is reason to look where the slots are.
+    /// Requests that the map is read again.
     pub(super) fn look_soon(&self) {
         self.lost.notify_one();
     }
 
-    /// Waits until there is reason to look where the slots are.
+    /// Waits for a reason to read the map.
     pub(super) async fn until_lost(&self) {
         self.lost.notified().await;
     }
 
-    /// Finds out where the slots are: what most of the nodes say that are listened to. Whether
-    /// anybody answered.
+    /// Reads the map, and uses the one on which most of the connected nodes agree. Returns false if
+    /// no node answered.
     pub(super) async fn look(&self) -> bool {
         let known = self.book.lock().open();
         let answers = join_all(known.iter().map(|(at, ear)| ear.ask(at, PATIENCE))).await;
@@ -176,8 +178,8 @@ impl Ears {
         None
     }
 
-    /// Listens again where it was heard before, and has everybody asked who may have missed a
-    /// message meanwhile.
+    /// Renews lost subscriptions, then requests a poll of all claims whose message may have been
+    /// lost meanwhile.
     pub(super) async fn keep_listening(&self) {
         let Some(inbox) = &self.inbox else { return };
         loop {

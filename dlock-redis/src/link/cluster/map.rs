@@ -1,4 +1,7 @@
-//! Which master has which bucket: what a node answers to `CLUSTER SLOTS`.
+//! The map from buckets to masters: a node's answer to `CLUSTER SLOTS`.
+//!
+//! A map is the view of one node at one time, and may be out of date. A wrong entry costs one
+//! redirection, since the node that gets the command answers `MOVED`.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -6,12 +9,12 @@ use redis::Value;
 
 use crate::{config::with_port, keys::BUCKETS};
 
-/// Which master has which bucket, as one node sees it.
+/// The master of each bucket, as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Map {
     /// By the number of the bucket.
     masters: Vec<Option<Arc<str>>>,
-    /// How many replicas a master has, at the most.
+    /// The largest number of replicas that a master has.
     pub(crate) replicas: usize,
 }
 
@@ -19,6 +22,7 @@ impl Map {
     /// Reads the answer of the node at this address.
     pub(crate) fn read(answer: &Value, from: &str) -> Option<Self> {
         let Value::Array(ranges) = answer else { return None };
+        // Only the slots of dlock's buckets are kept, not all 16,384.
         let slots: Vec<u16> = (0..BUCKETS).map(|bucket| slot(&bucket.to_string())).collect();
         let mut map = Self { masters: vec![None; slots.len()], replicas: 0 };
         for range in ranges {
@@ -38,12 +42,12 @@ impl Map {
         Some(map)
     }
 
-    /// The master of a bucket.
+    /// Returns the master of a bucket.
     pub(crate) fn master(&self, bucket: usize) -> Option<&Arc<str>> {
         self.masters.get(bucket)?.as_ref()
     }
 
-    /// All masters that have buckets.
+    /// Returns all masters that have buckets.
     pub(crate) fn masters(&self) -> BTreeSet<Arc<str>> {
         self.masters.iter().flatten().cloned().collect()
     }
@@ -60,8 +64,8 @@ fn node(parts: &[Value], from: &str) -> Option<String> {
     }
 }
 
-/// An address as a node gives it. One that does not know how it is reached leaves the host empty,
-/// or says `?` of others.
+/// Parses an address in a node's answer. The host is empty if the node does not know its own
+/// address, and `?` if it does not know the address of another node.
 pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     match text.rsplit_once(':')? {
         ("?", _) => None,
@@ -70,7 +74,7 @@ pub(crate) fn address(text: &str, from: &str) -> Option<String> {
     }
 }
 
-/// The slot of a hash tag: CRC-16/XMODEM
+/// Returns the slot of a hash tag: CRC-16/XMODEM
 /// (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>).
 fn slot(tag: &str) -> u16 {
     let shift = |crc: u16| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_bucket_is_where_the_server_puts_its_hash_tag() {
-        // What CLUSTER KEYSLOT says.
+        // The answers of CLUSTER KEYSLOT.
         assert_eq!(["0", "4", "123456789"].map(slot), [13_907, 14_039, 12_739]);
         let answer =
             Value::Array(vec![range(13_908, 16_383, text("b"), 2), range(0, 13_907, text("a"), 1)]);
@@ -122,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_is_none() {
+    fn an_answer_without_slots_is_no_map() {
         assert_eq!(Map::read(&Value::Okay, "x:9"), None);
         assert_eq!(Map::read(&Value::Array(vec![Value::Int(1)]), "x:9"), None);
     }

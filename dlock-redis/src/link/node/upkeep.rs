@@ -1,4 +1,9 @@
-//! How the connection to a server comes about, and comes about again.
+//! The task that connects to a server, and reconnects.
+//!
+//! The order of a connect: ask the sentinels, connect, read the facts, check them, subscribe, open
+//! the door, poll all waiting claims. The subscription comes before the door, so that no acquire is
+//! sent whose message would be lost. The poll comes last, since messages that were sent during the
+//! outage are lost.
 
 use std::{
     sync::{
@@ -13,20 +18,21 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    super::push::receive, Connection, Door, Sentinels, Shared, Topology, Via, Window, open,
+    super::push::receive, Connection, Door, NodeShared, Sentinels, Topology, Via, Window, open,
 };
 
-/// How often the sentinels are asked who the master is; also how long a connection has to hold
-/// until the next one is tried for without a pause.
+/// The interval at which the sentinels are asked for the master. Also the least time that a
+/// connection has to last before the next attempt comes without a pause.
 const WATCH: Duration = Duration::from_secs(1);
 
-impl Shared {
-    /// Finds the server, connects, looks at what is there, and subscribes.
+impl NodeShared {
+    /// Finds the server, connects, checks it, and subscribes.
     pub(super) async fn connect(
         self: &Arc<Self>,
         sentinels: &mut Sentinels,
     ) -> Result<Connection, Error> {
         let address = sentinels.master(&self.config).await?;
+        // Relaxed: only the uniqueness of the number matters.
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
         let refused = |error| open::refused(error, &self.store);
         let named = |error: Error| error.during("connect").with_store(&self.store);
@@ -35,6 +41,7 @@ impl Shared {
         let push = move |info| {
             let Some(shared) = weak.upgrade() else { return };
             if receive(info, shared.inbox.as_deref(), Clock::Boot.now()) {
+                // In this order: see `node`.
                 closed.close();
                 shared.shut(epoch, "the other side has closed it");
             }
@@ -72,8 +79,8 @@ impl Shared {
     }
 }
 
-/// Connects anew whenever the door is shut.
-pub(super) async fn keep_up(shared: Arc<Shared>, mut sentinels: Sentinels) {
+/// Reconnects whenever the door is shut.
+pub(super) async fn keep_up(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
     let mut tries = 0u32;
     loop {
         let since = Instant::now();
@@ -104,13 +111,13 @@ pub(super) async fn keep_up(shared: Arc<Shared>, mut sentinels: Sentinels) {
     }
 }
 
-/// Waits until the connection is lost, and shuts the door itself when the sentinels name another
-/// master than the one behind it.
-async fn until_shut(shared: &Shared, sentinels: &mut Sentinels) {
+/// Waits until the connection is lost. Shuts the door if the sentinels report another master than
+/// the one behind it.
+async fn until_shut(shared: &NodeShared, sentinels: &mut Sentinels) {
     let mut door = shared.door.subscribe();
     let mut shut = std::pin::pin!(door.wait_for(|door| door.open().is_none()));
     if !matches!(shared.config.topology, Topology::Sentinel(_)) {
-        // The door stays for as long as there is somebody to wait at it.
+        // The sender of the door is in `shared`, so the wait can't fail.
         let _ = shut.await;
         return;
     }

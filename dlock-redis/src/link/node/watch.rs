@@ -1,5 +1,8 @@
-//! What is done for a server while it is connected to: how long it has run is passed on, and what it
-//! promises is looked at again.
+//! Two jobs while a connection is open: writing marks that show how long the server has run, and
+//! reading the settings again on which guarantees depend.
+//!
+//! If the process dies between two marks, the last mark stays. The next client then waits for the
+//! rest of the restart guard, which is longer than necessary and never shorter.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -9,19 +12,19 @@ use std::{
 use dlock_core::Clock;
 use redis::Value;
 
-use super::{Connection, Facts, Shared, Sight, Silent, Topology, open};
+use super::{Connection, Facts, NodeShared, Sight, Silent, Topology, open};
 use crate::keys;
 
-/// How often settings are read again that a promise depends on.
+/// The interval at which the settings are read again on which a guarantee depends.
 const REREAD: Duration = Duration::from_secs(10);
-/// The shortest pause between two tries to leave the last mark.
+/// The shortest pause between two attempts to write the last mark.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How many marks a client leaves until the guard is over, but no more than one a second.
+/// The number of marks that a client writes until the guard is over, at most one a second.
 const MARKS: u32 = 8;
 
-impl Shared {
-    /// The key of the mark that tells how long the server has run. The plain form has none: its keys
-    /// are other programs'.
+impl NodeShared {
+    /// Returns the key of the mark that states how long the server has run. The plain form has
+    /// none, since its keys belong to other programs.
     pub(super) fn mark_key(&self) -> Option<String> {
         let is_guarded = !self.guard().is_zero() && !self.config.plain;
         is_guarded.then(|| keys::aside("guard", &self.config.prefix))
@@ -31,15 +34,15 @@ impl Shared {
         self.config.restart_guard.unwrap_or_default()
     }
 
-    /// For how long the server that said this is known to have run.
+    /// Returns the known run of the server with these facts.
     pub(super) fn sight_of(&self, facts: &Facts) -> Option<Sight> {
         let mut sight = self.sight.lock();
-        // A replica throws away what it has, without a restart.
+        // A replica discards its data at a new synchronisation, without a restart.
         *sight = Sight::of(facts, sight.take()).filter(|_| !facts.replica);
         sight.clone()
     }
 
-    /// Never ends; to be dropped when the door shuts.
+    /// Never ends. The caller drops it when the door shuts.
     pub(super) async fn look_after(&self) {
         let open = self.door.borrow().open().cloned();
         if let Some(connection) = open {
@@ -48,9 +51,11 @@ impl Shared {
         std::future::pending().await
     }
 
-    /// Leaves marks until the server has run for as long as the guard, unless there is such a one.
+    /// Writes marks until the server has run for the restart guard, unless a mark already shows
+    /// that it has.
     ///
-    /// Not only one at the end: otherwise clients that never stay for so long would all begin anew.
+    /// A client writes more than one mark, because other clients may never run as long as the
+    /// guard: each continues where the previous one stopped.
     async fn vouch(&self, connection: &Connection) {
         let (guard, facts) = (self.guard(), connection.facts());
         let (Some(key), Some(sight)) = (self.mark_key(), &connection.sight) else { return };
@@ -66,7 +71,7 @@ impl Shared {
             let mut set = redis::cmd("SET");
             set.arg(&key).arg(sight.mark(now));
             let answer = connection.redis.clone().send_packed_command(&set).await;
-            // A refusal is an answer to the driver.
+            // For the driver, a refusal by the server is an answer.
             match answer.and_then(Value::extract_error) {
                 Ok(_) if is_over => return,
                 Ok(_) => {}
@@ -80,18 +85,18 @@ impl Shared {
         }
     }
 
-    /// What the server is not asked for when connecting: settings that no promise depends on.
+    /// Returns the questions that a connect leaves out: settings on which no guarantee depends.
     pub(super) fn silent(&self) -> Silent {
         Silent { info: false, settings: !self.promises() || !self.guard().is_zero() }
     }
 
-    /// Whether anything is promised that depends on what one server keeps.
+    /// Returns whether a guarantee depends on the data of one server.
     fn promises(&self) -> bool {
         matches!(self.config.topology, Topology::Single | Topology::Socket)
     }
 
-    /// Reads again what a promise depends on, for the worse and for the better. What was refused
-    /// once is not asked for again.
+    /// Reads the settings again on which guarantees depend. Leaves out the questions that were
+    /// refused once.
     async fn reread(&self, connection: &Connection) {
         if !self.promises() {
             return;
@@ -117,6 +122,7 @@ impl Shared {
                 ),
                 _ => {}
             }
+            // Relaxed: only `guarantees()` reads it, and nothing else is ordered by it.
             self.keeps_grants.store(keeps, Ordering::Relaxed);
             *connection.facts.lock() = Arc::new(facts);
         }

@@ -123,7 +123,7 @@ fn an_acquire_that_arrives_late_takes_no_lock() {
 }
 
 #[test]
-fn an_acquire_that_arrives_late_reads_and_takes_permits_of_nobody() {
+fn a_late_shared_or_permit_acquire_leaves_nothing() {
     run(async {
         for when in BOTH {
             leaves_nothing("", "dlock:*", Mode::Shared, when).await?;

@@ -106,7 +106,7 @@ fn renewals_and_releases_do_not_wait_behind_a_crowd_of_acquires() {
 }
 
 #[test]
-fn renewals_and_releases_do_not_wait_behind_the_questions_of_a_crowd() {
+fn renewals_and_releases_do_not_wait_behind_polls_of_a_crowd() {
     run(async {
         let (server, other) = start().await?;
         let (proxy, client) = behind(&server, "redis://").await?;

@@ -108,7 +108,7 @@ async fn run_id(server: &RedisServer) -> Result<String, Stop> {
 
 /// Many who come for a short time only are let in at last.
 #[test]
-fn a_client_that_leaves_before_the_guard_is_over_has_told_how_far_it_is() {
+fn a_client_records_the_progress_of_the_restart_guard() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let url = format!("{}?dlock.restart_guard=80s", server.url());
@@ -147,7 +147,7 @@ fn a_client_that_comes_later_need_not_wait_again() {
 }
 
 #[test]
-fn a_mark_is_for_one_run_of_the_server_and_no_longer_than_it_says() {
+fn a_guard_mark_counts_for_one_server_run_and_its_time() {
     run(async {
         let options = Options::new().with_persistence(Persistence::AofAlways);
         let server = RedisServer::start(&options).await?;

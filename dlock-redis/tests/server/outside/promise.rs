@@ -24,7 +24,7 @@ fn exclusion(client: &DynBackend) -> Exclusion {
 }
 
 #[test]
-fn a_disk_that_is_not_waited_for_while_a_child_runs_promises_nothing() {
+fn no_appendfsync_on_rewrite_promises_nothing() {
     run(async {
         let server = durable().await?;
         let url = server.url();
@@ -77,7 +77,7 @@ fn a_promise_follows_settings_that_change_while_connected() {
 }
 
 #[test]
-fn what_was_refused_once_is_not_asked_for_again() {
+fn a_refused_command_is_not_sent_again() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let line = include_str!("../../../src/acl.txt");

@@ -72,7 +72,7 @@ fn guards_that_are_dropped_while_a_majority_is_away_count_once() {
         let (masters, url) = masters().await?;
         let client = connect(&url).await?;
         let options = LockOptions::new().with_lease(Duration::from_secs(180));
-        let locks = Locks::over(client.clone())?.with_options(options)?;
+        let locks = Locks::new(client.clone())?.with_options(options)?;
         let mut guards = Vec::new();
         for number in 0..GUARDS {
             guards.push(locks.mutex(format!("lock {number}"))?.lock().await?);
@@ -98,7 +98,7 @@ fn guards_that_are_dropped_while_a_majority_is_away_count_once() {
 }
 
 #[test]
-fn what_is_owed_to_a_master_ends_with_the_lease() {
+fn an_unsettled_release_at_a_master_ends_with_the_lease() {
     run(async {
         let (masters, url) = masters().await?;
         let client = connect(&url).await?;

@@ -46,7 +46,7 @@ async fn renew_all(client: &DynBackend, held: &[AcquireRequest]) -> Result<Vec<R
 }
 
 #[test]
-fn a_record_of_one_reader_that_can_not_be_read_is_not_the_loss_of_others() {
+fn an_unreadable_reader_record_loses_no_other_holder() {
     run(async {
         for (at, command) in HARMS.into_iter().enumerate() {
             let (server, client) = start().await?;
@@ -77,7 +77,7 @@ fn a_record_of_one_reader_that_can_not_be_read_is_not_the_loss_of_others() {
 }
 
 #[test]
-fn a_record_of_one_waiter_that_can_not_be_read_ends_no_wait_of_others() {
+fn an_unreadable_waiter_record_ends_no_other_wait() {
     run(async {
         let of_h: &[&str] = &["SET", KEYS_OF_A[0], "CLAIM:0", "PX", "180000"];
         for command in HARMS[..3].iter().copied().chain([of_h]) {
@@ -116,7 +116,7 @@ fn a_quorum_that_can_not_tell_for_one_lock_tells_for_others() {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let client = connect(&format!("{}?dlock.restart_guard=0s", masters.url())).await?;
         let lease = Duration::from_secs(30);
-        let locks = Locks::over(client.clone())?;
+        let locks = Locks::new(client.clone())?;
         let locks = locks.with_options(LockOptions::new().with_lease(lease))?;
         let (harmed, good) = (locks.mutex("a")?.lock().await?, locks.mutex("b")?.lock().await?);
         let held = [exclusive("x"), exclusive("y")];

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::{Arena, Bite, Fault, Network, many_locks, some};
 use crate::Load;
 
-/// How long sessions last.
+/// The timeout of sessions.
 const SESSION: Duration = Duration::from_secs(2);
 
 pub(super) struct ThreeServers {
@@ -34,7 +34,7 @@ impl ThreeServers {
         Ok(Self { servers, networks })
     }
 
-    /// On the way to a server that has clients.
+    /// Injects a fault into the network between clients and one of the servers that has clients.
     async fn harm_network(&self, fault: Fault) -> Result<Bite, Stop> {
         let first = rand::random_range(0..self.networks.len());
         let mut bite = Bite::Missed("there is no way to a server".to_owned());
@@ -107,7 +107,7 @@ impl Arena for ThreeServers {
     }
 
     fn is_swept_by_clients(&self) -> bool {
-        // It is the session that keeps a node.
+        // A node belongs to a session, so no client has to sweep.
         false
     }
 
@@ -116,7 +116,7 @@ impl Arena for ThreeServers {
     }
 
     fn load(&self) -> Load {
-        // The core shortens leases to what sessions stand for.
+        // The core shortens leases to the time that sessions support.
         many_locks(Load::new("soak")).with_leases(&[300, 600, 2500].map(Duration::from_millis))
     }
 }

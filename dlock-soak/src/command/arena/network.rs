@@ -1,4 +1,4 @@
-//! Harm to what is between the holders and a server.
+//! Faults of the network between the holders and a server.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use tokio::time::sleep;
 
 use super::{Bite, Fault, some};
 
-/// The way to one server.
+/// The network in front of one server.
 pub(in crate::command) struct Network {
     proxy: Proxy,
 }
 
 impl Network {
-    /// A way to the server at this address, which speaks this protocol.
+    /// Returns the network over this proxy.
     pub(super) fn over(proxy: Proxy) -> Self {
         Self { proxy }
     }
 
-    /// What stands in a URL in place of the server's address.
+    /// Returns the address that replaces the server's address in a URL.
     pub(super) fn address(&self) -> String {
         self.proxy.address()
     }
 
-    /// Does one kind of harm, and mends it.
+    /// Injects one fault, and repairs the network.
     pub(super) async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
         let proxy = &self.proxy;
         let before = Seen::at(proxy);
@@ -58,7 +58,7 @@ impl Network {
             }
             _ => return Ok(Bite::Missed(format!("{fault}: not of the network"))),
         }
-        // Those that were cut are gone a moment later, and must not see what comes next.
+        // Connections that were cut close a moment later, and must not get data afterwards.
         sleep(Duration::from_millis(5)).await;
         let after = Seen::at(proxy);
         proxy.pass().await?;
@@ -66,7 +66,7 @@ impl Network {
     }
 }
 
-/// What a proxy has done so far.
+/// The counters of a proxy.
 #[derive(Clone, Copy)]
 struct Seen {
     cut: u64,

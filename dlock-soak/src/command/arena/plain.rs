@@ -1,4 +1,4 @@
-//! Stores without a server of their own to be harmed.
+//! Stores without a server that faults could be injected into.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::{Arena, Bite, Fault, many_locks};
 use crate::Load;
 
-/// Tasks of one process, and its memory.
+/// The memory of one process with several tasks.
 pub(super) struct Memory;
 
 #[async_trait]
@@ -27,12 +27,12 @@ impl Arena for Memory {
     }
 
     fn load(&self) -> Load {
-        // The memory of another process is another store.
+        // The memory of another process would be another store.
         many_locks(Load::new("soak")).with_processes(1).with_tasks(16)
     }
 }
 
-/// A file.
+/// A SQLite file.
 pub(super) struct Sqlite {
     directory: TempDir,
 }
@@ -50,7 +50,7 @@ impl Arena for Sqlite {
     }
 
     fn excuses(&self, fault: Fault) -> bool {
-        // The clock of the machine is the store's.
+        // The store uses the clock of the machine.
         fault.may_let_two_in() || fault == Fault::HolderClock
     }
 
@@ -63,7 +63,7 @@ impl Arena for Sqlite {
     }
 }
 
-/// A store that is there already. It may be of others as well, and far away.
+/// An existing store. Other clients may use it too, and it may be remote.
 pub(super) struct Given {
     url: String,
     prefix: String,

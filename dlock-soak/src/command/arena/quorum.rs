@@ -1,4 +1,4 @@
-//! Five Redis masters of which a majority decides.
+//! Five Redis masters, of which a majority decides.
 
 use async_trait::async_trait;
 use dlock_testkit::Stop;
@@ -21,7 +21,8 @@ impl Quorum {
 #[async_trait]
 impl Arena for Quorum {
     fn url(&self) -> String {
-        // Who comes back without its data has no vote before the leases have ended that it forgot.
+        // A master that restarts without its data must not vote before the leases that it lost have
+        // expired.
         let guard = self.load().longest_lease().as_millis();
         let options = "dlock.response_timeout=500ms&dlock.retention=1s";
         format!("{}?{options}&dlock.restart_guard={guard}ms", self.masters.url())
@@ -43,8 +44,8 @@ impl Arena for Quorum {
                 two[0].pause()?;
                 sleep(some(100, 900)).await;
                 two[0].resume()?;
-                // What it could not renew has lost its vote for good, and the next two must not be a
-                // second and a third.
+                // If the master could not renew a lease, it has lost its vote for that lease for
+                // good. The next fault must not add two more such masters.
                 sleep(self.load().longest_lease() + some(1000, 1100)).await;
             }
             Fault::MinorityAway => {
@@ -55,7 +56,8 @@ impl Arena for Quorum {
                 for server in two {
                     server.restart().await?;
                 }
-                // Their votes do not count yet, and the next two must not be a third and a fourth.
+                // The votes of the two masters do not count yet. The next fault must not add two
+                // more such masters.
                 sleep(self.load().longest_lease() + some(1000, 1100)).await;
             }
             _ => return Ok(Bite::Missed(format!("{fault}: not of a quorum"))),
@@ -65,7 +67,7 @@ impl Arena for Quorum {
 
     async fn left(&self) -> Result<Vec<String>, Stop> {
         let mut keys = self.masters.keys("*").await?.concat();
-        // How long a master has run is told to all that come later.
+        // The record of a master's uptime remains for later clients.
         keys.retain(|key| !key.contains("}?guard:"));
         Ok(keys)
     }

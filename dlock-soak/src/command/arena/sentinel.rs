@@ -1,4 +1,4 @@
-//! A Redis master, its replicas, and sentinels.
+//! A Redis master, its replicas, and its sentinels.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::{Arena, Bite, Fault};
 
-/// How long it may take until the master knows something that the replicas do not.
+/// The longest time until the master has data that the replicas lack.
 const LAG: Duration = Duration::from_secs(2);
 
 pub(super) struct Sentinel {
@@ -19,8 +19,9 @@ pub(super) struct Sentinel {
 impl Sentinel {
     pub(super) async fn start() -> Result<Self, Stop> {
         let servers = RedisSentinel::start(&Options::new()).await?;
-        // Sentinels that find the master down at the same time may fail over twice in a row, and the
-        // second time to a replica of the first master, which knows nothing of the second.
+        // If several sentinels find the master down at the same time, they may fail over twice in a
+        // row. The second time, they may choose a replica of the first master, which has no data of
+        // the second.
         for follower in &servers.sentinel_servers()[1..] {
             let never = ["SENTINEL", "SET", servers.master_name(), "quorum", "4"];
             follower.command(&never).await?.ok()?;
@@ -28,7 +29,7 @@ impl Sentinel {
         Ok(Self { servers })
     }
 
-    /// Whoever takes over does not know of what is granted from here on.
+    /// Cuts off the replicas, so that the new master will lack all grants from now on.
     async fn fall_behind(&self) -> Result<Bite, Stop> {
         self.servers.cut_replicas().await?;
         let end = now().saturating_add(LAG);
@@ -44,14 +45,15 @@ impl Sentinel {
         }
     }
 
-    /// Whether a replica took over: one that has long been cut off is not fit to, and a slow machine
-    /// takes long for everything. Then the master comes back.
+    /// Kills the master, waits for a failover, and restarts the old master. Reports whether a
+    /// replica took over: a replica that was cut off for long is not eligible, and a slow machine
+    /// delays everything.
     async fn fail_over(&self) -> Result<Bite, Stop> {
         let killed = self.servers.kill_master().await?;
         let over = self.servers.until_failed_over(&killed.address()).await;
         if over.is_ok() {
-            // A master that comes back before the other replica has left it has one that agrees with
-            // it.
+            // If the old master restarted before the other replica has left it, that replica would
+            // still acknowledge its writes.
             self.servers.until_in_sync().await?;
         }
         killed.restart().await?;

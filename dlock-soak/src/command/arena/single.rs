@@ -15,21 +15,21 @@ use tokio::time::sleep;
 use super::{Arena, Bite, Fault, Network, some};
 use crate::command::connect;
 
-/// How long the last token of a name is kept where clocks step: tokens are in order only for as
-/// long as the step back is not past what is kept.
+/// The retention of last tokens where clocks step: tokens stay in order only if a step back is
+/// shorter than the retention.
 const KEPT: &str = "10m";
-/// And where all that is left has to go.
+/// The retention where all records must be deleted in the end.
 const FORGOTTEN: &str = "1s";
 
-/// How often a server is asked again that did not answer.
+/// The number of retries of a request that a server did not answer.
 const TRIES: u32 = 20;
 
-/// One server behind a proxy, whose clock can be stepped.
+/// One server behind a proxy, with a clock that can be stepped.
 pub(super) struct Single {
     server: Server,
     network: Network,
     clock: SteppedClock,
-    /// What it has when it comes back, if it forgets. Then its clock is right.
+    /// The data with which it restarts, if it forgets its own. If so, its clock is never stepped.
     copy: Option<Snapshot>,
 }
 
@@ -66,7 +66,7 @@ impl Single {
         let copy = match forgets {
             false => None,
             true => {
-                // Without its tables a database is of no use.
+                // A database without its tables would be useless.
                 drop(connect(server.url(FORGOTTEN)).await?);
                 Some(server.snapshot().await?)
             }
@@ -74,7 +74,7 @@ impl Single {
         Ok(Self { server, network: Network::over(proxy), clock, copy })
     }
 
-    /// Steps the clock so often, to and fro, and sets it right.
+    /// Steps the clock this many times, alternately forward and back, and then resets it.
     async fn step_clock(&self, by: Duration, ahead: bool, times: u32) -> Result<Bite, Stop> {
         let clock = &self.clock;
         let right = self.server.seconds().await?;
@@ -174,7 +174,7 @@ impl Arena for Single {
 }
 
 impl Server {
-    /// With options that fit short leases, and this retention.
+    /// Returns a URL with options that fit short leases, and with this retention.
     fn url(&self, retention: &str) -> String {
         let (url, options) = match self {
             Self::Redis(server) => (server.url(), ""),
@@ -209,7 +209,7 @@ impl Server {
         }
     }
 
-    /// Kills it and starts it again.
+    /// Kills the server and starts it again.
     async fn restart(&self) -> Verdict {
         match self {
             Self::Redis(server) => server.restart().await,
@@ -226,7 +226,7 @@ impl Server {
         }
     }
 
-    /// It is killed, and comes back with this.
+    /// Kills the server and starts it again with this data.
     async fn forget(&self, copy: &Snapshot) -> Verdict {
         match self {
             Self::Redis(server) => server.restart_from(copy).await,
@@ -243,7 +243,7 @@ impl Server {
         }
     }
 
-    /// What its clock shows.
+    /// Returns the server's clock in seconds.
     async fn seconds(&self) -> Result<f64, Stop> {
         let sql = match self {
             Self::Redis(server) => {
@@ -270,7 +270,7 @@ impl Server {
         .await
     }
 
-    /// The transactions that somebody began and did not end.
+    /// Returns the transactions that clients began and did not end.
     async fn open_transactions(&self) -> Result<Vec<String>, Stop> {
         let open = patiently(|| async move {
             match self {
@@ -282,7 +282,7 @@ impl Server {
         Ok(open.await?.iter().map(|open| format!("a transaction: {open}")).collect())
     }
 
-    /// What is kept of locks; with `all`, also what is kept of those that are free.
+    /// Returns the records of locks that are in use; with `all`, also those of free locks.
     async fn records(&self, all: bool) -> Result<Vec<String>, Stop> {
         if let Self::Redis(server) = self {
             let mut keys = server.keys("*").await?;
@@ -297,7 +297,7 @@ impl Server {
     }
 }
 
-/// What a server says, which may be too busy to say it at once.
+/// Queries a server, and retries if it is too busy to answer at once.
 async fn patiently<T, F>(ask: impl Fn() -> F) -> Result<T, Stop>
 where
     F: Future<Output = Result<T, Stop>>,

@@ -88,7 +88,7 @@ fn a_withdrawn_grant_leaves_nothing() {
 }
 
 #[test]
-fn who_has_lost_its_place_must_ask_at_once() {
+fn a_waiter_that_lost_its_place_is_due_at_once() {
     let waiters = Waiters::default();
     waiters.register(&name(), id(2), sight(10));
     waiters.observe(&name(), Mark::default(), &machine(&[(10, acquire(1))]), sight(10));
@@ -99,7 +99,7 @@ fn who_has_lost_its_place_must_ask_at_once() {
 }
 
 #[test]
-fn who_has_joined_a_free_lock_must_ask_at_once() {
+fn a_waiter_of_a_free_lock_is_due_at_once() {
     let waiters = Waiters::default();
     waiters.register(&name(), id(1), sight(10));
     let join = |n| Op::Join {
@@ -160,16 +160,16 @@ fn notes_for_nobody_are_forgotten_in_the_end() {
     assert_eq!(waiters.inner.lock().early.len(), EARLY);
 }
 
-/// Whether a grant that began so long after the ears opened, and is seen so long after that,
-/// counts as one that a note should have told of.
+/// Returns whether a grant counts as missed if it began this long after the listener opened, and is
+/// seen this long after that.
 fn is_missed(began: Micros, seen: Micros) -> bool {
     let waiters = Waiters::default();
     waiters.listens(true);
     let opened = Clock::Boot.now();
     waiters.inner.lock().listens = Some(opened.saturating_sub(Duration::from_secs(60)));
     waiters.register(&name(), id(1), sight(10));
-    // The statement that sees it was sent just now, and read the time `seen` seconds later than
-    // the grant; the ears opened 60 seconds ago.
+    // The statement that sees it was sent just now, and read a time `seen` seconds later than the
+    // grant; the listener opened 60 seconds ago.
     let machine = machine(&[(began, acquire(1))]);
     waiters.observe(&name(), Mark::default(), &machine, sight(began + seen));
     let mut heard = std::pin::pin!(waiters.missed.notified());
@@ -177,7 +177,7 @@ fn is_missed(began: Micros, seen: Micros) -> bool {
 }
 
 #[tokio::test]
-async fn a_grant_that_no_note_told_of_is_noticed() {
+async fn a_grant_without_a_notification_is_noticed() {
     assert!(!is_missed(100, 900_000), "it may be on its way");
     assert!(is_missed(100, 1_100_000));
     assert!(!is_missed(100, 61_000_000), "it was sent before anybody listened");

@@ -1,5 +1,9 @@
-//! Tries for locks that are held, which write nothing; and those that an earlier sending may have left
-//! behind.
+//! Tries for locks that are held. They write nothing: a read shows that the lock is busy.
+//!
+//! When a try is refused, it is over for its caller, and no release follows. If an earlier sending
+//! of it arrives later, it could take the lock for a claim that has ended. So such a try is
+//! written, and a claim that is refused in that state is released
+//! ([`bar_refused`](Worker::bar_refused)).
 
 use std::collections::HashSet;
 
@@ -11,7 +15,7 @@ use dlock_core::{
 use super::{
     super::{
         conn::Conn,
-        job::{Ask, Job},
+        job::{Job, PendingOp},
         part::{self, Unit},
         row::Wanted,
         told::{Sight, Told},
@@ -21,8 +25,7 @@ use super::{
 };
 
 impl<C: Conn> Worker<C> {
-    /// Refuses the tries for locks that were held when last seen and, by a read, still are, so
-    /// that a busy try writes nothing.
+    /// Refuses tries for locks that were held when last seen and still are, according to a read.
     pub(super) async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
         if !batch.iter().any(|job| matches!(&*job.asks, [ask] if is_try(&ask.op))) {
             return;
@@ -30,7 +33,7 @@ impl<C: Conn> Worker<C> {
         let mut names = HashSet::new();
         let mut tries = Vec::new();
         for job in std::mem::take(batch) {
-            // Not when something goes before it that may free the lock.
+            // Not if an operation before it in the batch may free the lock.
             let doubtful = match &*job.asks {
                 [ask] => {
                     is_try(&ask.op)
@@ -53,7 +56,7 @@ impl<C: Conn> Worker<C> {
         let wanted: Vec<Wanted> =
             tries.iter().map(|job| self.shared.snapshots.wanted(&job.asks[0].name)).collect();
         let sent = Clock::Boot.now();
-        // What a read can't answer, the write will.
+        // If the read fails, the write decides.
         let Ok(seen) = self.conn.read(&wanted).await else { return batch.extend(tries) };
         for ((mut job, wanted), row) in tries.into_iter().zip(wanted).zip(seen.rows) {
             let ask = &mut job.asks[0];
@@ -76,13 +79,13 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Whether an earlier sending of this claim was not answered.
+    /// Returns whether an earlier sending of this claim was not answered.
     fn is_in_doubt(&self, op: &Op) -> bool {
         asked_for(op).is_some_and(|claim| self.shared.doubts.bar(claim) > 0)
     }
 
-    /// Gives back, next, what was refused and may be granted by an earlier sending that is still on
-    /// its way: whoever was refused takes it for settled.
+    /// Releases claims that were refused, if an earlier sending of them may still arrive. The
+    /// release goes into the next batch.
     pub(super) fn bar_refused(&mut self, batch: &[Job], part: &[Unit]) {
         for (job, ask) in part::places(part) {
             let ask = &batch[job].asks[ask];
@@ -96,7 +99,8 @@ impl<C: Conn> Worker<C> {
                 && self.is_in_doubt(&ask.op)
             {
                 let back = Op::Release { claim, used: 0, bar: 0 };
-                self.waiting.push_back(Job::new(vec![Ask::new(ask.name.clone(), back)], true).0);
+                self.waiting
+                    .push_back(Job::new(vec![PendingOp::new(ask.name.clone(), back)], true).0);
             }
         }
     }

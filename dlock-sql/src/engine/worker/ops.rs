@@ -1,23 +1,25 @@
-//! What a worker asks of an operation.
+//! Properties of operations that a worker needs.
 
 use dlock_core::{ClaimId, Mode, Queue, machine::Op};
 
-/// The same, letting nobody in.
+/// Returns the same claim as a join, which only joins the queue and grants nothing.
 pub(super) fn join(op: &Op) -> Op {
     match op.clone() {
         Op::Acquire { claim, mode, lease, block, home, note, .. } => {
             Op::Join { claim, mode, lease, block, home, note }
         }
+        // Only claims that wait are sent in a hurry, so this is never another operation.
         op => op,
     }
 }
 
-/// A release is as good at any time.
+/// Returns whether an operation has a deadline. A release has none: it takes nothing, so it may
+/// arrive at any time.
 pub(super) const fn has_deadline(op: &Op) -> bool {
     !matches!(op, Op::Release { .. })
 }
 
-/// The claim that an operation would bring into the row.
+/// Returns the claim that an operation would add to the row.
 pub(super) const fn asked_for(op: &Op) -> Option<ClaimId> {
     match *op {
         Op::Acquire { claim, .. } | Op::Join { claim, .. } => Some(claim),
@@ -25,7 +27,8 @@ pub(super) const fn asked_for(op: &Op) -> Option<ClaimId> {
     }
 }
 
-/// Readers may be let in although the lock is held.
+/// Returns whether an operation waits for an exclusive claim. A reader may be granted while the
+/// lock is held, so it is not one.
 pub(super) fn is_wait(op: &Op) -> bool {
     matches!(op, Op::Acquire { mode: Mode::Exclusive, queue: Queue::Enqueue, .. })
 }

@@ -1,5 +1,10 @@
-//! How a batch is done: with one statement, or in parts when that fails, so that what is wrong with one
-//! name is no matter of the others.
+//! How a batch is written: with one statement, or in parts if that fails, so that a bad row fails
+//! only its own operations.
+//!
+//! A part is sent again until it succeeds, its retry budget is used up, or no retry helps. Each
+//! sending may have been applied without an answer. So the retry budget of the batch records the
+//! doubt, and every later answer takes it into account: a release that finds nothing then counts as
+//! released.
 
 use std::time::Duration;
 
@@ -11,7 +16,7 @@ use super::{
         conn::Conn,
         crowd,
         fault::{Cure, Fault},
-        job::{Ask, Job},
+        job::{Job, PendingOp},
         part::{self, Part, Unit},
         patience::Patience,
         waiters::Waiters,
@@ -19,24 +24,24 @@ use super::{
     Worker,
 };
 
-/// How often the time for an answer doubles at the most.
+/// The largest number of times that the time for an answer doubles.
 const SLOWEST: u32 = 8;
 
-/// After so many failures in a row that nobody knows, it is not one of the rows: each halves what the
-/// next one is about.
+/// After this many unknown failures in a row, the cause is not a single row, since each failure
+/// halves the part that is tried next.
 const SICK: u32 = 12;
 
-/// How a part failed.
+/// The failure of a part.
 struct Failed {
     fault: Fault,
-    /// How long that took.
+    /// The duration of the failed statement.
     took: Duration,
-    /// How many parts in a row have failed in a way that nobody knows, this one included.
+    /// The number of parts in a row with an unknown failure, this one included.
     unclear: u32,
 }
 
 impl<C: Conn> Worker<C> {
-    /// Does all of it, or says why not.
+    /// Writes a batch, and answers all its jobs.
     pub(super) async fn serve(&mut self, mut batch: Vec<Job>) {
         let limit = part::limit(&batch).unwrap_or(Duration::MAX);
         self.conn.bound(limit.saturating_mul(1 << self.slow));
@@ -45,7 +50,7 @@ impl<C: Conn> Worker<C> {
         if batch.is_empty() {
             return;
         }
-        // The time of the last to come: who has waited for long gets a few tries more.
+        // The youngest job sets the limit, so an old one may get a few more retries.
         let now = Clock::Boot.now();
         let asked = batch.iter().map(|job| job.asked).max().unwrap_or(now);
         let mut patience = Patience::until(asked.saturating_add(self.settings.patience));
@@ -72,10 +77,11 @@ impl<C: Conn> Worker<C> {
                     }
                 }
                 Err(fault) => {
-                    // What came too late leaves out what had no deadline.
+                    // After a late statement, the operations without a deadline have been applied
+                    // and are answered now.
                     part::finish(&mut batch, &part);
                     if fault.error.certainty() == Certainty::Unknown {
-                        // Perhaps it is only slow: the next one may take longer.
+                        // The server may only be slow, so the next answer may take longer.
                         self.slow = (self.slow + 1).min(SLOWEST);
                     }
                     let took = Clock::Boot.now().since(sent);
@@ -87,8 +93,8 @@ impl<C: Conn> Worker<C> {
         }
     }
 
-    /// Sees to the rest of a part that failed: what can't be done is told so, and what can be is put
-    /// among the parts to do, without what stood in its way.
+    /// Handles a part that failed. Jobs that can't succeed get the error. The others return to the
+    /// parts to write, without the rows that blocked the statement.
     async fn again(
         &mut self,
         batch: &mut [Job],
@@ -107,12 +113,13 @@ impl<C: Conn> Worker<C> {
                 self.aside.lock(locked, &fault.error);
                 return parts.push(part);
             }
-            // The server answers, so it is one of these.
+            // The server answers, so the cause is one of these rows.
             if !patience.is_over() {
                 if let Some(halves) = part::halves(batch, &part) {
                     return parts.extend(halves);
                 }
-                // The row of what is renewed can be seen.
+                // Only rows that do not exist yet are left: another transaction is inserting one.
+                // The row of a renewal exists, so a part with renewals is not treated like this.
                 let is_told = fault.error.certainty() == Certainty::NotApplied;
                 if is_told && part.iter().all(|unit| unit.of(batch).together) {
                     self.aside.lock_unseen(names, &fault.error, took);
@@ -120,7 +127,7 @@ impl<C: Conn> Worker<C> {
                 }
             }
         }
-        // Perhaps it is the record of one of them.
+        // The cause may be the record of one name.
         let may_be_one = match fault.cure {
             Cure::Unclear => unclear < SICK,
             Cure::None => is_of_rows(&fault.error),
@@ -130,7 +137,7 @@ impl<C: Conn> Worker<C> {
             return parts.extend(halves);
         }
         if fault.cure == Cure::Unclear {
-            // Whoever asked may ask again, and the others do not have to wait for that here.
+            // The callers may retry. Other jobs must not wait for that here.
             fault.cure = Cure::None;
         }
         match patience.after(fault).await {
@@ -145,8 +152,8 @@ impl<C: Conn> Worker<C> {
         part::fail(batch, part, error);
     }
 
-    /// Sets those aside that wait for a row which is locked. Renewals are told so, since those who
-    /// sent them try again by themselves.
+    /// Sets jobs aside that wait for a locked row. Renewals fail at once, since the core retries
+    /// them.
     fn set_aside(&mut self, batch: &mut [Job], part: Part, patience: &Patience) -> Part {
         if self.aside.due_in().is_none() {
             return part;
@@ -168,7 +175,7 @@ impl<C: Conn> Worker<C> {
         rest
     }
 
-    /// Looks after the jobs that were set aside.
+    /// Checks whether jobs that were set aside can continue.
     pub(super) async fn look_aside(&mut self) {
         self.aside.look(&mut self.conn).await;
         let (now, patience) = (Clock::Boot.now(), self.settings.patience);
@@ -193,7 +200,8 @@ impl<C: Conn> Worker<C> {
         let hurries = C::CAN_HURRY && self.only_joins(batch, part, Clock::Boot.now());
         let owes = self.write(batch, part, hurries, patience.in_doubt()).await?;
         if hurries && owes {
-            // Nobody is in the way any more. Whoever is let in now must not get lost.
+            // The lock has become free meanwhile. The grant must survive a crash, so the same
+            // operations are sent again, and this time they wait for the disk.
             patience.doubt();
             self.write(batch, part, false, true).await?;
         }
@@ -201,14 +209,14 @@ impl<C: Conn> Worker<C> {
     }
 }
 
-/// Whoever gives a claim up waits for it no more, written or not.
-fn withdraw(waiters: &Waiters, ask: &Ask) {
+/// Removes a released claim from the waiters, whether the release was written or not.
+fn withdraw(waiters: &Waiters, ask: &PendingOp) {
     if let Op::Release { claim, .. } = ask.op {
         waiters.withdraw(&ask.name, claim);
     }
 }
 
-/// Whether one record, or what somebody has added to the table, may be all that is wrong.
+/// Returns whether the cause may be a single record, or an object that was added to the table.
 fn is_of_rows(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Config(ConfigIssue::ForeignStore))
 }

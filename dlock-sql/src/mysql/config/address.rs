@@ -1,11 +1,11 @@
-//! What the driver would read from a URL without a word, checked before it does.
+//! The checks of the parts of a URL that the driver would misread without an error.
 
 use dlock_core::{BackendUrl, ConfigIssue, Error};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
 use crate::server::{Tls, value};
 
-/// The driver's options; those in a row are one.
+/// The driver's options. The names in one row mean the same option.
 const KNOWN: [&[&str]; 8] = [
     &["ssl-mode", "sslmode"],
     &["ssl-ca", "sslca"],
@@ -17,37 +17,37 @@ const KNOWN: [&[&str]; 8] = [
     &["timezone", "time-zone"],
 ];
 
-/// The name of the option about TLS, and two values of it.
+/// The name of the option for TLS, and two of its values.
 const TLS: [&str; 3] = ["ssl-mode", "DISABLED", "VERIFY_IDENTITY"];
 
-/// What a URL says to the driver.
+/// The settings that a URL gives to the driver.
 #[derive(Debug)]
 pub(super) struct Chosen {
     tls: Tls,
-    /// The known options that are there.
+    /// The known options in the URL.
     given: Vec<&'static str>,
 }
 
 /// Reads the options of `//user:password@host:port/database?option=value&...`.
 ///
-/// A password that should have been encoded may stand anywhere in there, so errors show a part only
-/// where that can't be.
+/// A password that is not encoded may be in any place of these. So errors show a part only if it
+/// can't contain one.
 pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
     let address = url.address();
     if address.contains('#') {
-        // The driver would leave out what stands behind it, options about TLS included.
-        return Err(malformed("the URL has a #, which has to be written %23"));
+        // The driver would ignore the text behind it, including options about TLS.
+        return Err(malformed("the URL has a #, which must be written as %23"));
     }
     let (path, query) = address.split_once('?').unwrap_or((address, ""));
     let authority = path.strip_prefix("//").and_then(|path| path.split('/').next());
     let user = authority.and_then(|authority| authority.rsplit_once('@')).map(|(user, _)| user);
     if user.is_none_or(|user| user.is_empty() || user.starts_with(':')) || query.contains('@') {
-        return Err(malformed("the URL names no user before an @"));
+        return Err(malformed("the URL has no user before the @"));
     }
     let behind = path.strip_prefix("//").and_then(|path| path.split_once('/'));
     if behind.is_some_and(|(_, database)| database.contains('@')) {
-        // It ends a password then, which must not end up in the database's name.
-        return Err(malformed("an @ stands behind a slash"));
+        // Here it ends a password, which must not become part of the database's name.
+        return Err(malformed("there is an @ after a slash"));
     }
     let mut chosen = Chosen { tls: Tls::Open, given: Vec::new() };
     for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -70,7 +70,7 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
 }
 
 impl Chosen {
-    /// Completes what the driver has read. Gives the store's name, too.
+    /// Completes the options that the driver has read. Also returns the store's name.
     pub(super) fn apply(
         self,
         mut options: MySqlConnectOptions,
@@ -85,13 +85,13 @@ impl Chosen {
                 self.given.iter().find(|name| name.starts_with("ssl-") && **name != TLS[0])
             {
                 return Err(value(format!(
-                    "{name} is of no use without TLS: add ssl-mode={}, or remove it",
+                    "{name} has no effect without TLS: add ssl-mode={}, or remove it",
                     TLS[2]
                 )));
             }
             options = options.ssl_mode(MySqlSslMode::Disabled);
         }
-        // What the statements need is set by `session.sql`.
+        // `session.sql` makes the settings that the statements need.
         options = options.pipes_as_concat(false).no_engine_substitution(false);
         if !has("timezone") {
             options = options.timezone(None);
@@ -100,10 +100,10 @@ impl Chosen {
     }
 }
 
-/// The name of the store, without secrets.
+/// Returns the name of the store, without secrets.
 pub(super) fn store(options: &MySqlConnectOptions) -> Result<String, Error> {
     let Some(database) = options.get_database() else {
-        return Err(malformed("no database is named"));
+        return Err(malformed("the URL names no database"));
     };
     Ok(match options.get_socket() {
         Some(path) => format!("mysql:{}/{database}", path.display()),
@@ -127,13 +127,14 @@ fn unknown(key: &str) -> Error {
     Error::config(
         ConfigIssue::UnknownOption,
         format!(
-            "mysql: has no option {key:.80}; known are {}, and dlock's, which begin with dlock.",
+            "mysql: has no option {key:.80}; use one of {}, or dlock's own, which begin with \
+             dlock.",
             known.join(", ")
         ),
     )
 }
 
-/// The driver can't read the URL.
+/// Returns the error of a URL that the driver can't read.
 pub(super) fn unreadable(error: Error) -> Error {
     malformed("the URL can't be read").with_source(error)
 }

@@ -41,7 +41,7 @@ fn our_options_are_taken() {
 }
 
 #[test]
-fn what_can_not_be_used_is_refused_with_a_remedy() {
+fn an_unusable_url_is_refused_with_a_remedy() {
     use ConfigIssue::{OptionValue, RepeatedOption, UnknownOption, Url};
 
     for (url, issue, says) in [
@@ -49,7 +49,7 @@ fn what_can_not_be_used_is_refused_with_a_remedy() {
         ("mysql://u@localhost/", Url, "/database"),
         ("mysql://localhost/l", Url, "no user"),
         ("mysql://:hunter2@localhost/l", Url, "no user"),
-        ("mysql://u:a@b/hunter2@localhost/l", Url, "behind a slash"),
+        ("mysql://u:a@b/hunter2@localhost/l", Url, "after a slash"),
         ("mysql://u:?hunter2&dlock.a=@localhost/l", Url, "no user"),
         ("mysql:locks", Url, "mysql://user"),
         ("mysql://u:hunt/er2@localhost/l", Url, "percent-encoded"),
@@ -64,7 +64,7 @@ fn what_can_not_be_used_is_refused_with_a_remedy() {
         ("mysql://u@db/l?ssl-mode=on", OptionValue, "VERIFY_IDENTITY"),
         ("mysql://u@localhost/l?ssl-ca=/ca", OptionValue, "ssl-ca"),
         ("mysql://u@localhost/l?ssl-mode=DISABLED&sslmode=DISABLED", RepeatedOption, "once"),
-        ("mysql://u@localhost/l?usessl=false", UnknownOption, "usessl; known are ssl-mode"),
+        ("mysql://u@localhost/l?usessl=false", UnknownOption, "usessl; use one of ssl-mode"),
         ("mysql://u@localhost/l?dlock.durability=relaxed", OptionValue, "trx_commit=2"),
         ("mysql://u@localhost/l?dlock.durability=some", OptionValue, "full or relaxed"),
         ("mysql://u@localhost/l?dlock.connections=0", OptionValue, "1 to 16"),

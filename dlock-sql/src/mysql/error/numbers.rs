@@ -1,4 +1,4 @@
-//! What the server's error numbers mean.
+//! The meaning of the server's error numbers.
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
@@ -68,23 +68,23 @@ const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
 pub(super) const DENIED: [u16; 5] =
     [DATABASE_DENIED, TABLE_DENIED, COLUMN_DENIED, PRIVILEGE_NEEDED, ROUTINE_DENIED];
 
-/// The tables are not as dlock makes them.
+/// Returns the fault of tables that are not as dlock creates them.
 pub(super) fn foreign() -> Fault {
     Fault::config(
         ConfigIssue::ForeignStore,
-        "the tables of this database are not as dlock makes them: give the locks a database of \
-         their own",
+        "the tables of this database are not those that dlock creates: give the locks a database \
+         of their own",
     )
 }
 
-/// What an error number means. A statement that fails is rolled back, so it has not been applied,
-/// unless the connection ended with it.
+/// Returns the meaning of an error number. A statement that fails is rolled back, so it has not
+/// been applied, unless the connection ended with it.
 pub(crate) fn by_number(number: u16, message: &str) -> Fault {
     use ConfigIssue::{Access, SchemaMissing};
 
     match number {
         LOCK_WAIT_TIMEOUT => Fault::passing(
-            "somebody else locks dlock's table for too long: keep other programs' transactions \
+            "another program locks dlock's table for too long: keep other programs' transactions \
              off it, or give the locks a database of their own",
         )
         .with_cure(Cure::Apart),
@@ -99,13 +99,14 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
             "a connection of the pool was left with tables locked: run UNLOCK TABLES before it \
              goes back to the pool",
         ),
-        COMMIT_FAILED => Fault::cut("the server could not commit: see its log"),
+        COMMIT_FAILED => Fault::cut("the server could not commit: check its log"),
         NODE_NOT_READY => {
-            Fault::passing("the node is not part of its cluster just now: see its log")
+            Fault::passing("the node is not part of its cluster at present: check its log")
         }
         INTERRUPTED | STATEMENT_TIMEOUT | QUERY_TIMEOUT => Fault::passing(
-            "the server interrupted the statement: see whether it is overloaded, somebody else \
-             locks dlock's table, or kills statements; or raise dlock.response_timeout",
+            "the server interrupted the statement: check whether it is overloaded, and whether \
+             another program locks dlock's table or kills statements; or raise \
+             dlock.response_timeout",
         )
         .with_cure(Cure::Apart),
         // 1158 to 1161: errors of the network, as the server saw them.
@@ -118,7 +119,8 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
         | SESSION_KILLED
         | OFFLINE
         | IDLE_TOO_LONG => Fault::cut(
-            "the server ended the connection: see that it runs, and that nobody kills connections",
+            "the server ended the connection: check that it runs, and that nobody kills \
+             connections",
         ),
         OPTION_PREVENTS if !message.contains("read-only") && !message.contains("read_only") => {
             Fault::passing(UNKNOWN).with_cure(Cure::Unclear)
@@ -127,46 +129,48 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
             "the server takes no writes: give the address of the primary, not of a replica",
         ),
         TOO_MANY_CONNECTIONS | TOO_MANY_OF_USER | LIMIT_OF_USER => Fault::passing(
-            "the server has as many connections as it takes: raise max_connections or the user's \
+            "the server has reached its limit of connections: raise max_connections or the user's \
              limit, or use one backend for all locks of a process",
         ),
         TOO_MANY_STATEMENTS => Fault::stuck(
-            "the server has as many prepared statements as it takes: raise \
+            "the server has reached its limit of prepared statements: raise \
              max_prepared_stmt_count",
         ),
         DISK_FULL | TABLE_FULL => Fault::stuck("the server's disk is full: free some space"),
         // Half of the locks may fit.
         PACKET_TOO_LARGE => Fault::passing(
-            "the statement is larger than the server takes: raise max_allowed_packet, or use fewer \
-             locks at a time",
+            "the statement is larger than the server accepts: raise max_allowed_packet, or acquire \
+             fewer locks at a time",
         )
         .with_cure(Cure::Unclear),
         ACCESS_DENIED | ACCESS_DENIED_UNASKED => Fault::config(
             Access,
-            "the server does not accept the user or password in the URL, or takes them over TLS \
-             only (see ssl-mode)",
+            "the server does not accept the user or password in the URL, or accepts them over TLS \
+             only: correct them, or set ssl-mode",
         ),
         PASSWORD_TO_CHANGE | PASSWORD_EXPIRED | ACCOUNT_LOCKED | ACCOUNT_LOCKED_MARIADB => {
-            let text = "the user's account is locked or its password has expired: renew it";
+            let text = "the user's account is locked or its password has expired: unlock it, or \
+                        set a new password";
             Fault::config(Access, text)
         }
         TLS_REQUIRED => Fault::config(
             Access,
-            "the server takes encrypted connections only: add ssl-mode=VERIFY_IDENTITY to the URL",
+            "the server accepts encrypted connections only: add ssl-mode=VERIFY_IDENTITY to the \
+             URL",
         ),
         HOST_NOT_ALLOWED | HOST_BLOCKED => Fault::config(
             Access,
-            "the server does not accept this host: create the user for it, or run FLUSH HOSTS \
-             after too many failures",
+            "the server does not accept connections from this host: create the user for it, or run \
+             FLUSH HOSTS after too many failures",
         ),
         number if DENIED.contains(&number) => Fault::config(
             Access,
-            "the user lacks rights: it needs SELECT, INSERT, UPDATE and DELETE on dlock_lock and \
-             SELECT on dlock_schema, and to make the tables CREATE and INSERT in the database",
+            "the user lacks rights: grant SELECT, INSERT, UPDATE and DELETE on dlock_lock and \
+             SELECT on dlock_schema; to create the tables, grant CREATE and INSERT in the database",
         ),
         UNKNOWN_DATABASE => Fault::config(
             Access,
-            "the server has no such database: create it, or put its name behind the last / of the \
+            "the server has no such database: create it, or put its name after the last / of the \
              URL",
         ),
         NO_SUCH_TABLE => Fault::config(
@@ -177,21 +181,22 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
         UNKNOWN_COLUMN | NO_DEFAULT | WRONG_VALUE | DATA_TOO_LONG => foreign(),
         SYNTAX | NO_SUCH_FUNCTION | NO_SUCH_VARIABLE => Error::new(
             ErrorKind::Unsupported,
-            "the server, or a proxy before it, does not know what dlock uses: take MariaDB 10.6, \
-             MySQL 8.0 or later",
+            "the server, or a proxy in front of it, does not support what dlock uses: use MariaDB \
+             10.6, MySQL 8.0 or later",
         )
         .into(),
-        // Those of ProxySQL, which says 9001 of a server that it can't reach.
+        // The numbers of ProxySQL, which reports 9001 for a server that it can't reach.
         9000..=9999 => Fault::cut(
-            "the proxy before the server failed: see that it reaches the server, and its log",
+            "the proxy in front of the server failed: check that it reaches the server, and check \
+             its log",
         )
         .with_cure(Cure::Unclear),
         _ => Fault::cut(UNKNOWN).with_cure(Cure::Unclear),
     }
 }
 
-const UNKNOWN: &str =
-    "the server, or a proxy before it, failed in a way that dlock does not know: see its log";
+const UNKNOWN: &str = "the server, or a proxy in front of it, failed in a way that dlock does not \
+                       know: check its log";
 
 #[cfg(test)]
 mod tests {
@@ -218,7 +223,7 @@ mod tests {
             (&[1213, 1020, 3101], Unavailable, NotApplied, Cure::AtOnce, "try again"),
             (&[1317, 1969, 3024], Unavailable, NotApplied, Apart, "dlock.response_timeout"),
             (&[1159, 3169, 3032, 4031], Unavailable, Unknown, Retry, "ended the connection"),
-            (&[1053, 1077, 1927, 2006, 2013], Unavailable, Unknown, Retry, "see that it runs"),
+            (&[1053, 1077, 1927, 2006, 2013], Unavailable, Unknown, Retry, "check that it runs"),
             (&[1290, 1792, 1836], Unavailable, NotApplied, Retry, "primary"),
             (&[1040, 1203, 1226], Unavailable, NotApplied, Retry, "max_connections"),
             (&[1021, 1114], Unavailable, NotApplied, Cure::None, "free some space"),

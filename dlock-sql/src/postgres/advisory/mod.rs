@@ -1,22 +1,22 @@
-//! Locks of a session: PostgreSQL's advisory locks, for those who want the database to notice a
-//! dead connection, rather than a lease to end.
+//! Locks of a session: PostgreSQL's advisory locks. The database frees them when it notices a dead
+//! connection, not at the end of a lease.
 //!
-//! One connection has all locks of this backend, and its loss is the loss of each of them: the
-//! server frees them when it notices, which after a crash of the holder is at once, and after a cut
-//! of the network when its own keep-alive gives up. The holder notices at its next renewal, which
-//! asks the server on that connection, or when its own lease ends. In between somebody else may have
-//! the lock, so exclusion is the weakest; the fencing tokens, from a row of the lock's name, tell
-//! the two apart.
+//! One connection has all locks of this backend, and they are lost with it. The server frees them
+//! when it notices: at once after a crash of the holder's process, and after a network partition
+//! when its own keep-alive gives up. The holder notices at its next renewal, which is a query on
+//! that connection, or at the end of its own lease. In between another client may get the lock. So
+//! the guarantee of exclusion is the weakest. The fencing tokens, from a row of the lock's name,
+//! distinguish the two holders.
 //!
-//! What is sent on a connection that is lost may arrive late, and takes effect in a session that nobody
-//! has any more. It ends with its connection, and its locks with it: at once where the server learns that
-//! the client has closed, which comes right behind what was sent, and otherwise when the keep-alive that
-//! dlock sets gives up, after 25 s. A take has a deadline by the server's clock as well, so that none
-//! begins after its sender has stopped to wait.
+//! A statement on a lost connection may arrive late. It takes effect in a session that no client
+//! uses any more. That session ends with its connection, and its locks with it: at once if the
+//! server receives the client's close, which comes right behind the statement, and otherwise after
+//! 25 s, when the keep-alive that dlock sets gives up. A take has a deadline by the server's clock
+//! as well, so that none starts after its sender has stopped waiting.
 //!
 //! See <https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>. A key has 64
-//! bits: the FNV-1a hash of `dlock:` and the name. Two names with one key, of which there is no
-//! telling, exclude each other. Nobody queues: who waits asks again and again.
+//! bits: the FNV-1a hash of `dlock:` and the name. Two names with the same key, which can't be
+//! detected, exclude each other. There is no queue: waiters poll.
 
 mod session;
 
@@ -30,15 +30,15 @@ pub(super) const SCHEMA: &str = include_str!("schema.sql");
 pub(super) const TAKE: &str = include_str!("take.sql");
 pub(super) const LOOK: &str = include_str!("look.sql");
 const FREE: &str = "SELECT pg_advisory_unlock($1::bigint)";
-/// Tells the time.
+/// Reads the clock.
 const PING: &str = "SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
-/// Tokens grow without the row once the clock has passed the last one.
+/// Tokens grow without the row once the clock has passed the last token.
 pub(super) const SWEEP: &str = "DELETE FROM dlock_advisory \
      WHERE token < (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - $1::bigint";
-/// Behind a transaction pooler, two connections have one and the same process.
+/// Behind a transaction pooler, two connections have the same process.
 pub(super) const PROCESS: &str = "SELECT pg_backend_pid()::bigint";
 
-/// The key of a name: 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>).
+/// Returns the key of a name: 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>).
 fn key(name: &LockName) -> i64 {
     let bytes = b"dlock:".iter().chain(name.as_str().as_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {

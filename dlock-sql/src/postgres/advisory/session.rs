@@ -1,4 +1,15 @@
 //! The task that owns the session.
+//!
+//! The server frees all locks of a session when it ends. So a lock is held as long as the session
+//! is alive *and* this task has it in `held`. The two must not differ for long:
+//!
+//! - A key without an entry in `held` would block all clients. If the answer to a `TAKE` is lost,
+//!   the key may be the session's, so it is freed before the retry. If that fails as well, the
+//!   session is closed.
+//! - An entry without a key would let two clients work. So whenever the connection is not open,
+//!   before or after a statement, `held` is cleared first.
+//!
+//! If the process dies, its connection breaks, and the server frees the locks when it notices.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,7 +23,7 @@ use tokio::select;
 use super::{FREE, LOOK, PING, SWEEP, TAKE, key};
 use crate::{
     engine::{Ends, Fault, Patience, retry},
-    plain::{Ask, Want},
+    plain::{MutexRequest, Want},
     postgres::{
         answer::{get, no_answer},
         error::code_of,
@@ -24,10 +35,10 @@ use crate::{
 /// The pause between two sweeps of the tokens' table.
 const ROUND: Duration = Duration::from_secs(3600);
 
-/// The session, and what it has.
+/// The session, and the locks that it has.
 pub(in crate::postgres) struct Session {
     link: Link,
-    asks: Ends<Ask>,
+    asks: Ends<MutexRequest>,
     held: HashMap<i64, Held>,
     clock: StoreClock,
     patience: Duration,
@@ -35,7 +46,7 @@ pub(in crate::postgres) struct Session {
     swept: Instant,
 }
 
-/// What a statement that takes a lock came to.
+/// The result of a statement that takes a lock.
 enum Took {
     Token(FencingToken),
     Busy,
@@ -45,14 +56,14 @@ enum Took {
 struct Held {
     claim: ClaimId,
     token: FencingToken,
-    /// The core has let go of it by then, or it has been renewed.
+    /// The end of the lease. By then the core has released or renewed it.
     until: Instant,
 }
 
 impl Session {
     pub(in crate::postgres) fn new(
         link: Link,
-        asks: Ends<Ask>,
+        asks: Ends<MutexRequest>,
         patience: Duration,
         retention: Duration,
     ) -> Self {
@@ -60,9 +71,10 @@ impl Session {
         Self { link, asks, held, clock, patience, retention, swept }
     }
 
-    /// Works until the last caller has gone.
+    /// Works until the last caller is dropped.
     pub(in crate::postgres) async fn run(mut self) {
-        // Should it fail, the first statement is too late and tells the time.
+        // The answer shows the clock. If it fails, the first statement is refused because of its
+        // deadline, and its answer shows the clock.
         let _ = self.ping().await;
         loop {
             let first = self.held.values().map(|held| held.until).min();
@@ -79,37 +91,37 @@ impl Session {
         self.link.close().await;
     }
 
-    /// Who asked may have gone; that is its right.
-    async fn serve(&mut self, ask: Ask) {
+    /// Serves one request. The caller may have stopped waiting.
+    async fn serve(&mut self, ask: MutexRequest) {
         match ask {
-            Ask::Take(want, reply) => {
+            MutexRequest::Take(want, reply) => {
                 if !reply.is_closed() {
                     let _ = reply.send(self.take(&want).await);
                 }
             }
-            Ask::Renew(wants, reply) => {
+            MutexRequest::Renew(wants, reply) => {
                 let _ = reply.send(Ok(self.renew(wants).await));
             }
-            Ask::GiveBack(name, claim, reply) => {
+            MutexRequest::GiveBack(name, claim, reply) => {
                 let _ = reply.send(Ok(self.give_back(&name, claim).await));
             }
-            Ask::Look(name, reply) => {
+            MutexRequest::Look(name, reply) => {
                 let _ = reply.send(self.look(&name).await);
             }
-            Ask::Names(_, reply) => {
+            MutexRequest::Names(_, reply) => {
                 let _ = reply.send(Err(Error::new(
                     ErrorKind::Unsupported,
-                    "the server knows advisory locks (dlock.advisory) by hashes of their names and \
-                     can't list the names: inspect them one by one",
+                    "the server keeps only hashes of the names of advisory locks (dlock.advisory), \
+                     so it can't list the names: inspect each lock by its name",
                 )));
             }
-            // A look that takes too long would end the session, and with it all its locks.
-            Ask::Findings(reply) => {
+            // A query that takes too long would end the session, and with it all its locks.
+            MutexRequest::Findings(reply) => {
                 let _ = reply.send(Ok(vec![Finding::warning(
                     "mode",
-                    "in the advisory mode nothing is looked at, since all locks are on one \
+                    "with dlock.advisory the server is not examined, because all locks are on one \
                      connection",
-                    "open the same database without dlock.advisory, and look there",
+                    "run the doctor on the same database without dlock.advisory",
                 )]));
             }
         }
@@ -124,11 +136,11 @@ impl Session {
             let until = sent.saturating_add(lease);
             match self.held.get_mut(&key) {
                 Some(held) if held.claim == claim => {
-                    // An earlier asking took it.
+                    // An earlier request of this claim has taken it.
                     held.until = until;
                     return Ok(granted(held.token, sent));
                 }
-                // The session itself would be let in again.
+                // The server would grant it: for a session, advisory locks are reentrant.
                 Some(_) => return Ok(Acquired::Busy),
                 None => {}
             }
@@ -140,7 +152,7 @@ impl Session {
                 Ok(Took::Busy) => return Ok(Acquired::Busy),
                 Ok(Took::Late) => patience.after(Fault::too_late()).await?,
                 Err(fault) => {
-                    // The session may have it, without a token.
+                    // The session may have the lock, but no token.
                     self.drop_key(key).await;
                     if is_out_of_range(&fault.error) {
                         return Err(spent());
@@ -170,14 +182,14 @@ impl Session {
         }
     }
 
-    /// The server's clock has shown this to what was sent then.
+    /// Records the server's clock in the answer to a request that was sent at `sent`.
     fn observe(&mut self, shown: i64, sent: Instant) -> u64 {
         let shown = u64::try_from(shown).unwrap_or(0);
         self.clock.observe(shown, sent, Clock::Boot.now());
         shown
     }
 
-    /// Finds out whether the session is there, and the time.
+    /// Checks that the session is alive, and reads the clock.
     async fn ping(&mut self) -> Result<(), Fault> {
         let sent = Clock::Boot.now();
         let rows = self.fetch(PING, &[]).await?;
@@ -187,7 +199,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives up a key that may be the session's. Without a connection there is nothing to give up.
+    /// Frees a key that may be the session's. Without a connection there is nothing to free.
     async fn drop_key(&mut self, key: i64) {
         if self.link.is_open()
             && let Err(fault) = self.fetch(FREE, &[Arg::Number(key)]).await
@@ -200,7 +212,7 @@ impl Session {
     async fn renew(&mut self, wants: Vec<Want>) -> Vec<bool> {
         let now = Clock::Boot.now();
         if !self.held.is_empty() {
-            // Whatever went wrong: it is not sure that the session is there.
+            // After any error it is not certain that the session is alive.
             if let Err(fault) = self.ping().await {
                 tracing::warn!(target: "dlock", error = %fault.error, "session lost with all its locks");
                 self.lose();
@@ -227,7 +239,7 @@ impl Session {
                     _ => Released::AlreadyLost,
                 }
             }
-            // It went with its session, or goes now.
+            // Closing the session frees it, with all others.
             Err(fault) => {
                 self.lose();
                 tracing::debug!(target: "dlock", error = %fault.error, "lock released by closing its session");
@@ -241,20 +253,23 @@ impl Session {
         let args = [Arg::Number(key), Arg::Text(name.as_str())];
         let rows = retry!(self.patience(), self.fetch(LOOK, &args).await)?;
         let Some(row) = rows.first() else {
-            return Err(Error::new(ErrorKind::Protocol, "no answer to a look"));
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the server answered without a row: check that it is PostgreSQL",
+            ));
         };
         let (is_held, last) = (get::<bool>(row, 0)?, get::<Option<i64>>(row, 1)?);
         let token = last.and_then(|last| token(last).ok());
         let holder = is_held.then(|| {
-            // The server knows the session of another holder, not its claim.
+            // The server knows the session of a holder, but not its claim.
             let claim = self.held.get(&key).map_or(ClaimId::from_bits(0), |held| held.claim);
-            // It stays as long as the session.
+            // The server has no lease: it is held as long as the session lasts.
             ClaimState::new(claim, Mode::Exclusive, token, Duration::MAX)
         });
         Ok(LockState::new(holder.into_iter().collect(), Vec::new(), token))
     }
 
-    /// Gives up what nobody has renewed.
+    /// Frees a lock whose lease has ended.
     async fn expire(&mut self) {
         let now = Clock::Boot.now();
         let ended = self.held.iter().find(|(_, held)| held.until <= now).map(|(&key, _)| key);
@@ -276,7 +291,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement. Where that makes a new connection, everything held was lost before.
+    /// Runs a statement. If that opens a new connection, all locks of the old one are lost.
     async fn fetch(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<PgRow>, Fault> {
         if !self.link.is_open() {
             self.held.clear();
@@ -288,7 +303,7 @@ impl Session {
         result
     }
 
-    /// Ends the session, and with it whatever it has.
+    /// Ends the session, and with it all its locks.
     fn lose(&mut self) {
         self.held.clear();
         self.link.drop_connection();
@@ -299,7 +314,7 @@ impl Session {
     }
 }
 
-/// Whether the server could not count further: the last token is the largest that there is.
+/// Returns whether the server could not add to the last token, since it is the largest possible.
 fn is_out_of_range(error: &Error) -> bool {
     code_of(error).as_deref() == Some("22003")
 }
@@ -313,7 +328,7 @@ fn token(number: i64) -> Result<FencingToken, Fault> {
     token.ok_or_else(|| {
         Error::new(
             ErrorKind::Protocol,
-            format!("the table dlock_advisory has the token {number}: repair the row"),
+            format!("the table dlock_advisory has the invalid token {number}: repair the row"),
         )
         .with_certainty(Certainty::Unknown)
         .into()

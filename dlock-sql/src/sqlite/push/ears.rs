@@ -1,4 +1,7 @@
-//! Where notes arrive.
+//! The socket that receives notifications.
+//!
+//! A lost or refused notification costs a poll. So every error here only makes the waiters poll
+//! more often.
 
 use std::{
     io,
@@ -12,12 +15,12 @@ use tokio::net::UnixDatagram;
 use super::socket::Socket;
 use crate::engine::Ears;
 
-/// No note is longer: five numbers, and the name.
+/// The longest notification: five numbers, and the name.
 const LONGEST: usize = 256 + LockName::MAX_BYTES;
-/// How many homes are tried.
+/// The number of homes that are tried.
 const TRIES: usize = 3;
 
-/// Hears what is sent to one home.
+/// Receives the notifications to one home.
 #[derive(Debug)]
 pub(in crate::sqlite) struct SqliteEars {
     file: PathBuf,
@@ -26,14 +29,14 @@ pub(in crate::sqlite) struct SqliteEars {
     buffer: Box<[u8]>,
 }
 
-/// The runtime's view of the socket goes before the socket.
+/// The fields are dropped in this order: the runtime's handle of the socket before the socket.
 #[derive(Debug)]
 struct Open {
     datagrams: UnixDatagram,
     socket: Socket,
 }
 
-/// Open ears of a new home.
+/// Opens a listener with a new home.
 pub(super) fn open(file: &Path) -> io::Result<(SqliteEars, u32)> {
     let mut tries = 0;
     loop {
@@ -51,8 +54,8 @@ pub(super) fn open(file: &Path) -> io::Result<(SqliteEars, u32)> {
     }
 }
 
-/// Whether another home may do: that one is taken, or somebody who tidied up came at the moment at
-/// which the socket was there and did not answer yet.
+/// Returns whether another home may work. This one is in use, or another process has removed the
+/// socket as a dead one, between its creation and its first answer.
 fn may_pass(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::NotFound)
 }
@@ -61,7 +64,7 @@ impl Open {
     fn new(file: &Path, home: u32) -> io::Result<Self> {
         let socket = Socket::bind(file, home)?;
         let datagrams = socket.datagrams.try_clone()?;
-        // tokio has no way to ask whether its runtime does this, and panics where it doesn't.
+        // tokio panics if its runtime has no I/O, and offers no way to check before.
         let datagrams = catch_unwind(AssertUnwindSafe(|| UnixDatagram::from_std(datagrams)))
             .map_err(|_| io::Error::other("the tokio runtime has no I/O: call enable_io()"))??;
         Ok(Self { datagrams, socket })
@@ -70,7 +73,8 @@ impl Open {
 
 impl Ears for SqliteEars {
     async fn open(&mut self) -> Result<(), Error> {
-        // Whoever could not reach it will not reach another one. What is in its queue stays there.
+        // If the socket is still in its place, a new one would not be reached any better, and would
+        // lose the notifications in the queue of this one.
         if self.open.as_ref().is_some_and(|open| open.socket.is_there()) {
             return Ok(());
         }
@@ -86,7 +90,7 @@ impl Ears for SqliteEars {
             };
             match open.datagrams.recv(&mut self.buffer).await {
                 Ok(length) => {
-                    // Anything else is from a stranger.
+                    // Other data is not from dlock.
                     if let Ok(text) = std::str::from_utf8(&self.buffer[..length]) {
                         return Ok(text.to_owned());
                     }

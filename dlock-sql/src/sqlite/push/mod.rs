@@ -1,17 +1,16 @@
-//! How one engine over a file tells another of a grant: by a datagram to its socket.
+//! Notifications between engines over one file: a datagram to the socket of the waiter's engine.
 //!
 //! ```text
 //! locks.db                    the file
 //! locks.db-dlock-0a1b2c3d     the socket of the engine whose home is 0x0a1b2c3d
 //! ```
-//! A socket takes the notes of grants, one a datagram, and has the rights of the file, so that who
-//! can use the locks can tell. The file system lets nobody else write to it. It goes with its engine;
-//! that of a process that was killed stays, refuses whoever connects, and is removed by the next one
-//! that opens the file or has something to tell it. A system call does each of these, and none of
-//! them waits.
+//! A socket receives notifications of grants, one in each datagram. It has the permissions of the
+//! file, so that only users of the locks can send. An engine removes its socket at its end. The
+//! socket of a killed process stays and refuses connections. The next process that opens the file,
+//! or sends to that socket, removes it. Each of these steps is one system call that does not block.
 //!
-//! Nothing hangs on a note: who gets none, because its path is too long for a socket, or a queue is
-//! full, or the other does not see the same directory, looks at the file.
+//! A notification may always be lost: the path may be too long for a socket, a queue may be full,
+//! or the other process may not see the same directory. The waiter then polls the file.
 
 mod ears;
 mod rights;
@@ -25,10 +24,11 @@ use std::path::Path;
 pub(super) use ears::SqliteEars;
 pub(super) use voice::Voice;
 
-/// Open ears and their home, where the system has such sockets; tidies up after the dead.
+/// Opens a listener, if the system has such sockets, and returns its home. First removes the
+/// sockets of dead processes.
 pub(super) async fn ears(file: &Path) -> Option<(SqliteEars, u32)> {
     let path = file.to_owned();
-    // A directory may be long to read.
+    // Reading a directory may block for long.
     let opened = tokio::task::spawn_blocking(move || {
         socket::sweep(&path);
         ears::open(&path)

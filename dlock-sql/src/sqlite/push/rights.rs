@@ -1,9 +1,9 @@
-//! Who may send.
+//! The permissions of a socket, which decide who may send to it.
 
 use std::{fs::Metadata, io, path::Path};
 
-/// Gives a socket the rights and the group of the file, and its owner where this user may, as SQLite
-/// does with the files that it makes.
+/// Gives a socket the rights and the group of the file, and its owner if this user may, as SQLite
+/// does with the files that it creates.
 #[cfg(target_os = "linux")]
 pub(super) fn share(socket: &Path, file: &Metadata) -> io::Result<()> {
     use std::{
@@ -16,7 +16,8 @@ pub(super) fn share(socket: &Path, file: &Metadata) -> io::Result<()> {
 
     use rustix::fs::{Mode, OFlags};
 
-    // By a handle: where others may write to the directory, the name may lead elsewhere by now.
+    // By handle, not by name. If other users may write to the directory, they could replace the
+    // socket by a link between two calls, and this would change the permissions of another file.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = File::from(rustix::fs::open(socket, flags, Mode::empty())?);
     let found = handle.metadata()?;
@@ -39,7 +40,7 @@ pub(super) fn share(socket: &Path, file: &Metadata) -> io::Result<()> {
 #[cfg(target_os = "linux")]
 const RIGHTS: u32 = 0o777;
 
-/// Leaves them as the system gave them: it can't be done safely.
+/// Keeps the permissions that the system has set: they can't be changed safely here.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn share(_: &Path, _: &Metadata) -> io::Result<()> {
     Ok(())

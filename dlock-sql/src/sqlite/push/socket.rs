@@ -1,4 +1,9 @@
-//! The sockets beside a file: their names, how they come, and how they go.
+//! The sockets beside a file: their names, their creation and their removal.
+//!
+//! A process may die at any point and leave its socket. Others remove a socket only if a connect is
+//! refused, which means that no process has it open. Between `bind` and its first answer a new
+//! socket looks the same, so [`Socket::bind`] sends a message to itself, and fails if another
+//! process has removed it.
 
 use std::{
     ffi::OsString,
@@ -12,19 +17,19 @@ use std::{
 
 use super::rights;
 
-/// What stands between the name of the file and the home.
+/// The text between the name of the file and the home.
 const MARK: &str = "-dlock-";
-/// What a socket is sent by itself, to see whether it is reached. It is no note.
+/// The message of a socket to itself, which tests whether it is reached. It is no notification.
 const HELLO: &[u8] = b"hello";
 
-/// Where notes for this home go.
+/// Returns the path of the socket of this home.
 pub(super) fn path(file: &Path, home: u32) -> PathBuf {
     let mut path = OsString::from(file);
     path.push(format!("{MARK}{home:08x}"));
     path.into()
 }
 
-/// The socket of a home. Dropped, it is gone from the directory.
+/// The socket of a home. Dropping it removes it from the directory.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) datagrams: UnixDatagram,
@@ -34,11 +39,11 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Makes it, and makes sure that it can be reached.
+    /// Creates it, and checks that it can be reached.
     pub(super) fn bind(file: &Path, home: u32) -> io::Result<Self> {
         let path = path(file, home);
         let datagrams = UnixDatagram::bind(&path)?;
-        // From here on it is removed again if anything fails.
+        // From here on, the drop of `socket` removes it if anything fails.
         let socket = Self { datagrams, id: id(&path)?, path };
         if let Err(error) = fs::metadata(file).and_then(|file| rights::share(&socket.path, &file)) {
             tracing::debug!(target: "dlock", %error, "notification socket has other permissions than the database");
@@ -53,7 +58,8 @@ impl Socket {
         }
     }
 
-    /// Whether it can still be found where others look for it.
+    /// Returns whether it is still at its path. It compares device and inode, since another socket
+    /// may have taken the path.
     pub(super) fn is_there(&self) -> bool {
         id(&self.path).is_ok_and(|id| id == self.id)
     }
@@ -67,7 +73,7 @@ impl Drop for Socket {
     }
 }
 
-/// Removes the sockets of the dead.
+/// Removes the sockets of dead processes.
 pub(super) fn sweep(file: &Path) {
     let (Some(directory), Some(name)) = (file.parent(), file.file_name()) else { return };
     let Ok(probe) = UnixDatagram::unbound() else { return };
@@ -81,16 +87,16 @@ pub(super) fn sweep(file: &Path) {
     }
 }
 
-/// Removes a socket if what it answers says that its process is dead.
+/// Removes a socket if this error shows that its process is dead.
 pub(super) fn bury(path: &Path, answer: &io::Error) {
-    // A file that is no socket refuses as well.
+    // A connect to a file that is not a socket is refused as well.
     let is_socket = || fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if answer.kind() == io::ErrorKind::ConnectionRefused && is_socket() {
         remove(path);
     }
 }
 
-/// Whether this is the name of a socket of that file.
+/// Returns whether this is the name of a socket of that file.
 fn is_of(name: &std::ffi::OsStr, file: &std::ffi::OsStr) -> bool {
     let rest = name.as_encoded_bytes().strip_prefix(file.as_encoded_bytes());
     rest.and_then(|rest| rest.strip_prefix(MARK.as_bytes())).is_some_and(|home| {
@@ -99,7 +105,7 @@ fn is_of(name: &std::ffi::OsStr, file: &std::ffi::OsStr) -> bool {
 }
 
 fn remove(path: &Path) {
-    // Somebody else may have been quicker.
+    // Another process may have removed it.
     if let Err(error) = fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {

@@ -12,9 +12,9 @@ use crate::{
     engine::{Ears as _, Note, Rarely},
 };
 
-/// Nobody asks a second time for so long.
+/// A long lease, so that no claim sends a heartbeat during a test.
 const LEASE: Duration = Duration::from_secs(3600);
-/// Longer than anything here takes, however busy the machine is.
+/// Longer than any step here takes, however busy the machine is.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Store {
@@ -30,13 +30,13 @@ impl Store {
         self.dir.path().canonicalize().unwrap().join("locks.db")
     }
 
-    /// An engine that looks at the file so rarely.
+    /// Opens an engine that polls the file this rarely.
     async fn open(&self, rarely: Rarely) -> DynBackend {
         let config = SqliteConfig::new(self.path()).with_create_schema(true);
         Sqlite::start(config, rarely).await.unwrap()
     }
 
-    /// The file, and who listens beside it.
+    /// Opens a listener beside the file. Returns both.
     async fn listen(&self) -> (PathBuf, SqliteEars, u32) {
         let file = self.path();
         std::fs::write(&file, "").unwrap();
@@ -63,13 +63,13 @@ async fn take(client: &DynBackend) -> (AcquireRequest, FencingToken) {
     }
 }
 
-/// Has `one` hand the lock to `other`, which waits for it.
+/// Makes `one` release the lock to `other`, which waits for it.
 async fn hand_over(one: &DynBackend, other: &DynBackend) {
     let (held, token) = take(one).await;
     let wanted = request();
     assert_eq!(other.acquire(&wanted).await.unwrap(), Acquired::Queued);
-    // New ears have the reader look once. It does what is asked of it one after the other, and
-    // that look first: so it is over when it has shown a second thing.
+    // A new listener makes the reader poll once. The reader serves its requests one after the
+    // other, and that poll first: so the poll is over when it has answered a second request.
     for _ in 0..2 {
         other.inspect(&wanted.name).await.unwrap();
     }
@@ -80,7 +80,7 @@ async fn hand_over(one: &DynBackend, other: &DynBackend) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_is_told_while_nobody_looks() {
+async fn a_waiter_is_notified_without_polling() {
     let store = Store::new();
     let (one, other) = (store.open(Rarely::NEVER).await, store.open(Rarely::NEVER).await);
     assert_eq!(store.sockets().len(), 2);
@@ -88,7 +88,7 @@ async fn who_waits_is_told_while_nobody_looks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_socket_is_removed_by_who_would_tell_it() {
+async fn a_notifier_removes_a_dead_socket() {
     let store = Store::new();
     let one = store.open(Rarely::FILE).await;
     let [ours] = &store.sockets()[..] else { panic!("{:?}", store.sockets()) };
@@ -97,7 +97,7 @@ async fn a_dead_socket_is_removed_by_who_would_tell_it() {
     std::fs::remove_file(&theirs).unwrap();
     drop(std::os::unix::net::UnixDatagram::bind(&theirs).unwrap());
     let dead = std::fs::symlink_metadata(&theirs).unwrap();
-    // They look, find that nobody has told them, and make a new one.
+    // The listeners check, find that no notification arrived, and create a new socket.
     let id = |found: std::fs::Metadata| {
         use std::os::unix::fs::MetadataExt;
         (found.ino(), found.ctime_nsec())
@@ -140,7 +140,7 @@ async fn ears_that_can_be_reached_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_is_somebody_elses_by_now_is_not_removed() {
+async fn a_socket_of_another_process_is_not_removed() {
     let store = Store::new();
     let (file, ears, home) = store.listen().await;
     std::fs::rename(path(&file, home), file.with_extension("away")).unwrap();

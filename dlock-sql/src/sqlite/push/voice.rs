@@ -1,4 +1,4 @@
-//! How notes leave.
+//! The socket that sends notifications.
 
 use std::{
     io,
@@ -9,16 +9,16 @@ use std::{
 use super::socket::{bury, path};
 use crate::engine::Note;
 
-/// Tells the other engines over a file.
+/// Sends notifications to the other engines over a file.
 #[derive(Debug)]
 pub(in crate::sqlite) struct Voice {
     file: PathBuf,
-    /// It never waits.
+    /// It never blocks: a slow receiver must not delay a release.
     datagrams: UnixDatagram,
 }
 
 impl Voice {
-    /// The voice of an engine over this file; `None` where there are no sockets to be had.
+    /// Creates a sender for this file. Returns `None` if the system has no such sockets.
     pub(in crate::sqlite) fn new(file: &Path) -> Option<Self> {
         let datagrams = || {
             let datagrams = UnixDatagram::unbound()?;
@@ -31,12 +31,15 @@ impl Voice {
         Some(Self { file: file.to_owned(), datagrams })
     }
 
-    /// Sends each where it belongs. Whoever does not get his finds it in the file.
+    /// Sends each notification to its engine. If a waiter gets none, it finds its grant in the
+    /// file.
     pub(in crate::sqlite) fn tell(&self, notes: &[Note]) {
         for note in notes {
+            // The home chooses the socket, so no connection is kept for each receiver.
             let path = path(&self.file, note.granted.home);
             if let Err(error) = self.datagrams.send_to(note.to_string().as_bytes(), &path) {
                 tracing::debug!(target: "dlock", %error, "notifying a waiter failed");
+                // Also removes the socket if its process is dead, so that nobody sends to it again.
                 bury(&path, &error);
             }
         }

@@ -50,7 +50,7 @@ async fn refused(server: &MariadbServer, number: u16, times: u64) -> Verdict {
 
 async fn locks(server: &MariadbServer, lease: Duration) -> Result<Locks, Stop> {
     let options = LockOptions::new().with_lease(lease);
-    Ok(Locks::over(connect(server).await?)?.with_options(options)?)
+    Ok(Locks::new(connect(server).await?)?.with_options(options)?)
 }
 
 async fn until_waiting(client: &DynBackend, lock: &str, many: usize) -> Verdict {

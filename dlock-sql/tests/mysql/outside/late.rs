@@ -175,7 +175,7 @@ fn a_try_that_was_refused_takes_nothing_later() {
 
 /// A sender that ends with all that it knew.
 #[test]
-fn what_arrives_past_its_deadline_does_nothing() {
+fn a_request_that_arrives_past_its_deadline_does_nothing() {
     with_mariadb(async {
         for requests in kinds()? {
             let scene = Scene::start("dlock.response_timeout=1s", true).await?;
@@ -194,7 +194,7 @@ fn what_arrives_past_its_deadline_does_nothing() {
 
 /// The plain form has no place to remember who has gone, so the claim is given back twice.
 #[test]
-fn a_row_that_is_taken_late_is_given_back() {
+fn a_row_that_is_taken_late_is_released() {
     with_mariadb(async {
         let server = server().await?;
         let plain = "dlock.plain=row&dlock.create_schema=true&dlock.response_timeout=3s";

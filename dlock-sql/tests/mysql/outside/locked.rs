@@ -28,7 +28,7 @@ fn a_row_that_somebody_locks_costs_no_other_lock() {
         let lease = Duration::from_secs(6);
         for returning in [true, false] {
             let backend = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
-            let locks = Locks::over(backend)?.with_options(LockOptions::new().with_lease(lease))?;
+            let locks = Locks::new(backend)?.with_options(LockOptions::new().with_lease(lease))?;
             let mut held = Vec::new();
             for n in 0..60 {
                 held.push(locks.mutex(format!("l{n:03}"))?.lock().await?);

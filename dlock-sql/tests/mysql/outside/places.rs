@@ -25,7 +25,7 @@ async fn leave_in(pool: &MySqlPool, database: &'static str) -> Verdict {
 
 /// Once with tables of dlock's in the other database, and once without.
 #[test]
-fn a_connection_in_another_database_uses_the_tables_of_the_first() {
+fn a_connection_in_another_database_uses_the_first_tables() {
     with_mariadb(async {
         let server = server().await?;
         server.run_sql("CREATE DATABASE `ten``ant`; CREATE DATABASE `bare`").await?;
@@ -111,7 +111,7 @@ fn a_connection_after_another_uses_the_tables_of_the_first() {
 
 /// What is idle goes from the tables of the first database alone.
 #[test]
-fn a_connection_in_another_database_sweeps_the_tables_of_the_first() {
+fn a_connection_in_another_database_sweeps_the_first_tables() {
     with_mariadb(async {
         let server = server().await?;
         server.run_sql("CREATE DATABASE tenant").await?;

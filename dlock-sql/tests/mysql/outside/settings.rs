@@ -267,7 +267,7 @@ fn a_clock_that_stands_still_is_seen_whatever_sysdate_is() {
 
 /// Sessions that may not write unless they say so.
 #[test]
-fn a_server_whose_sessions_only_read_by_default_is_used_all_the_same() {
+fn a_server_with_read_only_sessions_by_default_is_used() {
     with_mariadb(async {
         let server = MariadbServer::start(&Options::new()).await?;
         server.run_sql("SET GLOBAL tx_read_only = 1").await?;

@@ -45,7 +45,7 @@ async fn refused(server: &PostgresServer, code: &str, times: u64) -> Verdict {
 
 async fn locks(server: &PostgresServer, lease: Duration) -> Result<Locks, Stop> {
     let options = LockOptions::new().with_lease(lease);
-    Ok(Locks::over(connect(&server.url()).await?)?.with_options(options)?)
+    Ok(Locks::new(connect(&server.url()).await?)?.with_options(options)?)
 }
 
 async fn until_waiting(client: &DynBackend, lock: &str, many: usize) -> Verdict {

@@ -160,7 +160,7 @@ fn an_acquire_that_is_overtaken_by_its_release_takes_nothing() {
 }
 
 #[test]
-fn a_place_in_a_queue_that_is_overtaken_by_its_withdrawal_is_none() {
+fn a_join_that_arrives_after_its_cancel_leaves_no_waiter() {
     run(async {
         let scene = Scene::start(PATIENT).await?;
         for mode in [Mode::Exclusive, Mode::Shared] {
@@ -198,7 +198,7 @@ fn a_try_that_was_refused_takes_nothing_later() {
 
 /// A sender that ends with all that it knew.
 #[test]
-fn what_arrives_past_its_deadline_does_nothing() {
+fn a_request_that_arrives_past_its_deadline_does_nothing() {
     run(async {
         for requests in kinds()? {
             let scene = Scene::start("dlock.response_timeout=1s").await?;
@@ -246,7 +246,7 @@ fn a_renewal_that_arrives_late_keeps_nothing() {
 
 /// After a step forward of the clock all deadlines are past: each is asked for once more.
 #[test]
-fn whoever_still_waits_asks_once_more() {
+fn a_waiter_retries_once_after_a_clock_step() {
     run(async {
         let clock = SteppedClock::start().await?;
         let server = PostgresServer::start(&Options::new().with_clock(&clock)).await?;
@@ -273,7 +273,7 @@ fn whoever_still_waits_asks_once_more() {
 
 /// The plain form has no place to remember who has gone, so the claim is given back twice.
 #[test]
-fn a_row_that_is_taken_late_is_given_back() {
+fn a_row_that_is_taken_late_is_released() {
     run(async {
         let (server, _) = start().await?;
         let plain = "dlock.plain=row&dlock.create_schema=true&dlock.response_timeout=3s";

@@ -5,7 +5,7 @@ use dlock_core::{ConfigIssue, ErrorKind};
 use crate::support::{connect, refused, run, says, start, works_fully};
 
 #[test]
-fn row_level_security_without_a_policy_is_told_at_the_start() {
+fn row_level_security_without_a_policy_is_reported_at_start() {
     run(async {
         let (server, _) = start().await?;
         server.run_sql("create role worker login password 'secret'").await?;

@@ -55,7 +55,7 @@ async fn pass_on(mut client: TcpStream, server: String) -> std::io::Result<()> {
 }
 
 #[test]
-fn a_proxy_that_takes_no_settings_is_told_of_them_later() {
+fn a_proxy_without_startup_settings_gets_them_later() {
     run(async {
         let (server, other) = start().await?;
         let proxy = refuses_options(&server).await?;
@@ -65,14 +65,14 @@ fn a_proxy_that_takes_no_settings_is_told_of_them_later() {
         works_fully(&relaxed, &other, "b").await?;
         works(&connect(&format!("{url}?dlock.pooler=true")).await?, "c").await?;
         let theirs = refused(&format!("{url}?options[search_path]=public")).await?;
-        says(&theirs, OPTION, "leave options out");
+        says(&theirs, OPTION, "remove options");
         Ok(())
     });
 }
 
 /// Otherwise no statement would end when nobody waits for it any more.
 #[test]
-fn a_pooler_that_drops_settings_is_told_of() {
+fn a_pooler_that_drops_settings_is_refused() {
     run(async {
         let ignore = "ignore_startup_parameters = extra_float_digits,options";
         let (_server, bouncer) = start_pooler(&[ignore]).await?;
@@ -101,7 +101,7 @@ fn sessions_stay_that_the_server_would_end_for_being_idle() {
 
 /// The driver does not learn that its statements are gone.
 #[test]
-fn statements_that_the_application_has_dropped_are_prepared_again() {
+fn statements_dropped_by_the_application_are_prepared_again() {
     run(async {
         let (server, other) = start().await?;
         let shared = pool(&server).await?;

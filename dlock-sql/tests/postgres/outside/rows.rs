@@ -21,7 +21,7 @@ async fn foreign(server: &PostgresServer, sql: &'static str) -> Result<PgConnect
 }
 
 async fn locks(url: &str, lease: Duration) -> Result<Locks, Stop> {
-    Ok(Locks::over(connect(url).await?)?.with_options(LockOptions::new().with_lease(lease))?)
+    Ok(Locks::new(connect(url).await?)?.with_options(LockOptions::new().with_lease(lease))?)
 }
 
 /// So many locks, the first of which is `l000`.
@@ -108,7 +108,7 @@ fn a_row_that_somebody_locks_keeps_nobody_else_waiting() {
 
 /// The server's process behind the connection that renews stands still, and all the others work.
 #[test]
-fn a_connection_that_falls_silent_is_replaced_before_a_lease_ends() {
+fn a_silent_connection_is_replaced_before_a_lease_expires() {
     run(async {
         let server = server().await?;
         let lease = Duration::from_secs(6);

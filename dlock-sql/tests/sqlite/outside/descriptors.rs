@@ -87,7 +87,7 @@ async fn finds_locks() {
 }
 
 #[tokio::test]
-async fn whoever_comes_and_goes_leaves_the_log_to_those_who_use_it() {
+async fn a_short_lived_process_leaves_the_log_to_its_users() {
     let store = Store::new();
     let client = store.open().await;
     let log = store.path().with_file_name("locks.db-wal");

@@ -60,7 +60,7 @@ async fn a_row_that_is_no_text_stops_neither_the_sweep_nor_the_list() {
 }
 
 #[tokio::test]
-async fn rows_of_another_format_are_told_and_left() {
+async fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
     let store = Store::new();
     let client = store.open().await;
     let run = async |sql: String| {
@@ -71,11 +71,11 @@ async fn rows_of_another_format_are_told_and_left() {
         let rows = store.rows().await;
         Ok(format!("{:?}", rows.iter().find(|(name, ..)| name == "a")))
     };
-    crate::formats::are_told_and_left(&client, run, row).await.unwrap();
+    crate::formats::fail_and_stay_unchanged(&client, run, row).await.unwrap();
 }
 
 #[tokio::test]
-async fn rows_are_written_as_the_golden_ones_and_read() {
+async fn golden_rows_are_written_and_read() {
     for (format, golden) in [
         (Format::OLDEST, include_str!("../../golden/sqlite-format-1.txt")),
         (Format::NEWEST, include_str!("../../golden/sqlite-format-2.txt")),
@@ -104,7 +104,7 @@ async fn clients_of_two_formats_share_locks() {
     let new = Sqlite::open(newest.clone()).await.unwrap();
     crate::mixed::share_locks(&old, &new).await.unwrap();
     crate::mixed::survive_a_downgrade(&old, new).await.unwrap();
-    // A row that only the other client has used since is of its format once more.
+    // After a fold, a row that only the other client still uses has its format again.
     let rows = store.rows().await;
     assert!(
         rows.iter().any(|(name, snap, _)| name == "down" && snap.starts_with("v1 ")),

@@ -67,7 +67,7 @@ const WAL: &str = "PRAGMA journal_mode = WAL";
 const DELETE: &str = "PRAGMA journal_mode = DELETE";
 
 #[tokio::test]
-async fn each_right_that_is_missing_is_told_at_the_opening() {
+async fn each_missing_right_is_reported_at_start() {
     for (file, dir, journal) in [
         (0o444, 0o777, WAL),
         (0o444, 0o777, DELETE),
@@ -89,7 +89,7 @@ async fn each_right_that_is_missing_is_told_at_the_opening() {
 }
 
 #[tokio::test]
-async fn a_log_that_can_only_be_read_is_told_at_the_opening() {
+async fn a_read_only_log_is_reported_at_start() {
     let store = store(0o666, 0o777, WAL).await;
     // As a program leaves it that was killed.
     let client = store.open().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{LockName, Locks, Mode, WakeUp};
+use dlock::{LockName, Locks, admin::Mode, guarantees::WakeUp};
 use dlock_core::{AcquireRequest, Acquired, Released, Renewal, Renewed};
 use dlock_testlab::{Proxy, Stop, Verdict};
 

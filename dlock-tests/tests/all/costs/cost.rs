@@ -67,7 +67,7 @@ impl Tally {
 }
 
 #[test]
-fn what_is_usual_is_the_least_that_is_seen_twice() {
+fn the_usual_cost_is_the_least_that_is_seen_twice() {
     let cost = |round_trips, bytes| Cost { round_trips, bytes, ..Cost::default() };
     let mut tally = Tally::default();
     for seen in [cost(2, 10), cost(1, 31), cost(0, 5), cost(2, 9), cost(2, 8), cost(1, 30)] {

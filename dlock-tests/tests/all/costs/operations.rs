@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::Mode;
+use dlock::admin::Mode;
 use dlock_testlab::{Stop, Verdict};
 
 use super::{

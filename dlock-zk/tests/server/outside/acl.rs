@@ -25,7 +25,7 @@ fn an_acl_that_lacks_a_right_leaves_no_root_behind() {
 /// The root is older than the client and open to everybody, so only the directories of its locks
 /// lack the right.
 #[test]
-fn an_acl_that_lacks_a_right_is_told_at_the_start() {
+fn an_acl_without_a_needed_right_is_refused_at_start() {
     run(async {
         let (server, admin) = start().await?;
         let held = exclusive("held");

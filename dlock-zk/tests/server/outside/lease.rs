@@ -9,11 +9,11 @@ use dlock_testlab::Stop;
 use crate::support::{connect, run, server, url};
 
 #[test]
-fn a_lease_that_the_session_can_not_stand_for_is_told_once() {
+fn a_lease_longer_than_the_session_allows_is_reported_once() {
     run(async {
         let server = server().await?;
         let (heard, _guard) = Heard::listen();
-        let locks = Locks::over(connect(&url(&server)).await?)?;
+        let locks = Locks::new(connect(&url(&server)).await?)?;
         let lease = |seconds| LockOptions::new().with_lease(Duration::from_secs(seconds));
         let told = || {
             let text = heard.text();
@@ -40,7 +40,7 @@ fn a_lease_that_the_session_can_not_stand_for_is_told_once() {
         let found = found.ok_or_else(|| Stop::failed(format!("{findings:?}")))?;
         assert_eq!(
             (found.level, found.found.as_str()),
-            (Level::Warning, "leases are 7.5s, of 60s that were asked for")
+            (Level::Warning, "leases last 7.5s, although 60s was requested")
         );
         Ok(())
     })

@@ -5,16 +5,16 @@ use std::{path::PathBuf, time::Duration};
 use dlock_testlab::Stop;
 use lexopt::{Arg, Parser, ValueExt as _};
 
-/// What was asked for.
+/// The arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Args {
     pub(crate) urls: Vec<String>,
     pub(crate) svg: PathBuf,
-    /// The lease of the holders that come to harm.
+    /// The lease of the holders that the faults affect.
     pub(crate) lease: Duration,
-    /// How often a quiet lock is taken.
+    /// The number of times that an uncontended lock is acquired.
     pub(crate) rounds: usize,
-    /// How long a lock is contended, and by how many clients.
+    /// The time for which a lock is contended, and the number of clients.
     pub(crate) span: Duration,
     pub(crate) clients: u32,
 }
@@ -24,7 +24,7 @@ impl Args {
     pub(crate) fn parse() -> Result<Self, Stop> {
         let mut args = Self {
             urls: Vec::from_iter(std::env::var("DLOCK_URL").ok()),
-            // Beside the program, where builds go.
+            // Next to the program, in the directory of the build.
             svg: std::env::current_exe()?.with_file_name("redis_vs_zk.svg"),
             lease: Duration::from_secs(3),
             rounds: 2000,

@@ -1,4 +1,4 @@
-//! The figures as one picture of charts.
+//! The measurements as one picture with several charts.
 
 use std::{error::Error, path::Path, time::Duration};
 
@@ -18,7 +18,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 const SIZE: (u32, u32) = (1200, 1000);
 
-/// Bars for each store: the whole ones light, the part of them in `dark` dark.
+/// The bars of each store: the whole bar is light, and the part in `dark` is dark.
 struct Bars<'a> {
     title: &'a str,
     light: Vec<f64>,
@@ -37,9 +37,9 @@ pub(crate) fn draw(all: &[Figures], file: &Path) -> Result<(), Stop> {
             dark: of(&|f| ms(f.speed.p50)),
         },
         Bars {
-            title: "contended: hand-overs a second",
+            title: "contended: hand-offs a second",
             light: Vec::new(),
-            dark: of(&|f| f.speed.hand_overs),
+            dark: of(&|f| f.speed.hand_offs),
         },
         Bars {
             title: "holder cut off: s (dark: it knows, light: next has it)",

@@ -1,4 +1,4 @@
-//! What becomes of a held lock when something happens.
+//! Measures the effect of faults on a held lock.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
     place::Place,
 };
 
-/// Long enough for a server to come back: who holds the lock has no reason to lose it.
+/// Longer than a server takes to restart, so a holder has no reason to lose its lock.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Everything, one after another.
+/// Injects all faults, one after another.
 pub(crate) async fn harm(place: &Place, lease: Duration) -> Result<Harm, Stop> {
     let orphan = orphan(place, lease).await?;
     let cut = cut(place, lease).await?;
@@ -23,7 +23,7 @@ pub(crate) async fn harm(place: &Place, lease: Duration) -> Result<Harm, Stop> {
     Ok(Harm { orphan, restart, cut })
 }
 
-/// The holder's process is killed while somebody waits.
+/// Kills the holder's process while another client waits.
 async fn orphan(place: &Place, lease: Duration) -> Result<Duration, Stop> {
     let url = place.url(lease);
     let mut holder = holder::start(&url).await?;
@@ -45,7 +45,7 @@ async fn orphan(place: &Place, lease: Duration) -> Result<Duration, Stop> {
     Ok(granted.saturating_duration_since(killed))
 }
 
-/// Nothing comes through between the holder and the server, and no connection is seen to end.
+/// Cuts the network between the holder and the server without closing a connection.
 async fn cut(place: &Place, lease: Duration) -> Result<Option<Cut>, Stop> {
     let Some((proxy, far)) = place.through_proxy(lease).await? else { return Ok(None) };
     let (holder, other) = (dlock::connect(&far).await?, dlock::connect(&place.url(lease)).await?);
@@ -72,7 +72,7 @@ async fn cut(place: &Place, lease: Duration) -> Result<Option<Cut>, Stop> {
     }))
 }
 
-/// The server is killed and started again while the lock is held, and somebody else tries it.
+/// Kills and restarts the server while the lock is held and another client tries to acquire it.
 async fn restart(place: &Place) -> Result<Restart, Stop> {
     let url = place.url(LONG);
     let (holder, other) = (dlock::connect(&url).await?, dlock::connect(&url).await?);

@@ -1,10 +1,10 @@
-//! What was measured of one store.
+//! The measurements of one store.
 
 use std::time::Duration;
 
-use dlock::{FencingToken, Guarantees};
+use dlock::{FencingToken, guarantees::Guarantees};
 
-/// All of it.
+/// All measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) name: String,
@@ -12,46 +12,46 @@ pub(crate) struct Figures {
     pub(crate) harm: Harm,
 }
 
-/// While all is well.
+/// The measurements without faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Speed {
     pub(crate) guarantees: Guarantees,
-    /// To take and release a lock that nobody else wants.
+    /// The time to acquire and release an uncontended lock.
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
-    /// How often a contended lock changes hands, each second.
-    pub(crate) hand_overs: f64,
+    /// The number of hand-offs of a contended lock per second.
+    pub(crate) hand_offs: f64,
 }
 
-/// When something happens.
+/// The measurements with faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Harm {
-    /// From the death of a holder to the next one.
+    /// The time from the death of a holder to the next grant.
     pub(crate) orphan: Duration,
-    /// `None` where there is no server of ours.
+    /// `None` if the server is not a private one.
     pub(crate) restart: Option<Restart>,
     pub(crate) cut: Option<Cut>,
 }
 
-/// The server was killed and started again while the lock was held.
+/// The measurements of a kill and restart of the server while the lock was held.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restart {
-    /// From the kill to the first answer to somebody who asks all the time.
+    /// The time from the kill to the first answer to a client that retries continuously.
     pub(crate) away: Duration,
-    /// From the kill until the server is ready.
+    /// The time from the kill until the server is ready.
     pub(crate) up: Duration,
     pub(crate) first: FencingToken,
-    /// Who was let in, though the first had not released.
+    /// The token of a second holder, if one was granted although the first had not released.
     pub(crate) second: Option<FencingToken>,
-    /// Whether the first still believed in its lock then.
+    /// Whether the first holder still considered its lock held then.
     pub(crate) believed: bool,
 }
 
-/// Nothing came through between the holder and the server any more.
+/// The measurements of a network cut between the holder and the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// Until the holder knew that it had lost the lock.
+    /// The time until the holder detected the loss of its lock.
     pub(crate) told: Duration,
-    /// Until somebody else had it.
+    /// The time until another client held it.
     pub(crate) passed: Duration,
 }

@@ -9,13 +9,14 @@ use tokio::{
     time::timeout,
 };
 
-/// Where it finds the lock. In the environment, since a URL may have a password.
+/// The environment variable with the URL of the lock. It is not an argument, because a URL may
+/// contain a password.
 const URL: &str = "REDIS_VS_ZK_HOLD_AT";
 
-/// The lock that it holds.
+/// The name of the lock that the process holds.
 pub(crate) const NAME: &str = "orphan";
 
-/// Starts one, and waits until it holds the lock.
+/// Starts a holder process, and waits until it holds the lock.
 pub(crate) async fn start(url: &str) -> Result<Child, Stop> {
     let mut child = Command::new(env::current_exe()?)
         .env(URL, url)
@@ -31,13 +32,13 @@ pub(crate) async fn start(url: &str) -> Result<Child, Stop> {
     }
 }
 
-/// In a process that is one: holds the lock, to the end. `false` in others.
+/// Holds the lock until the end, if this process is a holder. Returns `false` in other processes.
 pub(crate) async fn serve() -> Result<bool, Stop> {
     let Ok(url) = env::var(URL) else { return Ok(false) };
     let locks = dlock::connect(&url).await?;
     let _guard = locks.mutex(NAME)?.lock().await?;
     println!("held");
-    // Until it is killed, or who started it is gone.
+    // Reads until the process is killed or its parent has ended.
     tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
     Ok(true)
 }

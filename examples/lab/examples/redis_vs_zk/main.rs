@@ -1,13 +1,14 @@
-//! The same work on Redis, ZooKeeper, PostgreSQL and SQLite, side by side: how fast a lock is when
-//! it is quiet and when it is contended, and what becomes of it when its holder dies, when the
-//! server restarts, and when the network is cut. Then: which one to choose, from what was measured.
+//! The same work on Redis, ZooKeeper, PostgreSQL and SQLite, side by side. It measures the speed of
+//! an uncontended and of a contended lock, and the effect on a held lock when its holder dies, when
+//! the server restarts, and when the network is cut. Then it recommends a store, based on the
+//! measurements.
 //!
 //! `cargo run --release -p dlock-examples-lab --example redis_vs_zk`
 //!
-//! It starts servers for the purpose, as far as they are installed. `--quick` measures for a
-//! shorter time; `--svg FILE` says where the picture goes; `--url URL`, repeated, measures stores
-//! that are there already, which are neither restarted nor cut off. It exits with 1 when a store
-//! broke a promise. All of it runs on one machine: a network would add its round trips to each.
+//! It starts private servers of the stores that are installed. `--quick` measures for a shorter
+//! time. `--svg FILE` sets the file for the chart. `--url URL`, repeated, measures existing stores,
+//! which are neither restarted nor cut off. The exit status is 1 if a store broke a guarantee. All
+//! processes run on one machine: a network would add its latency to each round trip.
 
 mod args;
 mod chart;
@@ -41,7 +42,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Measures, prints, and gives the promises that were broken.
+/// Measures, prints, and returns the guarantees that were broken.
 async fn run() -> Result<Vec<String>, Stop> {
     if holder::serve().await? {
         return Ok(Vec::new());
@@ -55,7 +56,8 @@ async fn run() -> Result<Vec<String>, Stop> {
     if places.is_empty() {
         return Err(Stop::failed("there is no store to measure: give one with --url"));
     }
-    // One after another where speed counts, all at once where they wait for leases to end.
+    // One after another for the speeds. The faults mostly wait for leases to expire, so they run
+    // concurrently.
     let mut speeds = Vec::new();
     for place in &places {
         eprintln!("measuring {}", place.name);

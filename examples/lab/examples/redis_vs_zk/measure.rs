@@ -1,18 +1,21 @@
-//! How fast locks are while all is well.
+//! Measures the speed of locks without faults.
 
 use std::time::Duration;
 
-use dlock::{Guarantees, Locks, Scope};
+use dlock::{
+    Locks,
+    guarantees::{Guarantees, Scope},
+};
 use dlock_testlab::Stop;
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
 use crate::{args::Args, figures::Speed};
 
-/// Both speeds of one store.
+/// Measures both speeds of one store.
 pub(crate) async fn speed(url: &str, args: &Args) -> Result<Speed, Stop> {
     let locks = dlock::connect(url).await?;
-    // Its locks have to reach the process that will die.
+    // The holder that will be killed is another process, so the locks must reach it.
     locks.require(&Guarantees::WEAKEST.with_scope(Scope::Machine))?;
     let times = quiet(&locks, args.rounds).await?;
     let clients = try_join_all((0..args.clients).map(|_| dlock::connect(url))).await?;
@@ -20,15 +23,15 @@ pub(crate) async fn speed(url: &str, args: &Args) -> Result<Speed, Stop> {
         guarantees: locks.guarantees(),
         p50: at(&times, 50),
         p99: at(&times, 99),
-        hand_overs: contended(&clients, args.span).await?,
+        hand_offs: contended(&clients, args.span).await?,
     })
 }
 
-/// How long it takes to take and release a lock that nobody else wants, sorted.
+/// Returns the times to acquire and release an uncontended lock, sorted.
 async fn quiet(locks: &Locks, rounds: usize) -> Result<Vec<Duration>, Stop> {
     let lock = locks.without_handoff().mutex("quiet")?;
     let mut times = Vec::new();
-    // The first ones prepare statements and load scripts.
+    // The first rounds prepare statements and load scripts.
     for round in 0..rounds + 20 {
         let began = Instant::now();
         lock.lock().await?.release().await?;
@@ -40,7 +43,7 @@ async fn quiet(locks: &Locks, rounds: usize) -> Result<Vec<Duration>, Stop> {
     Ok(times)
 }
 
-/// How often each second a lock is handed over that all these clients want all the time.
+/// Returns the number of hand-offs per second of a lock that all these clients acquire in a loop.
 async fn contended(clients: &[Locks], span: Duration) -> Result<f64, Stop> {
     let began = Instant::now();
     let counts = try_join_all(clients.iter().map(|locks| async move {

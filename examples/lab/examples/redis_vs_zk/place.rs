@@ -1,4 +1,4 @@
-//! Where locks are kept: a server that was started for the purpose, an SQLite file, or a URL.
+//! The stores that are compared: private servers, an SQLite file, or a URL.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// One store.
 pub(crate) struct Place {
     pub(crate) name: String,
-    /// Without options of dlock.
+    /// The URL without options of dlock.
     url: String,
     server: Server,
 }
@@ -22,14 +22,15 @@ enum Server {
     Redis(RedisServer),
     ZooKeeper(ZooKeeperServer),
     Postgres(PostgresServer),
-    /// Of the file, which goes with it.
+    /// The directory of the file. The file is removed with it.
     Sqlite(#[expect(dead_code, reason = "it is kept for its drop")] TempDir),
     Given,
 }
 
 impl Place {
-    /// All that can be started here, and what can't is said. Servers write to the disk before they
-    /// answer, as they do where locks matter, but for the Redis that keeps nothing.
+    /// Starts every store that can be started here, and prints which ones can't. Servers write to
+    /// the disk before they answer, as production servers for locks do, except the Redis without
+    /// persistence.
     pub(crate) async fn private() -> Vec<Self> {
         let (bare, kept, zk, postgres) = tokio::join!(
             Self::redis("Redis", Persistence::None),
@@ -47,7 +48,8 @@ impl Place {
         places
     }
 
-    /// A store that is there already. It is called as its scheme: a URL may have a password.
+    /// Returns an existing store. Its display name is its scheme, because a URL may contain a
+    /// password.
     pub(crate) fn given(url: &str) -> Self {
         let scheme = url.split(':').next().unwrap_or(url);
         Self { name: scheme.to_owned(), url: url.to_owned(), server: Server::Given }
@@ -77,21 +79,21 @@ impl Place {
         Ok(Self { name: "SQLite".to_owned(), url, server: Server::Sqlite(dir) })
     }
 
-    /// Where to connect for locks with this lease. ZooKeeper's leases are half a session long.
+    /// Returns the URL for locks with this lease. On ZooKeeper a lease is half a session long.
     pub(crate) fn url(&self, lease: Duration) -> String {
         let lease = lease.as_millis();
         let options = match &self.server {
             Server::ZooKeeper(_) => format!("&dlock.session_timeout={}ms", lease * 2),
             Server::Postgres(_) | Server::Sqlite(_) => "&dlock.create_schema=true".to_owned(),
             Server::Redis(_) => String::new(),
-            // What it needs stands in the URL already.
+            // The URL already contains all options.
             Server::Given => return self.url.clone(),
         };
         let and = if self.url.contains('?') { '&' } else { '?' };
         format!("{}{and}dlock.lease={lease}ms{options}", self.url)
     }
 
-    /// A network of its own to the server, and where to connect through it.
+    /// Starts a proxy to the server, and returns it with the URL that leads through it.
     pub(crate) async fn through_proxy(
         &self,
         lease: Duration,
@@ -102,12 +104,12 @@ impl Place {
         Ok(Some((proxy, url)))
     }
 
-    /// Whether it has a server that may be harmed.
+    /// Whether there is a server into which faults may be injected.
     pub(crate) fn has_server(&self) -> bool {
         self.address().is_some()
     }
 
-    /// Kills the server at once, without a chance to say anything.
+    /// Kills the server without a chance to clean up.
     pub(crate) fn kill(&self) {
         match &self.server {
             Server::Redis(server) => server.kill(),
@@ -117,7 +119,7 @@ impl Place {
         }
     }
 
-    /// Starts the server that was killed.
+    /// Starts the killed server again.
     pub(crate) async fn restart(&self) -> Verdict {
         match &self.server {
             Server::Redis(server) => server.restart().await,

@@ -1,4 +1,4 @@
-//! The figures side by side.
+//! The table of the measurements.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -9,7 +9,7 @@ type Row = (&'static str, fn(&Figures) -> String);
 const ROWS: [Row; 11] = [
     ("lock and release, p50", |f| time(f.speed.p50)),
     ("lock and release, p99", |f| time(f.speed.p99)),
-    ("hand-overs a second", |f| format!("{:.0}", f.speed.hand_overs)),
+    ("hand-offs a second", |f| format!("{:.0}", f.speed.hand_offs)),
     ("a waiter is woken by", |f| f.speed.guarantees.wake_up.to_string()),
     ("holder killed: next has it", |f| time(f.harm.orphan)),
     ("holder cut off: it knows", |f| f.harm.cut.map_or_else(none, |cut| time(cut.told))),
@@ -22,7 +22,7 @@ const ROWS: [Row; 11] = [
     ("reaches", |f| f.speed.guarantees.scope.to_string()),
 ];
 
-/// A line for each figure, a column for each store.
+/// Returns a table with a line for each measurement and a column for each store.
 pub(crate) fn table(all: &[Figures]) -> String {
     let mut text = format!("{:30}", "");
     for figures in all {
@@ -39,7 +39,7 @@ pub(crate) fn table(all: &[Figures]) -> String {
     text
 }
 
-/// A time as people read it.
+/// Formats a time for people.
 pub(crate) fn time(time: Duration) -> String {
     match time {
         time if time >= Duration::from_secs(1) => format!("{:.2} s", time.as_secs_f64()),

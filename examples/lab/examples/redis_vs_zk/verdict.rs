@@ -1,8 +1,8 @@
-//! What the figures say, in sentences: which store to choose, and why.
+//! The conclusion from the measurements, in sentences: which store to choose, and why.
 
 use std::cmp::Ordering;
 
-use dlock::{Exclusion, Fencing, OrphanRelease, Scope, WakeUp};
+use dlock::guarantees::{Exclusion, Fencing, OrphanRelease, Scope, WakeUp};
 
 use crate::{
     args::Args,
@@ -10,7 +10,8 @@ use crate::{
     table::time,
 };
 
-/// Which one, and why. Made of what was measured, and says what was not.
+/// Returns the recommendation with its reasons. It uses only measurements, and lists what was not
+/// measured.
 pub(crate) fn sentences(all: &[Figures], args: &Args) -> Vec<String> {
     let mut sentences =
         [quiet(all), woken(all, args), orphans(all, args), restarts(all), cuts(all), choice(all)]
@@ -23,7 +24,7 @@ pub(crate) fn sentences(all: &[Figures], args: &Args) -> Vec<String> {
     sentences
 }
 
-/// The promises that did not hold.
+/// Returns the guarantees that did not hold.
 pub(crate) fn broken(all: &[Figures]) -> Vec<String> {
     let mut broken = Vec::new();
     for Figures { name, speed, harm } in all {
@@ -68,13 +69,13 @@ fn quiet(all: &[Figures]) -> Vec<String> {
 fn woken(all: &[Figures], args: &Args) -> Vec<String> {
     let best = |wake_up| {
         let those = all.iter().filter(|f| f.speed.guarantees.wake_up == wake_up);
-        those.max_by(|a, b| by_hand_overs(a, b))
+        those.max_by(|a, b| by_hand_offs(a, b))
     };
-    let rate = |f: &Figures| format!("{}: {:.0} a second", f.name, f.speed.hand_overs);
+    let rate = |f: &Figures| format!("{}: {:.0} a second", f.name, f.speed.hand_offs);
     let push = best(WakeUp::Push).map(|f| format!("best that tells its waiters, {}", rate(f)));
     let poll = best(WakeUp::Poll).map(|f| format!("best whose waiters ask, {}", rate(f)));
     let both: Vec<_> = push.into_iter().chain(poll).collect();
-    vec![format!("Contended by {} clients, hand-overs: {}.", args.clients, both.join("; "))]
+    vec![format!("Contended by {} clients, hand-offs: {}.", args.clients, both.join("; "))]
 }
 
 fn orphans(all: &[Figures], args: &Args) -> Vec<String> {
@@ -149,8 +150,8 @@ fn cuts(all: &[Figures]) -> Vec<String> {
 fn choice(all: &[Figures]) -> Vec<String> {
     let far = |f: &&Figures| f.speed.guarantees.scope >= Scope::Network;
     let keeps = |f: &&Figures| f.harm.restart.is_some_and(|restart| restart.second.is_none());
-    let strict = all.iter().filter(far).filter(keeps).max_by(|a, b| by_hand_overs(a, b));
-    let quick = all.iter().filter(far).max_by(|a, b| by_hand_overs(a, b));
+    let strict = all.iter().filter(far).filter(keeps).max_by(|a, b| by_hand_offs(a, b));
+    let quick = all.iter().filter(far).max_by(|a, b| by_hand_offs(a, b));
     let soon = all.iter().filter(far).min_by_key(|f| f.harm.orphan);
     let late = all.iter().filter(far).max_by_key(|f| f.harm.orphan);
     let near = all.iter().find(|f| f.speed.guarantees.scope == Scope::Machine);
@@ -167,7 +168,7 @@ fn choice(all: &[Figures]) -> Vec<String> {
             "Choose {} where speed counts and the resource checks tokens, or where two at once cost \
              time and no data: it hands over {:.1} times as often as {}.",
             quick.name,
-            quick.speed.hand_overs / strict.speed.hand_overs,
+            quick.speed.hand_offs / strict.speed.hand_offs,
             strict.name
         )),
         (Some(quick), _) => {
@@ -175,7 +176,7 @@ fn choice(all: &[Figures]) -> Vec<String> {
         }
         _ => {}
     }
-    // Leases of one length end within a renewal of each other.
+    // The expiry times of equal leases differ by up to one renewal interval.
     if let (Some(soon), Some(late)) = (soon, late)
         && late.harm.orphan > soon.harm.orphan * 3 / 2
     {
@@ -191,12 +192,12 @@ fn choice(all: &[Figures]) -> Vec<String> {
         sentences.push(format!(
             "Choose {} when all processes are on one machine: it has no server to restart, and hands \
              over {:.0} times a second.",
-            near.name, near.speed.hand_overs
+            near.name, near.speed.hand_offs
         ));
     }
     sentences
 }
 
-fn by_hand_overs(a: &Figures, b: &Figures) -> Ordering {
-    a.speed.hand_overs.total_cmp(&b.speed.hand_overs)
+fn by_hand_offs(a: &Figures, b: &Figures) -> Ordering {
+    a.speed.hand_offs.total_cmp(&b.speed.hand_offs)
 }

@@ -1,9 +1,9 @@
-//! The floor of a hand-over: a message that goes round among processes. It is late at each by as
-//! much as the server and the driver need to pass it on.
+//! The baseline of a hand-off: a message in a ring of processes. Each step takes as long as the
+//! server and the driver need to deliver it.
 //!
 //! ```text
 //! join PLACE                  -> ok           listens at a place of the ring
-//! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  each way of the message to this place
+//! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  the time of each step to this place
 //! ```
 
 mod postgres;
@@ -19,7 +19,7 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// A place in the ring, once it has one.
+/// A place in the ring, after `join`.
 #[derive(Clone)]
 pub(super) struct Push {
     url: String,
@@ -27,9 +27,9 @@ pub(super) struct Push {
 }
 
 enum Ring {
-    Redis(redis::Ring),
-    Postgres(postgres::Ring),
-    Zk(zk::Ring),
+    Redis(redis::RedisRing),
+    Postgres(postgres::PostgresRing),
+    Zk(zk::ZkRing),
 }
 
 impl Push {
@@ -38,7 +38,7 @@ impl Push {
     }
 }
 
-/// It has no locks.
+/// The type of its locks: it has none.
 pub(super) enum Never {}
 
 impl Lock for Never {
@@ -59,11 +59,13 @@ impl Subject for Push {
         match (words, ring.as_mut()) {
             (["join", place], None) => {
                 *ring = Some(match self.url.split(':').next() {
-                    Some("redis") => Ring::Redis(redis::Ring::join(&self.url, place).await?),
+                    Some("redis") => Ring::Redis(redis::RedisRing::join(&self.url, place).await?),
                     Some("postgres") => {
-                        Ring::Postgres(postgres::Ring::join(&self.url, place).await?)
+                        Ring::Postgres(postgres::PostgresRing::join(&self.url, place).await?)
                     }
-                    Some("zk") => Ring::Zk(zk::Ring::join(super::address(&self.url), place).await?),
+                    Some("zk") => {
+                        Ring::Zk(zk::ZkRing::join(super::address(&self.url), place).await?)
+                    }
                     _ => return Err("the store has no messages".into()),
                 });
                 Ok(String::new())

@@ -1,4 +1,5 @@
-//! The message as a note of PostgreSQL: `NOTIFY` on a connection, and another one that listens.
+//! The message as a notification of PostgreSQL: one connection runs `NOTIFY`, and another one
+//! listens.
 
 use std::time::Duration;
 
@@ -9,20 +10,20 @@ use sqlx::{
 
 use crate::{Failure, clock};
 
-/// Everybody who listens in a database is woken by each of its notes, so that the ring would cost
-/// dlock, and dlock the ring, what no user has to pay. This one is there on every server.
+/// A database without dlock. Each notification wakes every listener of its database, so in dlock's
+/// database the ring and dlock would slow each other down. This one exists on every server.
 const DATABASE: &str = "postgres";
-/// How long a message that is still on its way is listened for.
+/// The time to wait for messages that are still pending after a run.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// A place in the ring.
-pub(super) struct Ring {
+pub(super) struct PostgresRing {
     listens: PgListener,
     sends: PgConnection,
 }
 
-impl Ring {
-    /// Listens at this place.
+impl PostgresRing {
+    /// Starts to listen at this place.
     pub(super) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
         let options = url.parse::<PgConnectOptions>()?.database(DATABASE);
         let pool = PgPoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
@@ -31,8 +32,8 @@ impl Ring {
         Ok(Self { listens, sends: options.connect().await? })
     }
 
-    /// Passes the message on until the time is over; `first` sends it. How long each of its ways
-    /// here took.
+    /// Forwards the message until the time is over; `first` sends it. Returns how long the message
+    /// took to this place each time.
     pub(super) async fn go(
         &mut self,
         first: bool,

@@ -1,5 +1,5 @@
-//! The floor of a hand-over: a message that goes round, each way of it a bare `PUBLISH` to a
-//! process that listens on the connection over which it publishes.
+//! The baseline of a hand-off: a message in a ring of processes. Each step is a bare `PUBLISH` to a
+//! process, which listens on the connection that it also publishes on.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
-use crate::{Failure, clock, compare::own::floor::redis as floor};
+use crate::{Failure, clock, compare::own::baseline::redis as baseline};
 
-/// How long a message that is still on its way is listened for, so that none is left for the next
-/// run.
+/// The time to wait for messages that are still pending after a run, so that none is left for the
+/// next one.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// A place in the ring.
-pub(crate) struct Ring {
+pub(crate) struct RedisRing {
     connection: MultiplexedConnection,
     inbox: Arc<Inbox>,
 }
@@ -25,23 +25,23 @@ struct Inbox {
     arrived: Notify,
 }
 
-impl Ring {
-    /// Listens at this place.
+impl RedisRing {
+    /// Starts to listen at this place.
     pub(crate) async fn join(url: &str, place: &str) -> Result<Self, Failure> {
         let inbox = Arc::new(Inbox::default());
         let to = Arc::clone(&inbox);
-        let config = floor::config().set_push_sender(move |push: PushInfo| {
+        let config = baseline::config().set_push_sender(move |push: PushInfo| {
             to.receive(&push);
             Ok::<(), ()>(())
         });
-        let client = floor::client(url)?;
+        let client = baseline::client(url)?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         connection.subscribe(channel(place)).await?;
         Ok(Self { connection, inbox })
     }
 
-    /// Passes the message on until the time is over; `first` sends it. How long each of its ways
-    /// here took.
+    /// Forwards the message until the time is over; `first` sends it. Returns how long the message
+    /// took to this place each time.
     pub(crate) async fn go(
         &mut self,
         first: bool,

@@ -1,24 +1,24 @@
-//! The message as a node of ZooKeeper that is written in one session and watched in another.
+//! The message as a ZooKeeper node that one session writes and another one watches.
 
 use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatcher};
 
-use crate::{Failure, clock, compare::own::floor::zk as floor};
+use crate::{Failure, clock, compare::own::baseline::zk as baseline};
 
-/// How long a message that is still on its way is listened for.
+/// The time to wait for messages that are still pending after a run.
 const STRAGGLERS: Duration = Duration::from_millis(50);
 
 /// A place in the ring.
-pub(super) struct Ring {
+pub(super) struct ZkRing {
     client: Client,
     node: String,
 }
 
-impl Ring {
-    /// Makes the node of this place.
+impl ZkRing {
+    /// Creates the node of this place.
     pub(super) async fn join(address: &str, place: &str) -> Result<Self, Failure> {
-        let client = floor::connect(address).await?;
+        let client = baseline::connect(address).await?;
         let node = node(place);
         let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
         match client.create(&node, b"0", &mode).await {
@@ -27,8 +27,8 @@ impl Ring {
         }
     }
 
-    /// Passes the message on until the time is over; `first` sends it. How long each of its ways
-    /// here took.
+    /// Forwards the message until the time is over; `first` sends it. Returns how long the message
+    /// took to this place each time.
     pub(super) async fn go(
         &mut self,
         first: bool,
@@ -50,7 +50,7 @@ impl Ring {
             }
             let arrived = clock::now();
             let sent;
-            // What it says is read with the next watch, which is no part of its way.
+            // The content is read together with the next watch, and this time does not count.
             (sent, watcher) = self.look().await?;
             took.push(clock::between(sent, arrived));
             if arrived < until {
@@ -59,7 +59,7 @@ impl Ring {
         }
     }
 
-    /// When the last message to this place was sent, and news of the next.
+    /// Returns the time when the last message to this place was sent, and a watch for the next one.
     async fn look(&self) -> Result<(u64, OneshotWatcher), Failure> {
         let (data, _, watcher) = self.client.get_and_watch_data(&self.node).await?;
         Ok((str::from_utf8(&data)?.parse()?, watcher))

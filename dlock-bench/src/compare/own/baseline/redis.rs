@@ -1,9 +1,10 @@
-//! The floor: what the bare driver needs for the least that can be called a lock.
+//! The baseline: the cost of a minimal lock with the bare driver.
 //!
-//! `SET key id NX PX 30000` to take it, and a script that deletes the key if it still has the id
-//! to give it back. No queue, no token, no renewal, no second try. Or with a
-//! [look](FloorLock::with_look) at a token, which is a `GET` more: the least that plain commands make a lock
-//! with a token of. dlock's scripts do that and compare the time with a deadline, which commands can't.
+//! `SET key id NX PX 30000` acquires it, and a script releases it: the script deletes the key if it
+//! still has the id. It has no queue, no token, no renewal and no retry. A variant also
+//! [reads](RedisBaselineLock::with_look) a token with one more `GET`, which is the minimum for a
+//! lock with a token and plain commands. dlock's scripts do the same and also compare the time with
+//! a deadline, which plain commands can't do.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ use redis::{
 
 use crate::Failure;
 
-/// What is looked at: a token.
+/// The token that is read.
 const SHOWN: &[u8] = b"1795554668339239";
 
 const RELEASE: &str = "\
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0";
 
-/// The bare driver's client, with the settings that are known to make it fast.
+/// Returns the bare driver's client, with the settings that make it fast.
 pub(crate) fn client(url: &str) -> Result<Client, Failure> {
     let info = url.into_connection_info()?;
     let tcp = info.tcp_settings().clone().set_nodelay(true);
@@ -29,21 +30,21 @@ pub(crate) fn client(url: &str) -> Result<Client, Failure> {
     Ok(Client::open(info.set_tcp_settings(tcp).set_redis_settings(redis))?)
 }
 
-/// How its connections behave.
+/// Returns the configuration of its connections.
 pub(crate) fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_pipeline_buffer_size(1024)
         .set_response_timeout(Some(Duration::from_secs(10)))
 }
 
-/// A connection that all tasks share.
+/// Opens a connection that all tasks share.
 pub(crate) async fn connect(url: &str) -> Result<MultiplexedConnection, Failure> {
     Ok(client(url)?.get_multiplexed_async_connection_with_config(&config()).await?)
 }
 
-/// A lock made of nothing but the floor.
+/// A lock that consists only of the baseline.
 #[derive(Clone)]
-pub(crate) struct FloorLock {
+pub(crate) struct RedisBaselineLock {
     connection: MultiplexedConnection,
     release: String,
     key: String,
@@ -51,20 +52,20 @@ pub(crate) struct FloorLock {
     shown: Option<String>,
 }
 
-impl FloorLock {
-    /// One on this connection.
+impl RedisBaselineLock {
+    /// Returns a lock on this connection.
     pub(crate) async fn new(
         mut connection: MultiplexedConnection,
         name: &str,
     ) -> Result<Self, Failure> {
         let load = redis::cmd("SCRIPT").arg("LOAD").arg(RELEASE).to_owned();
         let release = load.query_async(&mut connection).await?;
-        // As long as the keys and ids that a real lock needs.
+        // As long as the keys and ids of a real lock.
         let id = format!("0123456789abcdef:{name}");
-        Ok(Self { connection, release, key: format!("floor:{{{name}}}"), id, shown: None })
+        Ok(Self { connection, release, key: format!("baseline:{{{name}}}"), id, shown: None })
     }
 
-    /// One that looks at a token as well, in one message with the `SET`.
+    /// Makes the lock read a token too, in one message with the `SET`.
     pub(crate) async fn with_look(mut self) -> Result<Self, Failure> {
         let shown = format!("{}:F", self.key);
         let mut set = redis::cmd("SET");
@@ -72,18 +73,18 @@ impl FloorLock {
         Ok(Self { shown: Some(shown), ..self })
     }
 
-    /// Takes it and gives it back.
+    /// Acquires and releases the lock.
     pub(crate) async fn cycle(&mut self) -> Result<(), Failure> {
         let mut set = Cmd::new();
         set.arg("SET").arg(&self.key).arg(&self.id).arg("NX").arg("PX").arg(30_000);
         if !self.take(set).await? {
-            return Err("the floor's lock is taken".into());
+            return Err("the baseline's lock is taken".into());
         }
         let mut release = Cmd::new();
         release.arg("EVALSHA").arg(&self.release).arg(1).arg(&self.key).arg(&self.id);
         match release.query_async(&mut self.connection).await? {
             1 => Ok(()),
-            _ => Err("the floor's lock was lost".into()),
+            _ => Err("the baseline's lock was lost".into()),
         }
     }
 
@@ -99,8 +100,8 @@ impl FloorLock {
         Ok(matches!(&answers[..], [Value::Okay, Value::BulkString(shown)] if shown == SHOWN))
     }
 
-    /// One with another name on the same connection.
+    /// Returns a lock with another name on the same connection.
     pub(crate) fn named(&self, name: &str) -> Self {
-        Self { key: format!("floor:{{{name}}}"), ..self.clone() }
+        Self { key: format!("baseline:{{{name}}}"), ..self.clone() }
     }
 }

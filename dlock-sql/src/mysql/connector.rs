@@ -1,5 +1,9 @@
-//! The way to the server, which every new connection goes: one of our own, or out of an
-//! application's pool.
+//! How connections are opened: dedicated ones, or those of an application's pool.
+//!
+//! Another part of the application may leave a pooled connection in a transaction or with other
+//! settings. A grant that is written into such a transaction may be rolled back later. So each
+//! pooled connection is checked before each use. A dedicated connection gets its settings once,
+//! when it is opened.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,19 +24,19 @@ use crate::{
     server::{Taken, late, silent_at_first, tries},
 };
 
-/// Where connections come from.
+/// The source of connections.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// **They print the password.**
+    /// Dedicated connections. **The `Debug` of the options prints the password.**
     Own(Box<MySqlConnectOptions>),
-    /// Each statement takes a connection out and gives it back.
+    /// Each statement takes a connection out of the pool and returns it.
     Pool(MySqlPool),
-    /// One's own, with the options that the pool has just then.
+    /// Dedicated connections, with the current options of the pool.
     Beside(MySqlPool),
 }
 
 impl Source {
-    /// Where connections come from that are dlock's own.
+    /// Returns the source of dedicated connections.
     pub(super) fn own(&self) -> Self {
         match self {
             Self::Pool(pool) => Self::Beside(pool.clone()),
@@ -41,24 +45,25 @@ impl Source {
     }
 }
 
-/// How to get to the server, and what to expect there.
+/// How to connect to the server.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct Connector {
     pub(super) source: Source,
     session: String,
-    /// What an application's connection is asked before each use.
+    /// The check of a pooled connection before each use.
     pooled: Arc<str>,
     pub(super) timeout: Duration,
-    /// The most that connecting or an answer may take.
+    /// The longest time for a connect or an answer.
     pub(super) limit: Duration,
     pub(super) returning: bool,
 }
 
-impl Way {
-    /// A try may take half of the `patience`, so that there is time for another.
+impl Connector {
+    /// Creates a connector. An attempt may take half of `patience`, so that there is time for a
+    /// retry.
     pub(super) fn new(source: Source, patience: Duration) -> Self {
-        // The server gives up before the client does, as far as it can, and so leaves no doubt about
-        // the statement.
+        // If possible, the server ends a statement before this client stops waiting. Then there is
+        // an answer, and no doubt whether the statement was applied.
         let timeout = patience / 2;
         let seconds = (patience.as_secs() / 10).max(1).to_string();
         let limit = format!("{:.3}", (timeout.mul_f64(0.7)).as_secs_f64().max(0.005));
@@ -68,18 +73,20 @@ impl Way {
         Self { source, session, pooled, timeout, limit: timeout, returning: false }
     }
 
-    /// Gives connecting and answers no more time than this from now on.
+    /// Bounds the time of a connect and of an answer from now on.
     pub(super) fn bound(&mut self, limit: Duration) {
         self.limit = limit.min(self.timeout);
     }
 
-    /// Connects; how many bytes a statement may have there. Nothing has been applied when that fails.
+    /// Connects, and returns the largest size of a statement there. If the connect fails, nothing
+    /// was applied.
     pub(super) async fn connect(&self) -> Result<(Taken<MySql>, usize), Fault> {
         let connected = match &self.source {
             Source::Own(options) => self.own(options).await,
             Source::Beside(pool) => self.own(&beside(pool)).await,
             Source::Pool(pool) => self.pooled(pool).await,
         };
+        // So the caller may retry without doubt about an earlier sending.
         connected.map_err(Fault::before_anything_was_sent)
     }
 
@@ -95,15 +102,16 @@ impl Way {
             .unwrap_or_else(|_| Err(silent_at_first("MySQL or MariaDB is")))
     }
 
-    /// Takes a connection out of the application's pool that is in no transaction, commits each
-    /// statement, and reads statements as they are meant. One that somebody has left otherwise is
-    /// closed, and the next one taken.
+    /// Takes a connection out of the application's pool. The connection must be in no transaction,
+    /// must commit each statement on its own, and must have suitable settings. Other connections
+    /// are closed, and the next one is taken.
     ///
-    /// A `begin()` that was dropped half-way leaves one open that the driver does not know of
-    /// (<https://github.com/launchbadge/sqlx/issues/2054>). What is written in there is seen by
-    /// nobody, and undone when somebody notices.
+    /// A `begin()` that was dropped half-way leaves a transaction open that the driver does not
+    /// know of (<https://github.com/launchbadge/sqlx/issues/2054>). Writes in it are invisible to
+    /// others, and are rolled back later.
     async fn pooled(&self, pool: &MySqlPool) -> Result<(Taken<MySql>, usize), Fault> {
-        // After all that are there, one is new. If that is no better, all of them are like it.
+        // After all idle connections, the next one is new. If a new one has the wrong settings, all
+        // connections have them.
         let mut left = tries(pool.num_idle(), pool.size());
         loop {
             let acquired = timeout(self.limit, pool.acquire()).await;
@@ -146,22 +154,23 @@ impl Way {
     }
 }
 
-/// The options that the pool has now: the application may have changed them since it was made, as
-/// passwords do not last for ever.
+/// Returns the current options of the pool. The application may have changed them since it created
+/// the pool, for example the password.
 fn beside(pool: &MySqlPool) -> MySqlConnectOptions {
     MySqlConnectOptions::clone(&pool.connect_options()).disable_statement_logging()
 }
 
-/// How many bytes a statement may have, as the first row tells.
+/// Returns the largest size of a statement, from the first row.
 fn packet(rows: &[MySqlRow]) -> Result<usize, Fault> {
     let bytes = rows.first().map(|row| get::<i64>(row, 0)).transpose()?;
     Ok(bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(PACKET))
 }
 
-/// The packet of a server that does not tell: a quarter of what the oldest have unless told otherwise.
+/// The largest size if the server does not state it: a quarter of the default of the oldest
+/// servers.
 const PACKET: usize = 1 << 20;
 
-/// What the answer to `pooled.sql` says of the connection.
+/// Returns the fitness of a pooled connection, from the answer to `pooled.sql`.
 fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
     let [before, after] = rows else { return Ok(HIDDEN) };
     let is_still = get::<Option<i64>>(before, 1)? == get::<Option<i64>>(after, 1)?;
@@ -172,35 +181,35 @@ fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
 }
 
 const FIT: i64 = 0;
-/// The clock of the session is.
+/// The clock of the session does not advance.
 const STILL: i64 = 4;
-/// Rows are.
+/// The session hides rows.
 const HIDDEN: i64 = 5;
 
-/// The number is that of `pooled.sql`.
+/// Returns the error for an unfit connection. The number is that of `pooled.sql`.
 fn unfit(found: i64) -> Error {
     let text = match found {
         2 => {
-            "the pool's connections take empty texts for null: have them leave \
-             EMPTY_STRING_IS_NULL out of sql_mode, or give dlock connections of its own"
+            "the pool's connections treat empty texts as null: remove EMPTY_STRING_IS_NULL from \
+             their sql_mode, or give dlock connections of its own"
         }
         3 => {
             "the pool's connections read statements in a character set that does not contain \
-             ASCII: have them set collation_connection to one of utf8mb4, or give dlock \
-             connections of its own"
+             ASCII: set their collation_connection to one of utf8mb4, or give dlock connections of \
+             its own"
         }
         STILL => {
-            "the clock of the pool's connections stands still: have them leave `timestamp` alone \
-             (SET timestamp = DEFAULT), or give dlock connections of its own"
+            "the clock of the pool's connections stands still: do not set `timestamp` on them (SET \
+             timestamp = DEFAULT), or give dlock connections of its own"
         }
         HIDDEN => {
-            "the pool's connections hide rows: have them leave sql_select_limit alone, or give \
-             dlock connections of its own"
+            "the pool's connections hide rows: do not set sql_select_limit on them, or give dlock \
+             connections of its own"
         }
         _ => {
-            "the pool's connections do not commit each statement by itself, or cut off what does \
-             not fit: have them set autocommit = 1 and STRICT_ALL_TABLES or STRICT_TRANS_TABLES \
-             in sql_mode, or give dlock connections of its own"
+            "the pool's connections do not commit each statement by itself, or truncate values \
+             that do not fit: set autocommit = 1 on them, and STRICT_ALL_TABLES or \
+             STRICT_TRANS_TABLES in their sql_mode, or give dlock connections of its own"
         }
     };
     Error::config(ConfigIssue::Access, text)

@@ -1,4 +1,7 @@
-//! Where a command goes in a cluster.
+//! The node to which a command is sent in a cluster.
+//!
+//! `MOVED` means that the slot has another master from now on. `ASK` means that the slot is moving,
+//! and that this command alone goes to the other node, right behind `ASKING`.
 
 use std::sync::Arc;
 
@@ -6,15 +9,15 @@ use redis::{Arg, Cmd, Pipeline, RedisError, ServerErrorKind};
 
 use super::map::address;
 
-/// Where to send a command.
-pub(crate) struct Place {
+/// The node to which a command goes.
+pub(crate) struct Route {
     pub(crate) at: Arc<str>,
-    /// The slot is on its way there.
+    /// The slot is moving to this node.
     pub(crate) asking: bool,
 }
 
-impl Place {
-    /// Where this error sends the command instead.
+impl Route {
+    /// Returns the node to which this error redirects the command.
     pub(crate) fn next(&self, error: &RedisError) -> Option<Self> {
         let (at, _) = error.redirect_node()?;
         let asking = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Ask);
@@ -22,7 +25,7 @@ impl Place {
     }
 }
 
-/// The number of the bucket of a command: what stands between the braces of its first key.
+/// Returns the number of the bucket of a command, which is in the braces of its first key.
 pub(crate) fn bucket_of(command: &Cmd) -> Option<usize> {
     command.args_iter().find_map(|argument| {
         let Arg::Simple(text) = argument else { return None };
@@ -31,8 +34,8 @@ pub(crate) fn bucket_of(command: &Cmd) -> Option<usize> {
     })
 }
 
-/// The commands for a node that a slot is on its way to. One behind the other, so that nobody
-/// else's command comes between.
+/// Returns the commands for a node to which a slot is moving. They are one pipeline, so that no
+/// other command of this connection comes between them.
 pub(crate) fn asking(commands: &Pipeline) -> Pipeline {
     let mut asking = redis::pipe();
     asking.cmd("ASKING").ignore_errors();
@@ -42,7 +45,7 @@ pub(crate) fn asking(commands: &Pipeline) -> Pipeline {
     asking
 }
 
-/// No master is known to have the keys.
+/// Returns the error for keys whose master is not known.
 pub(crate) fn lost() -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "no master has the slot"))
@@ -67,7 +70,7 @@ mod tests {
 
     #[test]
     fn redirections_are_followed() {
-        let place = Place { at: "a:1".into(), asking: false };
+        let place = Route { at: "a:1".into(), asking: false };
         let error = |text: &str| {
             redis::parse_redis_value(text.as_bytes()).unwrap().extract_error().unwrap_err()
         };

@@ -1,8 +1,8 @@
-//! The floor: what the bare client needs for the least that can be called a lock.
+//! The baseline: the cost of a minimal lock with the bare client.
 //!
-//! An ephemeral sequential node in a directory that is there, and a list of the directory, asked
-//! for back to back; then the node is deleted. Nobody waits behind another node, nothing is looked
-//! for when an answer is missing.
+//! It creates an ephemeral sequential node in an existing directory and lists the directory, in two
+//! pipelined requests; then it deletes the node. It does not wait for other nodes, and does not
+//! search for its node if an answer is missing.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use crate::Failure;
 
-/// Long, as a busy machine must not end it.
+/// Long, so that a busy machine does not end the session.
 const SESSION: Duration = Duration::from_secs(30);
-/// The directory of the directories.
-const ROOT: &str = "/floor";
-/// As long as the names and data that a real lock needs.
+/// The parent of the locks' directories.
+const ROOT: &str = "/baseline";
+/// As long as the names and data of a real lock.
 const CHILD: &str = "_c_01234567-89ab-cdef-0123-456789abcdef-lock-";
 const DATA: &[u8] = b"lease=30000ms";
 
-/// A session by the driver alone.
+/// Opens a session with the bare driver.
 pub(crate) async fn connect(address: &str) -> Result<Client, Failure> {
     Ok(Client::connector()
         .with_session_timeout(SESSION)
@@ -27,15 +27,15 @@ pub(crate) async fn connect(address: &str) -> Result<Client, Failure> {
         .await?)
 }
 
-/// A lock made of nothing but the floor.
+/// A lock that consists only of the baseline.
 #[derive(Clone)]
-pub(crate) struct FloorLock {
+pub(crate) struct ZkBaselineLock {
     client: Client,
     dir: String,
 }
 
-impl FloorLock {
-    /// One in this session, whose directory is there from now on.
+impl ZkBaselineLock {
+    /// Returns a lock in this session, and creates its directory.
     pub(crate) async fn new(client: &Client, name: &str) -> Result<Self, Failure> {
         let dir = format!("{ROOT}/{name}");
         for dir in [ROOT, &dir] {
@@ -44,14 +44,14 @@ impl FloorLock {
         Ok(Self { client: client.clone(), dir })
     }
 
-    /// Takes it and gives it back.
+    /// Acquires and releases the lock.
     pub(crate) async fn cycle(&self) -> Result<(), Failure> {
         let node = self.take().await?;
         Ok(self.client.delete(&node, None).await?)
     }
 
-    /// Takes and gives back a lock whose name nobody has used before. It is asked for first, and its
-    /// directory is made when the server says that there is none.
+    /// Acquires and releases a lock whose name was never used before. It sends the requests first,
+    /// and creates the directory when the server reports that it does not exist.
     pub(crate) async fn cycle_of_new(client: &Client, name: &str) -> Result<(), Failure> {
         let lock = Self { client: client.clone(), dir: format!("{ROOT}/{name}") };
         let node = match lock.create().await? {
@@ -67,7 +67,7 @@ impl FloorLock {
         Ok(client.delete(&node, None).await?)
     }
 
-    /// Takes it, and says what node that is.
+    /// Acquires the lock, and returns the path of its node.
     async fn take(&self) -> Result<String, Failure> {
         match self.create().await? {
             Ok(node) => Ok(node),
@@ -78,7 +78,7 @@ impl FloorLock {
     async fn create(&self) -> Result<Result<String, ZkError>, Failure> {
         let prefix = format!("{}/{CHILD}", self.dir);
         let node = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        // Called in the order in which they are to be sent.
+        // Called in the order in which the requests must be sent.
         let made = self.client.create(&prefix, DATA, &node);
         let listed = self.client.list_children(&self.dir);
         let (made, listed) = tokio::join!(made, listed);
@@ -86,13 +86,13 @@ impl FloorLock {
             (Ok((_, number)), Ok(children)) if children.len() == 1 => {
                 Ok(format!("{prefix}{number}"))
             }
-            (Ok(_), Ok(_)) => return Err("the floor's lock is taken".into()),
+            (Ok(_), Ok(_)) => return Err("the baseline's lock is taken".into()),
             (Err(error), _) | (_, Err(error)) => Err(error),
         })
     }
 }
 
-/// Makes a directory, if it is not there.
+/// Creates a directory, if it does not exist.
 async fn make(client: &Client, dir: &str, mode: CreateMode) -> Result<(), Failure> {
     match client.create(dir, b"", &mode.with_acls(Acls::anyone_all())).await {
         Ok(_) | Err(ZkError::NodeExists) => Ok(()),

@@ -1,0 +1,5 @@
+//! The baselines: minimal locks with each store's bare driver.
+
+pub(in crate::compare) mod redis;
+pub(super) mod sql;
+pub(super) mod zk;
