@@ -8,8 +8,8 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
-    BackendUrl, ClaimId, Error, ErrorKind, FencingToken, Format, LockName, LockOptions, Mode, Note,
-    Queue, Renew,
+    BackendUrl, ClaimId, Error, ErrorKind, FencingToken, LockName, LockOptions, Mode, Note, Queue,
+    Renew,
     machine::{Machine, Op, text},
 };
 
@@ -195,7 +195,7 @@ pub fn machine_text(data: &[u8]) {
     // Resuming from a snapshot gives the same result as replaying the whole log.
     let first = log.find(';').map_or(0, |end| end + 1);
     if let Ok(begin) = text::replay(snap, &log[..first]) {
-        let snap = text::snapshot_in(Format::NEWEST, &begin.machine);
+        let snap = text::snapshot(&begin.machine);
         let rest = text::replay(&snap, &log[first..]).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(rest.machine, replayed.machine);
     }
@@ -249,11 +249,11 @@ pub fn machine_log(data: &[u8]) {
 
 /// Checks that a state can be written, reads as itself, and can be shown.
 fn sound(machine: &Machine, now: u64) {
-    let snap = text::snapshot_in(Format::NEWEST, machine);
+    let snap = text::snapshot(machine);
     assert!(snap.is_ascii() && snap.ends_with(';'));
     let again = text::replay(&snap, "").unwrap_or_else(|error| panic!("{error}: {snap}"));
     assert_eq!(&again.machine, machine);
-    assert_eq!(text::snapshot_in(Format::NEWEST, &again.machine), snap);
+    assert_eq!(text::snapshot(&again.machine), snap);
     let state = machine.inspect(now);
     assert_eq!(state.holders.is_empty() && state.waiters.is_empty(), machine.is_free(now));
     assert!(state.holders.iter().all(|holder| holder.token.is_some()));

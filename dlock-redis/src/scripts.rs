@@ -72,7 +72,10 @@ impl Scripts {
         );
         // The rules are inserted as text, because the server has no libraries of scripts before
         // version 7.
-        let script = |kind, text: &str| Script::new(text.replace("--%lock\n", LOCK), kind);
+        let newest = Format::NEWEST.to_string();
+        let script = |kind, text: &str| {
+            Script::new(text.replace("--%lock\n", LOCK).replace("%newest", &newest), kind)
+        };
         Self {
             acquire: script(Kind::Acquire, acquire),
             acquire_all: script(Kind::Acquire, include_str!("scripts/acquire_all.lua")),

@@ -159,10 +159,8 @@ impl Session {
     /// Returns the claim's place, a new one if necessary, with its lease restarted.
     pub(crate) fn place(&self, request: &AcquireRequest) -> Arc<Place> {
         let mut places = self.places.lock();
-        let place = places
-            .entry(request.claim)
-            .or_insert_with(|| Arc::new(Place::new(request, self.format)));
-        let place = Arc::clone(place);
+        let new = || Arc::new(Place::new(request, self.format));
+        let place = Arc::clone(places.entry(request.claim).or_insert_with(new));
         drop(places);
         self.touch(&place, request.lease);
         self.rest.stir();

@@ -22,8 +22,8 @@
 //! to each operation: [`op_text`] returns the text without it.
 //!
 //! Format 1 has no field for a format. Format 2 has this field after each claim whose client writes
-//! format 2, and `v2` in the place of `v1`. A later format puts its marker there too. A statement
-//! appends nothing to a row whose marker it does not know.
+//! format 2. A snapshot with such a claim starts with `v2`. Later formats have their marker there,
+//! too. A statement appends nothing to a row whose marker it does not know.
 
 use std::fmt::{self, Write};
 
@@ -33,14 +33,9 @@ use crate::{ClaimId, Error, ErrorKind, FencingToken, Format, Mode, Note, Queue};
 /// The capacity in bytes that suffices for most operations.
 const ROOM: usize = 80;
 
-/// Returns the snapshot of a machine in format 1.
+/// Returns the snapshot of a machine, in the oldest format that has a field for all of its state.
 pub fn snapshot(machine: &Machine) -> String {
-    snapshot_in(Format::OLDEST, machine)
-}
-
-/// Returns the snapshot of a machine in this format. Format 1 has no field for the formats of
-/// claims.
-pub fn snapshot_in(format: Format, machine: &Machine) -> String {
+    let format = machine.entries.iter().map(|entry| entry.format).max().unwrap_or(Format::OLDEST);
     let mut text = String::with_capacity(24 + 96 * machine.entries.len());
     // Writing to a String can't fail.
     let _ = write!(text, "v{format} {} {};", machine.last, machine.capacity);
@@ -56,7 +51,7 @@ pub fn snapshot_in(format: Format, machine: &Machine) -> String {
             e.expires,
             e.home,
             NoteText(e.note.as_ref()),
-            FormatText(e.format.min(format))
+            FormatText(e.format)
         );
     }
     for (claim, until) in machine.barred.iter() {
@@ -65,14 +60,9 @@ pub fn snapshot_in(format: Format, machine: &Machine) -> String {
     text
 }
 
-/// Returns the text of operations that are applied one after the other at one time, with their
-/// deadline if they have one. The store appends ` NOW;`.
-pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a Op>) -> String {
-    ops_text_in(Format::OLDEST, deadline, ops)
-}
-
-/// Returns the text of [`ops_text`] in this format.
-pub fn ops_text_in<'a>(
+/// Returns the text of operations that are applied one after the other at one time, in this format
+/// and with their deadline if they have one. The store appends ` NOW;`.
+pub fn ops_text<'a>(
     format: Format,
     deadline: Option<Micros>,
     ops: impl IntoIterator<Item = &'a Op>,
@@ -85,35 +75,36 @@ pub fn ops_text_in<'a>(
     for op in ops {
         let between = if text.is_empty() { "" } else { ";" };
         // Writing to a String can't fail.
-        let _ = write!(text, "{between}{}", OpText(op));
-        if matches!(op, Op::Acquire { .. } | Op::Join { .. }) {
-            let _ = write!(text, "{}", FormatText(format));
-        }
+        let _ = write!(text, "{between}{}", OpText(op, format));
     }
     text
 }
 
-/// Returns the text of one operation, to which the store appends ` NOW;`.
+/// Returns the text of one operation in format 1, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
-    ops_text(None, [op])
+    ops_text(Format::OLDEST, None, [op])
 }
 
-/// An operation without its time.
-struct OpText<'a>(&'a Op);
+/// An operation without its time, in this format.
+struct OpText<'a>(&'a Op, Format);
 
 impl fmt::Display for OpText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = FormatText(self.1);
         match *self.0 {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
                 let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = NoteText(note.as_ref());
-                write!(f, "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}")
+                write!(
+                    f,
+                    "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}{format}"
+                )
             }
             Op::Join { claim, mode, lease, block, home, ref note } => {
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = NoteText(note.as_ref());
-                write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}")
+                write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}{format}")
             }
             Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
             Op::Release { claim, used, bar: 0 } => write!(f, "R {claim} {used}"),

@@ -1,8 +1,8 @@
 //! The formats of stored records.
 //!
-//! Every record has a format: the row of a lock, the keys of Redis, the nodes of ZooKeeper. A record
-//! without a marker has format 1. Later formats keep the fields of format 1 where they are and add a
-//! marker, so that a program can distinguish a record of another format from damage.
+//! Every record has a format: the row of a lock, the keys of Redis, the nodes of ZooKeeper. Records
+//! without a marker have format 1. Later formats keep the fields of format 1 where they are and add
+//! a marker, so that a program can distinguish a record of another format from damage.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ impl Format {
             format!(
                 "a record of the lock has format {found}, and this program reads {reads}: use a \
                  version of dlock that reads format {found}, or have the other programs write an \
-                 older one (dlock.format={}); the record was left as it is",
+                 older one (dlock.format={}); the record stays unchanged",
                 Self::NEWEST
             ),
         )

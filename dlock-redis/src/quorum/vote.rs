@@ -77,8 +77,7 @@ impl Voters {
                 async move { (at, asking.await) }
             })
             .collect();
-        let mut tally = Tally::default();
-        let mut won: Vec<(usize, FencingToken)> = Vec::new();
+        let (mut tally, mut won) = (Tally::default(), Vec::new());
         let (mut refused, mut failed, mut unread, mut spent) = (None, None, Vec::new(), 0);
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
@@ -100,9 +99,7 @@ impl Voters {
                 Err(error) => {
                     // Without a grant there is nothing to release.
                     open[at] = error.certainty() == dlock_core::Certainty::Unknown;
-                    if error.kind() == ErrorKind::Protocol {
-                        unread.push(error.clone());
-                    }
+                    unread.extend((error.kind() == ErrorKind::Protocol).then(|| error.clone()));
                     failed = Some(error);
                     tally.count(None);
                 }
@@ -145,10 +142,7 @@ impl Voters {
             _ => Ok(Attempt::Busy),
         };
         // Without another attempt the claim is over, and needs no new id.
-        let again = match &outcome {
-            Ok(_) => again,
-            Err(error) => error.is_transient(),
-        };
+        let again = outcome.as_ref().map_or_else(Error::is_transient, |_| again);
         self.give_back(request, claim, &open, again).await;
         outcome
     }

@@ -8,8 +8,8 @@ local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local out,last,notes,past={},0,{},nil
--- The newest format that is read: see lock.lua.
-local NEWEST=2
+-- The newest format that this version reads: see lock.lua.
+local NEWEST=%newest
 local function newer(note)
   local format=string.match(note,'^ \1(%d+)')
   return format and format+0>NEWEST

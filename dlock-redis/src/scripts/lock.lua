@@ -13,8 +13,8 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
--- The newest format that is read: see dlock_core::Format.
-local NEWEST=2
+-- The newest format that this version reads: the number of dlock_core::Format::NEWEST.
+local NEWEST=%newest
 
 -- Ends the script, or in KEEP the part for one name, before anything is written for the claim.
 local function foreign(key,value)
@@ -116,9 +116,9 @@ local function tell(s,wid,inbox)
 end
 
 -- Grants the longest prefix of the queue that fits, and notifies the clients. Claims whose lease has ended
--- leave the queue. A claim whose client can't be reached keeps its place and is skipped. A waiter of an
--- unknown format keeps its place, and no claim behind it is granted: s.unread is then its value. Returns
--- the token of `me`, if it is granted: the caller gets an answer, and no message.
+-- leave the queue. A claim whose client can't be reached keeps its place and is skipped. A waiter
+-- that can't be read keeps its place, and no claim behind it is granted: s.unread is its value.
+-- Returns the token of `me`, if it is granted: the caller gets an answer, and no message.
 local function promote(s,me)
   local mine
   local at,deaf=0,{}

@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Format, Instant, LockName,
+    Instant, LockName,
     machine::{
         Op,
-        text::{Replayed, snapshot_in},
+        text::{Replayed, snapshot},
     },
 };
 use hashbrown::HashMap;
@@ -46,8 +46,6 @@ pub(crate) struct Cache {
     used: Halves<CachedName>,
     /// The folds of locks that `used` has forgotten.
     renewed: Halves<Fold>,
-    /// The format of new snapshots.
-    format: Format,
 }
 
 #[derive(Debug)]
@@ -71,8 +69,8 @@ pub(crate) struct SeenRow<'a> {
 }
 
 impl Cache {
-    pub(crate) fn new(format: Format) -> Self {
-        Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED), format }
+    pub(crate) fn new() -> Self {
+        Self { used: Halves::new(NAMES), renewed: Halves::new(RENEWED) }
     }
 
     /// Returns whether the lock was held when it was last seen.
@@ -113,7 +111,7 @@ impl Cache {
         let fold = folds(row.log.len(), snap, written).then(|| Fold {
             mark: row.mark(),
             time: replayed.now,
-            snap: snapshot_in(self.format, &replayed.machine).into(),
+            snap: snapshot(&replayed.machine).into(),
         });
         // Free at the time of the last operation. If a lease has expired since, the next read
         // notices.
@@ -232,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_quiet_lock_is_not_remembered() {
-        let mut cache = Cache::new(Format::OLDEST);
+        let mut cache = Cache::new();
         let (row, replayed) = row(1, false);
         cache.learn(&name(1), [&release()], 50, seen(&row, &replayed));
         assert!(cache.fold(&name(1)).is_none() && !cache.is_held(&name(1)));
@@ -241,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_long_log_is_folded_to_the_same_state() {
-        let mut cache = Cache::new(Format::OLDEST);
+        let mut cache = Cache::new();
         let (row, replayed) = row(10, true);
         cache.learn(&name(1), [&release()], 50, seen(&row, &replayed));
         let fold = cache.fold(&name(1)).unwrap();
@@ -253,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_lock_held_long_ago_is_not_assumed_held() {
-        let mut cache = Cache::new(Format::OLDEST);
+        let mut cache = Cache::new();
         let (held, of_held) = row(0, true);
         let (free, of_free) = row(1, false);
         let after = |time| Instant::from_nanos(1).saturating_add(time);
@@ -266,8 +264,7 @@ mod tests {
 
     #[test]
     fn it_stays_bounded_and_keeps_the_latest() {
-        let mut cache =
-            Cache { used: Halves::new(8), renewed: Halves::new(8), format: Format::OLDEST };
+        let mut cache = Cache { used: Halves::new(8), renewed: Halves::new(8) };
         let (row, replayed) = row(10, true);
         for op in [release(), renewal()] {
             for n in 0..1000 {
@@ -281,8 +278,7 @@ mod tests {
 
     #[test]
     fn locks_that_are_renewed_in_turns_are_folded_however_many() {
-        let mut cache =
-            Cache { used: Halves::new(8), renewed: Halves::new(64), format: Format::OLDEST };
+        let mut cache = Cache { used: Halves::new(8), renewed: Halves::new(64) };
         let (fresh, due) = (row(0, true), row(10, true));
         let mut logs = [0; 400];
         for _ in 0..100 {
@@ -299,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_folded_or_released_row_is_forgotten() {
-        let mut cache = Cache::new(Format::OLDEST);
+        let mut cache = Cache::new();
         let (long, replayed) = row(10, true);
         for n in 0..4 {
             cache.learn(&name(n), [&renewal()], 50, seen(&long, &replayed));

@@ -18,7 +18,7 @@ use std::{borrow::Cow, collections::VecDeque, future::poll_fn, sync::Arc, task::
 
 use dlock_core::{
     Certainty, Clock, Error, ErrorKind, Instant, StoreClocks,
-    machine::{Granted, Micros, Op, Outcome, text::ops_text_in},
+    machine::{Granted, Micros, Op, Outcome, text::ops_text},
 };
 use tokio::{select, sync::mpsc};
 
@@ -110,8 +110,7 @@ async fn after_the_ready() {
 
 impl<C: Conn> Worker<C> {
     pub(crate) fn new(conn: C, jobs: Ends<Job>, shared: Shared, settings: EngineSettings) -> Self {
-        let (aside, cache) = (Aside::new(), Cache::new(settings.format));
-        let heard = Instant::from_nanos(0);
+        let (aside, cache, heard) = (Aside::new(), Cache::new(), Instant::from_nanos(0));
         let (urgent, waiting) = (VecDeque::new(), VecDeque::new());
         Self { conn, jobs, urgent, waiting, heard, aside, cache, shared, settings, slow: 0 }
     }
@@ -218,7 +217,7 @@ impl<C: Conn> Worker<C> {
                 let ops: Vec<Cow<'_, Op>> = ops.map(|op| self.as_sent(op, hurries)).collect();
                 let by = deadline.filter(|_| ops.iter().any(|op| has_deadline(op)));
                 let ops = ops.iter().map(AsRef::as_ref);
-                let op = ops_text_in(self.settings.format, by, ops);
+                let op = ops_text(self.settings.format, by, ops);
                 let fold = self.cache.fold(&name);
                 let known = self.shared.snapshots.known(&name);
                 Write { name, op, fold, known, hurries }

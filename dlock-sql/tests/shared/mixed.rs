@@ -67,7 +67,14 @@ pub(crate) async fn survive_a_downgrade(old: &DynBackend, new: DynBackend) -> Ve
     is(state.waiters[0].clone(), |waiter| waiter.claim == waiting.claim)?;
     free(old, &held).await?;
     is(take(old, &waiting).await?, |next| *next > token)?;
-    free(old, &waiting).await
+    free(old, &waiting).await?;
+    // The row is folded again, without the claims of the newest format.
+    let next = request("down", Mode::Exclusive);
+    take(old, &next).await?;
+    for _ in 0..MANY {
+        keep(old, &next).await?;
+    }
+    free(old, &next).await
 }
 
 fn request(name: &str, mode: Mode) -> AcquireRequest {

@@ -104,7 +104,7 @@ async fn clients_of_two_formats_share_locks() {
     let new = Sqlite::open(newest.clone()).await.unwrap();
     crate::mixed::share_locks(&old, &new).await.unwrap();
     crate::mixed::survive_a_downgrade(&old, new).await.unwrap();
-    // After a fold, a row that only the other client still uses has its format again.
+    // After a fold, a row without claims of the newest format has format 1 again.
     let rows = store.rows().await;
     assert!(
         rows.iter().any(|(name, snap, _)| name == "down" && snap.starts_with("v1 ")),
