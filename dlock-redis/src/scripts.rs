@@ -4,7 +4,11 @@
 //! server runs each script atomically. So the rules need no other order than "read first, then
 //! write": a key of a wrong type then fails the script before it has changed anything.
 
-use std::{borrow::Cow, time::Duration};
+use std::{
+    borrow::Cow,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use dlock_core::{
     AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, Format, LockName, Mode, Note,
@@ -26,10 +30,10 @@ const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
 pub(crate) const MARKER: char = '\u{1}';
 
 /// A Lua script and the digest by which the server caches it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Script {
-    text: String,
-    digest: String,
+    text: Arc<str>,
+    digest: Arc<str>,
     kind: Kind,
 }
 
@@ -44,7 +48,7 @@ pub(crate) enum Known {
 }
 
 /// All scripts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scripts {
     acquire: Script,
     pub(crate) acquire_all: Script,
@@ -64,6 +68,13 @@ pub(crate) struct Scripts {
 
 impl Scripts {
     pub(crate) fn new(retention: Duration, format: Format) -> Self {
+        /// The texts are the same for all connections, so they are made and hashed once.
+        static PREPARED: LazyLock<Scripts> = LazyLock::new(Scripts::prepare);
+        let retention = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
+        Self { retention, format, ..PREPARED.clone() }
+    }
+
+    fn prepare() -> Self {
         const LOCK: &str = include_str!("scripts/lock.lua");
         let acquire = concat!(
             include_str!("scripts/quick.lua"),
@@ -87,8 +98,8 @@ impl Scripts {
             raise: script(Kind::Release, include_str!("scripts/raise.lua")),
             floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
             plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
-            retention: u64::try_from(retention.as_millis()).unwrap_or(u64::MAX),
-            format,
+            retention: 0,
+            format: Format::OLDEST,
         }
     }
 
@@ -185,7 +196,7 @@ impl Script {
             .collect();
         let text = text.join("\n");
         let digest = sha1_smol::Sha1::from(&text).hexdigest();
-        Self { text, digest, kind }
+        Self { text: text.into(), digest: digest.into(), kind }
     }
 
     /// Returns the script that checks the rights: see [`rights`](crate::rights).
@@ -197,7 +208,7 @@ impl Script {
     pub(crate) fn on(&self, keys: usize) -> Call<'_> {
         // About the size that a verb on one name needs, so that one allocation is enough.
         let mut command = Cmd::with_capacity(keys + 12, 64 * keys + 192);
-        command.arg("EVALSHA").arg(&self.digest).arg(keys);
+        command.arg("EVALSHA").arg(&*self.digest).arg(keys);
         let mut commands = Pipeline::with_capacity(1);
         commands.add_command(command).ignore_errors();
         Call { script: self, sending: Sending::of(self.kind), commands }
@@ -272,7 +283,7 @@ impl<'a> Call<'a> {
     /// Returns the call with the text, for a server that does not know the digest.
     pub(crate) fn by_text(&self) -> Pipeline {
         let mut commands = redis::pipe();
-        commands.cmd("EVAL").arg(&self.script.text).ignore_errors();
+        commands.cmd("EVAL").arg(&*self.script.text).ignore_errors();
         // The same arguments, without the two words `EVALSHA` and the digest.
         for argument in self.commands.cmd_iter().flat_map(Cmd::args_iter).skip(2) {
             if let redis::Arg::Simple(argument) = argument {

@@ -6,10 +6,12 @@ use std::path::Path;
 mod golden;
 #[cfg(doctest)]
 mod guide;
+mod release;
 mod source;
 mod text;
 
 pub use golden::golden;
+pub use release::{Change, Version};
 pub use source::rust_files;
 pub use text::{
     Text, Typed, blocks, chapters, console, links, prose, rust_is_tested, shape, slugs, spans,

@@ -4,7 +4,7 @@ use std::{io::Write, path::PathBuf, time::Duration};
 
 use dlock::{Locks, guarantees::OrphanRelease};
 use futures_util::future::try_join_all;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     Failure, LOCK,
@@ -17,6 +17,14 @@ use crate::{
 
 /// The lease in act 3: short, because the act waits until it expires.
 const SHORT_LEASE: Duration = Duration::from_secs(1);
+
+/// A lock that only act 3 takes, to see whether the store accepts writes.
+#[cfg(unix)]
+const PROBE: &str = "inventory/probe";
+
+/// How often act 3 stops the worker at most.
+#[cfg(unix)]
+const STOPS: u32 = 20;
 
 #[derive(Debug)]
 pub(crate) struct Shop {
@@ -119,7 +127,7 @@ impl Shop {
         let Some(Line::Holding { token, left }) = late.next().await? else {
             return Err(late.failed("it did not get the lock"));
         };
-        late.stop().await?;
+        self.stop(&late).await?;
         let stopped = Instant::now();
         writeln!(
             out,
@@ -166,6 +174,26 @@ impl Shop {
         promised(stock.read()? == 0, || "the last item is still there".to_owned())?;
         writeln!(out, "   => REFUSED the late write, sold once ({})", took(start))?;
         Ok(())
+    }
+
+    /// Stops the worker while it is not in a transaction. A worker that is stopped within one, such
+    /// as a renewal, would block an SQLite file for everybody, since SQLite locks the whole file.
+    #[cfg(unix)]
+    async fn stop(&self, worker: &Worker) -> Result<(), Failure> {
+        let probe = self.locks.mutex(PROBE)?;
+        for _ in 0..STOPS {
+            worker.stop().await?;
+            if let Ok(taken) = timeout(SHORT_LEASE / 4, probe.try_lock()).await {
+                if let Some(guard) = taken? {
+                    guard.release().await?;
+                }
+                return Ok(());
+            }
+            worker.resume()?;
+            // Time for the transaction to end.
+            sleep(SHORT_LEASE / 20).await;
+        }
+        Err(worker.failed("each time it was stopped, its transaction blocked the store"))
     }
 
     #[cfg(not(unix))]

@@ -1,6 +1,6 @@
 //! Raw commands to a Redis server, without a driver.
 
-use std::time::Duration;
+use std::{io::BufRead as _, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -168,12 +168,12 @@ fn encode(words: &[&str]) -> Vec<u8> {
 
 /// Returns the first reply in these bytes and its length; `None` while it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<(Reply, usize)>, Stop> {
-    let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
+    let mut at = { bytes }.skip_until(b'\n')?;
+    let Some(line) = bytes[..at].strip_suffix(b"\r\n") else {
         return Ok(None);
     };
-    let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let line = String::from_utf8_lossy(line).into_owned();
     let (kind, text) = line.split_at_checked(1).ok_or_else(|| Stop::failed("an empty reply"))?;
-    let mut at = end + 2;
     let reply = match kind {
         "+" => Reply::Status(text.to_owned()),
         "-" => Reply::Error(text.to_owned()),
