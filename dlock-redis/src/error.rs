@@ -33,10 +33,9 @@ const NO_RIGHTS: [&str; 6] = [
 
 /// The texts of different server versions and hosted services for a command that no user can run:
 /// renamed, disabled, or unknown.
-const UNKNOWN: [&str; 6] = [
+const UNKNOWN: [&str; 5] = [
     "unknown command",
-    "Unknown Redis command",
-    "Unknown Valkey command",
+    "command called from",
     "ommand is not available",
     "ommand is not allowed",
     "not support for",

@@ -328,9 +328,10 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
             // The note of any master that has one.
             vote.note = votes.iter().find_map(|vote| vote.note.clone());
             // The lock is held until the masters with an unexpired lease are no longer a majority.
-            let mut remaining: Vec<Duration> = votes.iter().map(|vote| vote.remaining).collect();
-            remaining.sort_unstable_by(|a, b| b.cmp(a));
-            vote.remaining = *remaining.get(needed - 1)?;
+            vote.remaining = most(votes.iter().map(|vote| vote.remaining), needed)?;
+            // A minority may still have the mode from before a downgrade.
+            let weight = most(votes.iter().map(|vote| vote.mode.weight()), needed)?;
+            vote.mode = Mode::from_weight(weight, vote.mode.capacity());
             // Not known: the token may come from another master's clock.
             vote.age = None;
             Some(vote)
@@ -341,6 +342,13 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
     LockState::new(holders, Vec::new(), last)
 }
 
+/// Returns the largest value that so many have reached.
+fn most<T: Ord>(values: impl Iterator<Item = T>, needed: usize) -> Option<T> {
+    let mut values: Vec<T> = values.collect();
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    values.into_iter().nth(needed.checked_sub(1)?)
+}
+
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owed: Vec<_> = self.voters.members.iter().map(|member| member.owes()).collect();
@@ -349,5 +357,33 @@ impl fmt::Debug for Quorum {
             .field("claims", &self.voters.book.len())
             .field("owed", &owed)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_downgrade_that_a_minority_has_not_seen_is_shown() {
+        let two_of_five = Mode::permits(2, 5).unwrap();
+        let one_of_five = Mode::permits(1, 5).unwrap();
+        for (old, new) in [(Mode::Exclusive, Mode::Shared), (two_of_five, one_of_five)] {
+            for late in [[0, 1], [0, 4], [3, 4]] {
+                let states: Vec<_> = (0..5)
+                    .map(|at| {
+                        let mode = if late.contains(&at) { old } else { new };
+                        let token = FencingToken::new(7).ok();
+                        let lease = Duration::from_secs(at);
+                        let holder = ClaimState::new(ClaimId::from_bits(1), mode, token, lease);
+                        LockState::new(vec![holder], Vec::new(), token)
+                    })
+                    .collect();
+                let holders = merged(&states, 3).holders;
+                assert_eq!(holders.len(), 1);
+                assert_eq!(holders[0].mode, new, "late: {late:?}");
+                assert_eq!(holders[0].remaining, Duration::from_secs(2));
+            }
+        }
     }
 }
