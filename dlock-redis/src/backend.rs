@@ -19,6 +19,7 @@ use crate::{
     minder,
     plain::Plain,
     quorum::Quorum,
+    reply::Standing,
     scripts::Known,
     store::Store,
 };
@@ -189,9 +190,11 @@ impl Redis {
         let mut gone = Vec::new();
         for (batch, standings) in try_join_all(kept).await? {
             for ((at, renewal), standing) in batch.iter().zip(standings) {
-                match standing.is_held() {
-                    true => answers[*at] = Renewed::Kept,
-                    false => gone.push((*at, *renewal)),
+                match standing {
+                    Standing::Held(_) => answers[*at] = Renewed::Kept,
+                    // The answer does not say that the lock is lost.
+                    Standing::Unread(_) => answers[*at] = Renewed::Unknown,
+                    _ => gone.push((*at, *renewal)),
                 }
             }
         }

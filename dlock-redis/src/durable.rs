@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind};
+use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind, Format};
 use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
@@ -105,6 +105,7 @@ impl Durable {
             [Standing::Waits(_)] => Ok(None),
             [Standing::Gone] => Err(gone()),
             [Standing::Spent] => Err(no_token()),
+            [Standing::Unread(format)] => Err(Format::unknown(*format)),
             _ => Err(unreadable("a renewal", &value)),
         }
     }

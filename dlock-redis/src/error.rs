@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, Format};
 use redis::{RedisError, ServerErrorKind};
 
 /// The remedy for a failed command.
@@ -108,8 +108,9 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
-        // This arm comes first: the text contains the lock's name, which may contain any of the
+        // These arms come first: the text contains the lock's name, which may contain any of the
         // words below.
+        _ if format_in(&text).is_some() => Format::unknown(format_in(&text).unwrap_or_default()),
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
@@ -327,6 +328,14 @@ fn no_resp3() -> Error {
         "the server does not speak RESP3: dlock needs Redis 7.0 or later, or Valkey, without a \
          proxy that speaks RESP2 only",
     )
+}
+
+/// Returns the unknown format that a script reports. The key follows it, whose name may contain
+/// anything.
+fn format_in(text: &str) -> Option<u64> {
+    let (_, said) = text.split_once("DLOCK ")?;
+    let (format, _) = said.strip_prefix("format ")?.split_once(' ')?;
+    Some(format.parse().unwrap_or(u64::MAX))
 }
 
 /// Returns the error for the case that no exact token is left.

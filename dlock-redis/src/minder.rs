@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use dlock_core::AcquireRequest;
+use dlock_core::{AcquireRequest, Format};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use crate::{
@@ -50,6 +50,9 @@ async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
                         inbox.placed(request.claim, sent, place);
                     }
                     Standing::Spent => inbox.tell(request.claim, Err(no_token())),
+                    Standing::Unread(format) => {
+                        inbox.tell(request.claim, Err(Format::unknown(format)));
+                    }
                     _ => inbox.tell(request.claim, Err(gone())),
                 }
             }

@@ -3,11 +3,11 @@
 //! An answer that can't be read is an error, and never counts as a grant. Another program, a proxy
 //! or a later version may have written it.
 
-use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Note, Queue};
+use dlock_core::{ClaimId, ClaimState, Error, FencingToken, Format, LockState, Mode, Note, Queue};
 use redis::{RedisResult, Value};
 use std::{collections::HashMap, time::Duration};
 
-use crate::error::unreadable;
+use crate::{error::unreadable, scripts::MARKER};
 
 /// The state of a claim on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub(crate) enum Standing {
     Conflict(u32),
     /// No token is left that the server counts exactly.
     Spent,
+    /// A record of its name has this format, which this version does not read.
+    Unread(u64),
     /// The server does not know it.
     Gone,
 }
@@ -74,6 +76,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
         })),
         [3, _] => Ok(Standing::Busy),
         [5] => Ok(Standing::Spent),
+        [7, format] => Ok(Standing::Unread(u64::try_from(*format).map_err(|_| bad())?)),
         [4, capacity] => Ok(Standing::Conflict(u32::try_from(*capacity).map_err(|_| bad())?)),
         _ => Err(bad()),
     }
@@ -228,10 +231,14 @@ fn read_state(value: &Value) -> Option<LockState> {
         // Without the millisecond that `millis` has added.
         let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
         let age = number(age).map(Duration::from_micros);
+        let note = notes.get(&**id).and_then(|note| std::str::from_utf8(note).ok());
+        let (format, note) = note.and_then(marked).unwrap_or((Format::OLDEST, note.unwrap_or("")));
         // A text that is no valid note is left out, since nothing depends on it.
-        let note =
-            notes.get(&**id).and_then(|note| Note::new(std::str::from_utf8(note).ok()?).ok());
-        let state = ClaimState::new(claim, mode, token, remaining).with_age(age).with_note(note);
+        let note = Note::new(note).ok();
+        let state = ClaimState::new(claim, mode, token, remaining)
+            .with_age(age)
+            .with_note(note)
+            .with_format(format);
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
     // In the order of their grants. The script lists shared holders by the ends of their leases.
@@ -246,6 +253,14 @@ fn read_state(value: &Value) -> Option<LockState> {
         last => FencingToken::new(number(last)?).ok(),
     };
     Some(LockState::new(holders, waiters, last))
+}
+
+/// Returns the format of a marker and the note behind it, if the text has a marker. The script has
+/// refused unknown formats.
+fn marked(text: &str) -> Option<(Format, &str)> {
+    let text = text.strip_prefix(MARKER)?;
+    let (format, note) = text.split_once(' ').unwrap_or((text, ""));
+    Some((Format::known(format.parse().ok()?).ok()?, note))
 }
 
 fn number(value: &Value) -> Option<u64> {

@@ -5,11 +5,14 @@
 //! write": a key of a wrong type then fails the script before it has changed anything.
 
 use std::{
+    borrow::Cow,
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
-use dlock_core::{AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode};
+use dlock_core::{
+    AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, Format, LockName, Mode, Note,
+};
 use redis::{Cmd, Pipeline, ToRedisArgs};
 
 use crate::{
@@ -22,6 +25,9 @@ use crate::{
 /// The largest token for FLOOR. Numbers in a script are exact to 2^53, which microseconds reach in
 /// the year 2255, and the tokens above the floor need some room.
 const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
+
+/// The character before the number of a format, in the place of a note.
+pub(crate) const MARKER: char = '\u{1}';
 
 /// A Lua script and the digest by which the server caches it.
 #[derive(Clone, Debug)]
@@ -56,14 +62,16 @@ pub(crate) struct Scripts {
     pub(crate) plain: Script,
     /// How long the last token of a free lock is kept, in milliseconds.
     pub(crate) retention: u64,
+    /// The format in which claims are written.
+    format: Format,
 }
 
 impl Scripts {
-    pub(crate) fn new(retention: Duration) -> Self {
+    pub(crate) fn new(retention: Duration, format: Format) -> Self {
         /// The texts are the same for all connections, so they are made and hashed once.
         static PREPARED: LazyLock<Scripts> = LazyLock::new(Scripts::prepare);
         let retention = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
-        Self { retention, ..PREPARED.clone() }
+        Self { retention, format, ..PREPARED.clone() }
     }
 
     fn prepare() -> Self {
@@ -75,7 +83,10 @@ impl Scripts {
         );
         // The rules are inserted as text, because the server has no libraries of scripts before
         // version 7.
-        let script = |kind, text: &str| Script::new(text.replace("--%lock\n", LOCK), kind);
+        let newest = Format::NEWEST.to_string();
+        let script = |kind, text: &str| {
+            Script::new(text.replace("--%lock\n", LOCK).replace("%newest", &newest), kind)
+        };
         Self {
             acquire: script(Kind::Acquire, acquire),
             acquire_all: script(Kind::Acquire, include_str!("scripts/acquire_all.lua")),
@@ -88,6 +99,7 @@ impl Scripts {
             floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
             plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
             retention: 0,
+            format: Format::OLDEST,
         }
     }
 
@@ -102,10 +114,21 @@ impl Scripts {
         let call = self.acquire.on(Keys::COUNT).keys(&Keys::of(&request.name));
         let call = call.request(request, channel).arg(self.retention).arg(proposal);
         // Without a note there is no such argument, which saves bytes of each request.
-        match &request.note {
-            Some(note) => call.arg(note.as_str()),
+        match self.note(request) {
+            Some(note) => call.arg(&*note),
             None => call,
         }
+    }
+
+    /// Returns the text in the place of the note. If the format is not format 1, that is its marker
+    /// and the note behind it. No note contains the first character of the marker.
+    pub(crate) fn note<'r>(&self, request: &'r AcquireRequest) -> Option<Cow<'r, str>> {
+        let note = request.note.as_ref().map(Note::as_str);
+        if self.format == Format::OLDEST {
+            return note.map(Cow::Borrowed);
+        }
+        let space = if note.is_some() { " " } else { "" };
+        Some(format!("{MARKER}{}{space}{}", self.format, note.unwrap_or_default()).into())
     }
 
     /// RELEASE for this claim.

@@ -77,6 +77,13 @@ impl Running {
         self.count(|what| matches!(what, What::Got { .. }))
     }
 
+    /// Returns the number of locks granted so far to processes of the older program.
+    pub fn grants_of_old(&self) -> usize {
+        let old = self.files().filter(|(number, _)| self.load.program(*number).is_some());
+        let lines = old.flat_map(|(_, files)| files.lines().unwrap_or_default());
+        lines.filter(|line| matches!(line.what, What::Got { .. })).count()
+    }
+
     /// Returns the number of cancelled attempts so far.
     pub fn cancelled(&self) -> usize {
         self.count(|what| matches!(what, What::Not { how, .. } if how == CANCELLED))
@@ -153,7 +160,8 @@ impl Running {
     pub(super) async fn begin(&mut self) -> Result<Process, Stop> {
         let number = self.started;
         self.started += 1;
-        let mut process = Process::begin(number, self.directory.path(), &self.load.env)?;
+        let old = self.load.program(number);
+        let mut process = Process::begin(number, self.directory.path(), &self.load.env, old)?;
         let mut lines = self.load.lines(number);
         lines.push(format!("store {}", self.address));
         lines.push(format!("log {}", process.files.log.display()));

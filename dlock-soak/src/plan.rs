@@ -1,6 +1,10 @@
 //! The work of the holder processes.
 
-use std::{str::FromStr, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use dlock_testkit::Stop;
 
@@ -17,6 +21,8 @@ pub struct Load {
     pub(super) targets: Vec<Target>,
     pub(super) env: Vec<(String, String)>,
     pub(super) faults_noted: bool,
+    /// The program that every second process runs instead of this one.
+    pub(super) old: Option<PathBuf>,
 }
 
 /// A kind of lock.
@@ -57,6 +63,7 @@ impl Load {
             targets: Vec::new(),
             env: Vec::new(),
             faults_noted: false,
+            old: None,
         };
         bare.with_lock(Kind::Mutex, &[&name("a")])
             .with_lock(Kind::Fair, &[&name("a")])
@@ -119,6 +126,13 @@ impl Load {
         self
     }
 
+    /// Runs this program, the command `dlock-soak` of an older version, in every second process.
+    #[must_use]
+    pub fn with_old(mut self, program: Option<PathBuf>) -> Self {
+        self.old = program;
+        self
+    }
+
     /// Declares that the test [notes](Running::note) every fault of the store and of the network.
     /// Then the checks for times without faults also apply between the faults, not only after the
     /// last one.
@@ -155,6 +169,11 @@ impl Load {
     /// If one of them can't connect.
     pub async fn start(self, address: &str) -> Result<Running, Stop> {
         Running::start(self, address).await
+    }
+
+    /// Returns the program that the process with this number runs, if it is not this program.
+    pub(super) fn program(&self, number: usize) -> Option<&Path> {
+        self.old.as_deref().filter(|_| number % 2 == 1)
     }
 
     /// Returns the lines that the parent sends to the process with this number, one for each
@@ -216,6 +235,15 @@ impl FromStr for Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_second_process_runs_the_older_program() {
+        let load = Load::new("x");
+        assert!((0..9).all(|number| load.program(number).is_none()));
+        let load = load.with_old(Some("old".into()));
+        let old = (0..10).filter(|number| load.program(*number) == Some(Path::new("old")));
+        assert_eq!(old.count(), 5);
+    }
 
     #[test]
     fn a_child_reads_what_it_is_to_take() {

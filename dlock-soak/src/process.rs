@@ -67,14 +67,19 @@ impl Files {
 }
 
 impl Process {
-    /// Starts this binary again as a child.
+    /// Starts this binary, or another version of it, as a child.
     pub(super) fn begin(
         number: usize,
         directory: &Path,
         env: &[(String, String)],
+        program: Option<&Path>,
     ) -> Result<Self, Stop> {
         let errors = directory.join(format!("{number}.err"));
-        let mut child = Command::new(std::env::current_exe()?)
+        let program = match program {
+            Some(other) => other.to_owned(),
+            None => std::env::current_exe()?,
+        };
+        let mut child = Command::new(program)
             .envs(env.iter().map(|(name, value)| (name, value)))
             .env(CHILD, "1")
             .stdin(Stdio::piped())

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error};
+use dlock_core::{BackendUrl, ConfigIssue, Error, Format};
 use percent_encoding::percent_decode_str;
 
 use crate::{acl::Acl, error::value, tls::Tls};
@@ -38,12 +38,13 @@ pub struct ZkConfig {
     pub(crate) login: Option<String>,
     pub(crate) acl: Option<Acl>,
     pub(crate) tls: Option<Tls>,
+    pub(crate) format: Format,
 }
 
 impl ZkConfig {
     /// The names of dlock's own options in a URL, without `dlock.`.
     pub const OPTIONS: &'static [&'static str] =
-        &["acl", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
+        &["acl", "format", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
 
     /// The schemes of the URLs.
     pub const SCHEMES: &'static [&'static str] = &["zk", "zks"];
@@ -72,6 +73,7 @@ impl ZkConfig {
             login: None,
             acl: None,
             tls: None,
+            format: Format::default(),
         })
     }
 
@@ -144,6 +146,15 @@ impl ZkConfig {
         self
     }
 
+    /// Sets the format in which dlock writes nodes. The default is the one that the previous version
+    /// of dlock reads. Set [`Format::NEWEST`] when no such program uses the servers any more. All
+    /// formats are read. `dlock.format` in a URL does the same.
+    #[must_use]
+    pub const fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
     /// Takes dlock's options out of a URL and reads the rest.
     pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
         let scheme = url.scheme().to_owned();
@@ -171,6 +182,7 @@ impl ZkConfig {
         if let Some(acl) = url.take("acl") {
             config.acl = Some(acl.parse()?);
         }
+        config.format = url.take_format()?;
         config.take_tls(url)?;
         Ok(config)
     }

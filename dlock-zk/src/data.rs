@@ -8,10 +8,14 @@
 
 use std::time::Duration;
 
-use dlock_core::Note;
+use dlock_core::{Format, Note};
 
 /// The text before a note. It does not occur earlier in the data.
 const NOTE: &str = " note=";
+
+/// The start of a note that begins with the number of a format. No note contains this character, so
+/// a version that knows no such marker shows no note, and reads the rest.
+const FORMAT: char = '\u{1}';
 
 /// The data of a claim's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub(crate) struct Data {
     pub(crate) lease: Duration,
     pub(crate) mark: Option<Mark>,
     pub(crate) note: Option<Note>,
+    /// The number of its format, which this version may not read.
+    pub(crate) format: u64,
 }
 
 /// A change of the claim since the creation of its node.
@@ -31,9 +37,9 @@ pub(crate) enum Mark {
 }
 
 impl Data {
-    /// Creates the data of a new node.
+    /// Creates the data of a new node in format 1.
     pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
-        Self { lease, mark: None, note }
+        Self { lease, mark: None, note, format: 1 }
     }
 
     pub(crate) fn marked(self, mark: Mark) -> Self {
@@ -47,9 +53,12 @@ impl Data {
             Some(Mark::Granted) => " granted",
         };
         let mut text = format!("lease={}ms{mark}", self.lease.as_millis());
-        if let Some(note) = &self.note {
+        let marker = (self.format != 1).then(|| format!("{FORMAT}{}", self.format));
+        let note = self.note.as_ref().map(|note| note.as_str().to_owned());
+        let behind: Vec<_> = marker.into_iter().chain(note).collect();
+        if !behind.is_empty() {
             text += NOTE;
-            text += note.as_str();
+            text += &behind.join(" ");
         }
         text
     }
@@ -57,12 +66,10 @@ impl Data {
     /// Parses a node's data. Returns `None` if another program wrote it.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
-        let (text, note) = match text.split_once(NOTE) {
-            None => (text, None),
-            // An invalid note is left out. The mark must still be read, since the queue depends on
-            // it.
-            Some((text, note)) => (text, Note::new(note).ok()),
-        };
+        let (text, behind) = text.split_once(NOTE).unwrap_or((text, ""));
+        let (format, note) = behind.strip_prefix(FORMAT).and_then(marked).unwrap_or((1, behind));
+        // An invalid note is left out. The mark must still be read, since the queue depends on it.
+        let note = Note::new(note).ok();
         let (lease, mark) = match text.split_once(' ') {
             None => (text, None),
             Some((lease, "shared")) => (lease, Some(Mark::Shared)),
@@ -70,13 +77,34 @@ impl Data {
             Some(_) => return None,
         };
         let lease = lease.strip_prefix("lease=")?.strip_suffix("ms")?.parse().ok()?;
-        Some(Self { lease: Duration::from_millis(lease), mark, note })
+        Some(Self { lease: Duration::from_millis(lease), mark, note, format })
+    }
+
+    /// Returns the data in this format.
+    pub(crate) fn in_format(self, format: Format) -> Self {
+        Self { format: format.number().into(), ..self }
+    }
+
+    /// Returns its format, or format 1 if this version does not read its format.
+    pub(crate) fn known_format(&self) -> Format {
+        Format::known(self.format).unwrap_or_default()
+    }
+
+    /// Returns the number of its format, if this version does not read it.
+    pub(crate) fn newer(&self) -> Option<u64> {
+        Format::known(self.format).is_err().then_some(self.format)
     }
 
     /// Returns whether these bytes have this mark.
     pub(crate) fn has(bytes: &[u8], mark: Mark) -> bool {
         Self::parse(bytes).is_some_and(|data| data.mark == Some(mark))
     }
+}
+
+/// Returns the number of the format in a marker, and the note behind it.
+fn marked(text: &str) -> Option<(u64, &str)> {
+    let (format, note) = text.split_once(' ').unwrap_or((text, ""));
+    Some((format.parse().ok()?, note))
 }
 
 #[cfg(test)]
@@ -106,6 +134,17 @@ mod tests {
         for note in ["", "a\n", &"x".repeat(Note::MAX_BYTES + 1)] {
             let text = format!("lease=1ms shared note={note}");
             assert_eq!(Data::parse(text.as_bytes()), Some(data.clone()));
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_named_and_its_lease_and_mark_are_read() {
+        let data = Data::of(Duration::from_millis(1), None).marked(Mark::Shared);
+        for (behind, note) in [("\u{1}9", None), ("\u{1}9 web-3 x", Note::new("web-3 x").ok())] {
+            let text = format!("lease=1ms shared note={behind}");
+            let read = Data::parse(text.as_bytes()).unwrap();
+            assert_eq!((read.newer(), read.text()), (Some(9), text));
+            assert_eq!(read, Data { format: 9, note, ..data.clone() });
         }
     }
 

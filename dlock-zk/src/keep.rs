@@ -11,7 +11,7 @@ use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::{
     data::{Data, Mark},
-    error::explain,
+    error::{explain, is_newer},
     node::{Node, child_since},
     place::{Place, Spot, Stage},
     queue::Standing,
@@ -83,7 +83,12 @@ impl Session {
             return Ok(false);
         }
         let Stage::There(spot) = place.stage.lock().await.clone() else { return Ok(false) };
-        match self.standing(&spot, None).await.map_err(explain)? {
+        let standing = match self.standing(&spot, None).await {
+            // The other renewals must not fail with it.
+            Err(error) if is_newer(&error) => return Ok(false),
+            standing => standing.map_err(explain)?,
+        };
+        match standing {
             Standing::Held { followed } => {
                 self.hold(place, &spot, self.beat(), followed).map(|_| true)
             }
@@ -97,7 +102,8 @@ impl Session {
             return Ok(());
         }
         let (session, place) = (Arc::clone(self), Arc::clone(place));
-        let (mode, data) = (renewal.mode, Data::of(renewal.lease, place.note.clone()));
+        let data = Data::of(renewal.lease, place.note.clone()).in_format(place.format);
+        let mode = renewal.mode;
         // It runs to its end. Otherwise the name of the node could be lost.
         self.see_through(async move {
             let mut stage = place.stage.lock().await;

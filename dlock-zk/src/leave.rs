@@ -9,7 +9,8 @@ use dlock_core::{Claim, Error, Released};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
-    error::{explain, is_over},
+    data::Data,
+    error::{explain, is_over, newer},
     place::{Place, Spot, Stage},
     session::Session,
 };
@@ -89,7 +90,18 @@ impl Session {
                 break;
             }
             for node in nodes {
-                if self.delete_path(&format!("{dir}/{}", node.child)).await? == Released::Released {
+                let path = format!("{dir}/{}", node.child);
+                match self.read(|| self.client.get_data(&path)).await {
+                    Ok((data, _)) => {
+                        if let Some(format) = Data::parse(&data).and_then(|data| data.newer()) {
+                            return Err(newer(format));
+                        }
+                    }
+                    // The ACL may permit to delete the node of another session, but not to read it.
+                    Err(ZkError::NoNode | ZkError::NoAuth) => {}
+                    Err(error) => return Err(error),
+                }
+                if self.delete_path(&path).await? == Released::Released {
                     released = Released::Released;
                 }
             }

@@ -55,7 +55,8 @@ impl Session {
             return Ok(false);
         }
         let queue = self.list(&dir).await?;
-        Ok(queue.is_some_and(|queue| !queue.nodes().is_empty()))
+        Ok(queue
+            .is_some_and(|queue| !queue.nodes().is_empty() || queue.newer_before(None).is_some()))
     }
 
     /// Returns the children of the root, as the connected server knows them.

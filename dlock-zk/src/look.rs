@@ -4,11 +4,12 @@
 //! result may be out of date, as any inspection may be, but it is never older than the heartbeat
 //! before it.
 
-use dlock_core::{ClaimState, Clock, LockName, LockState, Mode};
+use dlock_core::{ClaimState, Clock, Format, LockName, LockState, Mode};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
 
 use crate::{
     data::{Data, Mark},
+    error::newer,
     queue::Queue,
     session::Session,
     token::token,
@@ -25,6 +26,9 @@ impl Session {
         let Some(queue) = self.queue(&dir, None).await? else {
             return Ok(LockState::default());
         };
+        if let Some(format) = queue.newer_before(None) {
+            return Err(newer(format));
+        }
         let mut seen = Vec::with_capacity(queue.nodes().len());
         for batch in queue.nodes().chunks(BATCH) {
             let read = || async {
@@ -43,6 +47,9 @@ impl Session {
                 // A node that was deleted meanwhile is left out.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);
+                    if let Some(format) = data.as_ref().and_then(Data::newer) {
+                        return Err(newer(format));
+                    }
                     let reads = data.as_ref().is_some_and(|data| data.mark == Some(Mark::Shared));
                     let mode = if reads { Mode::Shared } else { node.mode };
                     let czxid = node.since.unwrap_or(stat.czxid);
@@ -61,6 +68,7 @@ impl Session {
             };
             ClaimState::new(*claim, *mode, if at < held { token(*czxid) } else { None }, remaining)
                 .with_note(data.as_ref().and_then(|data| data.note.clone()))
+                .with_format(data.as_ref().map_or(Format::OLDEST, Data::known_format))
         };
         let holders: Vec<_> = (0..held).map(state).collect();
         let waiters = (held..seen.len()).map(state).collect();

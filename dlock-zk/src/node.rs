@@ -8,6 +8,9 @@
 //!     _c_<claim>-permits-1-of-5-since-<czxid>-lock-0000000009       1, after more had been held
 //! ```
 //!
+//! A later format may have nodes `_c_<claim>-v<format>-<anything>-lock-<number>`. A client that does
+//! not read the format can't tell what such a node holds, so it takes no lock behind one.
+//!
 //! The claim is written as a UUID. Every node ends in `lock-` and ZooKeeper's sequence number, by
 //! which Curator's `InterProcessMutex` sorts all children of a directory. A mutex has exactly the
 //! name that Curator gives its own nodes. So the two respect each other, without a separate mode.
@@ -50,6 +53,16 @@ impl Node {
         let (claim, number) = (claim_of(uuid)?, number_of(number)?);
         Some(Self { child: child.into(), claim, mode, number, since })
     }
+}
+
+/// Returns the number and the format of a claim's node, if its name has an unknown format.
+pub(crate) fn newer(child: &str) -> Option<(i64, u64)> {
+    let (uuid, rest) = child.strip_prefix("_c_")?.split_at_checked(36)?;
+    claim_of(uuid)?;
+    let (kind, number) = rest.strip_prefix("-v")?.rsplit_once("-lock-")?;
+    let format = kind.split('-').next().filter(|format| !format.is_empty())?;
+    let format = u64::try_from(digits(format)?).ok()?;
+    Some((number_of(number)?, format))
 }
 
 /// Returns the name of a claim's node, to which ZooKeeper appends the number.
@@ -173,6 +186,21 @@ mod tests {
         assert_eq!((node.mode, node.number), (Mode::Exclusive, 42));
         let again = child(node.claim, Mode::Exclusive);
         assert_eq!(again, "_c_cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11-lock-");
+    }
+
+    #[test]
+    fn a_node_of_another_format_is_no_foreign_one() {
+        let uuid = "cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11";
+        for kind in ["v9", "v9-read", "v9-permits-2-of-5"] {
+            let child = format!("_c_{uuid}-{kind}-lock-0000000007");
+            assert_eq!((newer(&child), Node::parse(&child)), (Some((7, 9)), None), "{child}");
+        }
+        for kind in ["", "-read", "-v", "-v-9", "-vx", "-9", "-v9x"] {
+            assert_eq!(newer(&format!("_c_{uuid}{kind}-lock-0000000007")), None, "{kind}");
+        }
+        for child in [format!("_c_{uuid}-v9"), "_c_x-v9-lock-0000000007".to_owned()] {
+            assert_eq!(newer(&child), None, "{child}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@
 use std::{pin::Pin, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, LockName, Mode, Note,
+    AcquireRequest, ClaimId, Clock, FencingToken, Format, Grant, Instant, LockName, Mode, Note,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -30,6 +30,8 @@ pub(crate) struct Place {
     pub(crate) name: LockName,
     pub(crate) claim: ClaimId,
     pub(crate) note: Option<Note>,
+    /// The format in which its node is written.
+    pub(crate) format: Format,
     /// The state of the node.
     pub(crate) stage: tokio::sync::Mutex<Stage>,
     life: Mutex<Life>,
@@ -102,11 +104,12 @@ enum State {
 }
 
 impl Place {
-    pub(crate) fn new(request: &AcquireRequest) -> Self {
+    pub(crate) fn new(request: &AcquireRequest, format: Format) -> Self {
         Self {
             name: request.name.clone(),
             claim: request.claim,
             note: request.note.clone(),
+            format,
             stage: tokio::sync::Mutex::new(Stage::New),
             life: Mutex::new(Life {
                 mode: request.mode,
@@ -185,7 +188,7 @@ impl Place {
 
     /// Returns the data of its node, without a mark.
     pub(crate) fn data(&self) -> Data {
-        Data::of(self.lease(), self.note.clone())
+        Data::of(self.lease(), self.note.clone()).in_format(self.format)
     }
 
     /// Returns the mode of the claim.
@@ -293,6 +296,7 @@ mod tests {
         Place::new(
             &AcquireRequest::new(LockName::new("x").unwrap(), Mode::Exclusive, lease)
                 .with_tokens(TOKENS + 1),
+            Format::OLDEST,
         )
     }
 

@@ -19,7 +19,7 @@ use std::ops::RangeInclusive;
 
 use dlock_core::{ClaimId, Mode};
 
-use crate::node::Node;
+use crate::node::{self, Node};
 
 /// The numbers that are certainly in order. Beyond them the server's counter is about to overflow,
 /// or has: it then repeats its last number, or continues below zero.
@@ -31,6 +31,8 @@ pub(crate) const IN_ORDER: RangeInclusive<i64> = 0..=2_000_000_000;
 pub(crate) struct Queue {
     nodes: Vec<Node>,
     in_order: bool,
+    /// The number and the format of the first node whose format this version does not read.
+    newer: Option<(i64, u64)>,
 }
 
 /// The state of a claim, according to a list.
@@ -67,17 +69,30 @@ pub(crate) enum Watch {
 impl Queue {
     /// Returns the claims among these children, by their numbers.
     pub(crate) fn of(children: impl IntoIterator<Item = impl AsRef<str> + Into<String>>) -> Self {
-        let mut nodes: Vec<_> = children.into_iter().filter_map(Node::parse).collect();
+        let (mut nodes, mut newer) = (Vec::new(), None);
+        for child in children {
+            let found = node::newer(child.as_ref());
+            newer = newer.into_iter().chain(found).min();
+            nodes.extend(Node::parse(child));
+        }
         nodes.sort_by_key(|node| node.number);
         let in_order = nodes.iter().all(|node| IN_ORDER.contains(&node.number));
-        Self { nodes, in_order }
+        Self { nodes, in_order, newer }
     }
 
     /// Returns the claims with these zxids, by age.
     pub(crate) fn by_age(aged: Vec<(i64, Node)>) -> Self {
         let mut aged = aged;
         aged.sort_by_key(|(czxid, node)| node.since.unwrap_or(*czxid));
-        Self { nodes: aged.into_iter().map(|(_, node)| node).collect(), in_order: true }
+        let nodes = aged.into_iter().map(|(_, node)| node).collect();
+        Self { nodes, in_order: true, newer: None }
+    }
+
+    /// Returns the unknown format of a node before this child, or of any node.
+    pub(crate) fn newer_before(&self, child: Option<&str>) -> Option<u64> {
+        let (first, format) = self.newer?;
+        let own = child.and_then(|child| self.nodes.iter().find(|node| node.child == child));
+        own.is_none_or(|node| first < node.number || !self.in_order).then_some(format)
     }
 
     /// Returns whether the numbers give the order. If not, the caller makes the queue [by

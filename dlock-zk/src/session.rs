@@ -30,7 +30,7 @@ use std::{
 };
 
 use dlock_core::{
-    AcquireRequest, ClaimId, Clock, Error, Instant, LockName, StoreEvent, StoreEventSender,
+    AcquireRequest, ClaimId, Clock, Error, Format, Instant, LockName, StoreEvent, StoreEventSender,
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -66,6 +66,8 @@ pub(crate) struct Session {
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
     root: String,
+    /// The format in which nodes are written.
+    format: Format,
     pub(crate) servers: Servers,
     /// The epoch node to which the next creation writes, if it exists. Locked while it changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
@@ -111,6 +113,7 @@ impl Session {
             servers: servers(&client).await?,
             acl: config.acl(),
             root: config.root.clone(),
+            format: config.format,
             epoch: tokio::sync::Mutex::default(),
             places: Mutex::default(),
             next_end: AtomicU64::new(u64::MAX),
@@ -156,8 +159,8 @@ impl Session {
     /// Returns the claim's place, a new one if necessary, with its lease restarted.
     pub(crate) fn place(&self, request: &AcquireRequest) -> Arc<Place> {
         let mut places = self.places.lock();
-        let place = places.entry(request.claim).or_insert_with(|| Arc::new(Place::new(request)));
-        let place = Arc::clone(place);
+        let new = || Arc::new(Place::new(request, self.format));
+        let place = Arc::clone(places.entry(request.claim).or_insert_with(new));
         drop(places);
         self.touch(&place, request.lease);
         self.rest.stir();

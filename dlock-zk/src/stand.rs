@@ -11,6 +11,7 @@ use zookeeper_client::Error as ZkError;
 
 use crate::{
     data::{Data, Mark},
+    error::newer,
     place::Spot,
     queue::{Queue, Standing, Watch},
     session::Session,
@@ -26,6 +27,9 @@ impl Session {
         let Some(queue) = self.queue(&spot.dir, listed).await? else {
             return Ok(Standing::Gone);
         };
+        if let Some(format) = queue.newer_before(Some(&spot.child)) {
+            return Err(newer(format));
+        }
         let standing = queue.standing(&spot.child);
         match &standing {
             Standing::Behind(Watch::Writer(child)) if self.reads_only(&spot.dir, child).await? => {
@@ -62,6 +66,9 @@ impl Session {
             };
             if queue.in_order() {
                 return Ok(Some(queue));
+            }
+            if let Some(format) = queue.newer_before(None) {
+                return Err(newer(format));
             }
             let aged = queue.nodes().iter().map(async |node| {
                 let path = format!("{dir}/{}", node.child);

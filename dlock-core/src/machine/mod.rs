@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use self::barred::Barred;
 pub use self::refused::{conflict, spent};
-use crate::{ClaimId, ClaimState, FencingToken, LockState, Mode, Note, Queue};
+use crate::{ClaimId, ClaimState, FencingToken, Format, LockState, Mode, Note, Queue};
 
 /// Microseconds on the store's clock.
 pub type Micros = u64;
@@ -64,6 +64,8 @@ struct Entry {
     expires: Micros,
     /// A text that identifies the client to people.
     note: Option<Note>,
+    /// The format in which its client writes.
+    format: Format,
 }
 
 /// The parameters of a claim that joins the queue.
@@ -329,6 +331,7 @@ impl Machine {
             home,
             expires: now.saturating_add(lease),
             note: note.clone(),
+            format: Format::OLDEST,
         });
         Ok(())
     }
@@ -393,7 +396,8 @@ impl Machine {
             let age = token.and(now.checked_sub(entry.token)).map(Duration::from_micros);
             let state = ClaimState::new(entry.claim, mode, token, remaining)
                 .with_age(age)
-                .with_note(entry.note.clone());
+                .with_note(entry.note.clone())
+                .with_format(entry.format);
             if token.is_some() { holders.push(state) } else { waiters.push(state) }
         }
         LockState::new(holders, waiters, FencingToken::new(self.last).ok())

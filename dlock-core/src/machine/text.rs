@@ -1,11 +1,11 @@
 //! The machine and its operations as text, for stores that keep a row.
 //!
 //! ```text
-//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ nNOTE];...
+//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ nNOTE][ fFORMAT];...
 //!           X CLAIM UNTIL;...                                     barred until then
-//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE] NOW;
+//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE][ fFORMAT] NOW;
 //!                                                                 acquire: queue, or try
-//!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE] NOW;
+//!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE][ fFORMAT] NOW;
 //!                                                                 join the queue, grant nothing
 //!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
 //!           R CLAIM USED[ xUNTIL] NOW;                            release, and bar until then
@@ -20,35 +20,38 @@
 //! claim follows an `n`, percent-encoded; a claim without a note has no such field. All of the text
 //! is ASCII, so that bytes and characters are the same in every database. The store appends ` NOW;`
 //! to each operation: [`op_text`] returns the text without it.
+//!
+//! Format 1 has no field for a format. Format 2 has this field after each claim whose client writes
+//! format 2. A snapshot with such a claim starts with `v2`. Later formats have their marker there,
+//! too. A statement appends nothing to a row whose marker it does not know.
 
 use std::fmt::{self, Write};
 
 use super::{Entry, Granted, Machine, Micros, Op, Outcome};
-use crate::{ClaimId, Error, ErrorKind, FencingToken, Mode, Note, Queue};
-
-/// The version of the format and of the rules: all clients of one table must use the same.
-pub const VERSION: &str = "v1";
+use crate::{ClaimId, Error, ErrorKind, FencingToken, Format, Mode, Note, Queue};
 
 /// The capacity in bytes that suffices for most operations.
 const ROOM: usize = 80;
 
-/// Returns the snapshot of a machine.
+/// Returns the snapshot of a machine, in the oldest format that has a field for all of its state.
 pub fn snapshot(machine: &Machine) -> String {
+    let format = machine.entries.iter().map(|entry| entry.format).max().unwrap_or(Format::OLDEST);
     let mut text = String::with_capacity(24 + 96 * machine.entries.len());
     // Writing to a String can't fail.
-    let _ = write!(text, "{VERSION} {} {};", machine.last, machine.capacity);
+    let _ = write!(text, "v{format} {} {};", machine.last, machine.capacity);
     for e in &machine.entries {
         let weight = Weight(e.weight, machine.capacity);
         let _ = write!(
             text,
-            "{} {weight} {} {} {} {} {}{};",
+            "{} {weight} {} {} {} {} {}{}{};",
             e.claim,
             e.block,
             e.token,
             e.lease,
             e.expires,
             e.home,
-            NoteText(e.note.as_ref())
+            NoteText(e.note.as_ref()),
+            FormatText(e.format)
         );
     }
     for (claim, until) in machine.barred.iter() {
@@ -57,9 +60,13 @@ pub fn snapshot(machine: &Machine) -> String {
     text
 }
 
-/// Returns the text of operations that are applied one after the other at one time, with their
-/// deadline if they have one. The store appends ` NOW;`.
-pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a Op>) -> String {
+/// Returns the text of operations that are applied one after the other at one time, in this format
+/// and with their deadline if they have one. The store appends ` NOW;`.
+pub fn ops_text<'a>(
+    format: Format,
+    deadline: Option<Micros>,
+    ops: impl IntoIterator<Item = &'a Op>,
+) -> String {
     let mut text = String::with_capacity(ROOM);
     if let Some(deadline) = deadline {
         // Writing to a String can't fail.
@@ -68,32 +75,36 @@ pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a 
     for op in ops {
         let between = if text.is_empty() { "" } else { ";" };
         // Writing to a String can't fail.
-        let _ = write!(text, "{between}{}", OpText(op));
+        let _ = write!(text, "{between}{}", OpText(op, format));
     }
     text
 }
 
-/// Returns the text of one operation, to which the store appends ` NOW;`.
+/// Returns the text of one operation in format 1, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
-    ops_text(None, [op])
+    ops_text(Format::OLDEST, None, [op])
 }
 
-/// An operation without its time.
-struct OpText<'a>(&'a Op);
+/// An operation without its time, in this format.
+struct OpText<'a>(&'a Op, Format);
 
 impl fmt::Display for OpText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = FormatText(self.1);
         match *self.0 {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
                 let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = NoteText(note.as_ref());
-                write!(f, "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}")
+                write!(
+                    f,
+                    "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}{format}"
+                )
             }
             Op::Join { claim, mode, lease, block, home, ref note } => {
                 let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = NoteText(note.as_ref());
-                write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}")
+                write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}{format}")
             }
             Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
             Op::Release { claim, used, bar: 0 } => write!(f, "R {claim} {used}"),
@@ -109,6 +120,15 @@ struct NoteText<'a>(Option<&'a Note>);
 impl fmt::Display for NoteText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |note| write!(f, " n{}", note.to_ascii()))
+    }
+}
+
+/// The field of a format, if it is not format 1.
+struct FormatText(Format);
+
+impl fmt::Display for FormatText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Format::OLDEST { Ok(()) } else { write!(f, " f{}", self.0) }
     }
 }
 
@@ -167,7 +187,14 @@ pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
         outcomes.clear();
         grants.clear();
         let (ops, by) = (together.drain(..).chain([op]), deadline.take());
-        outcomes.extend(ops.map(|op| machine.apply_by(&op, by, now, &mut grants)));
+        outcomes.extend(ops.map(|(op, format)| {
+            let outcome = machine.apply_by(&op, by, now, &mut grants);
+            let entry = op.claim().and_then(|claim| machine.entry_mut(claim));
+            if let Some(entry) = entry.filter(|_| format != Format::OLDEST) {
+                entry.format = format;
+            }
+            outcome
+        }));
     }
     if !together.is_empty() || deadline.is_some() {
         return Err(malformed(log));
@@ -187,16 +214,8 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
     let mut lines = lines(text)?;
     let mut head = Fields::of(lines.next().unwrap_or_default());
     let version = head.word()?;
-    if version != VERSION {
-        let version = format!("{version:.16}");
-        return Err(Error::new(
-            ErrorKind::Protocol,
-            format!(
-                "a lock was written in format {version:?}, this program reads {VERSION}: run the \
-                 same version of dlock everywhere"
-            ),
-        ));
-    }
+    let number = version.strip_prefix('v').ok_or_else(|| malformed(text))?;
+    Format::known(head.parsed(number)?)?;
     let mut machine = Machine::after_token(head.token()?);
     machine.capacity = head.capacity()?;
     head.end()?;
@@ -217,6 +236,7 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
             expires: fields.number()?,
             home: fields.number()?,
             note: fields.note()?,
+            format: fields.format()?,
         };
         fields.end()?;
         machine.entries.push(entry);
@@ -232,8 +252,9 @@ fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
     Ok(text.split_terminator(';'))
 }
 
-/// Parses an operation and its time; the time is missing if the next operation carries it.
-fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
+/// Parses an operation, the format of its client, and its time. The time is missing if the next
+/// operation carries it.
+fn parse_op(line: &str) -> Result<((Op, Format), Option<Micros>), Error> {
     let mut fields = Fields::of(line);
     let op = match fields.word()? {
         "A" => Op::Acquire {
@@ -279,9 +300,13 @@ fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
         "F" => Op::Raise { above: fields.token()? },
         _ => return Err(malformed(line)),
     };
+    let format = match op {
+        Op::Acquire { .. } | Op::Join { .. } => fields.format()?,
+        _ => Format::OLDEST,
+    };
     let now = fields.rest.next().map(|word| fields.parsed(word)).transpose()?;
     fields.end()?;
-    Ok((op, now))
+    Ok(((op, format), now))
 }
 
 /// The space-separated fields of one line.
@@ -348,6 +373,14 @@ impl<'a> Fields<'a> {
         let Some(word) = self.rest.next_if(|word| word.starts_with('n')) else { return Ok(None) };
         let note = Note::from_ascii(&word[1..]);
         note.map(Some).ok_or_else(|| malformed(self.line))
+    }
+
+    /// Reads the format, if present. No number begins with its letter.
+    fn format(&mut self) -> Result<Format, Error> {
+        match self.rest.next_if(|word| word.starts_with('f')) {
+            Some(word) => Format::known(self.parsed(&word[1..])?),
+            None => Ok(Format::OLDEST),
+        }
     }
 
     fn end(&mut self) -> Result<(), Error> {

@@ -74,8 +74,9 @@ struct Record {
 struct WaitingTasks(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
-    /// The factory of `memory:`, without options. Each connection is a separate store.
-    pub const FACTORY: Factory = Factory::new("memory", &["memory"], &[], connect);
+    /// The factory of `memory:`. Its only option `dlock.format` has no effect, since no other
+    /// program reads these records. Each connection is a separate store.
+    pub const FACTORY: Factory = Factory::new("memory", &["memory"], &["format"], connect);
 
     /// Creates an empty store. Its leases expire by tokio's clock, so they also expire under paused
     /// time (`tokio::time::pause`).
@@ -356,7 +357,8 @@ impl Backend for Memory {
     }
 }
 
-fn connect(url: BackendUrl) -> Connecting {
+fn connect(mut url: BackendUrl) -> Connecting {
+    let format = url.take_format();
     let refused = match url.address().split_once('?') {
         Some((_, options)) => Some(Error::config(
             ConfigIssue::UnknownOption,
@@ -373,6 +375,7 @@ fn connect(url: BackendUrl) -> Connecting {
              and share the Locks",
         )),
     };
+    let refused = refused.or(format.err());
     Box::pin(async move { refused.map_or_else(|| Ok(Memory::new() as DynBackend), Err) })
 }
 

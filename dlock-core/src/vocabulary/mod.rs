@@ -8,6 +8,7 @@ pub(crate) mod error;
 mod examined;
 pub(crate) mod fence;
 pub(crate) mod finding;
+pub(crate) mod format;
 pub(crate) mod guarantees;
 pub(crate) mod mode;
 pub(crate) mod name;

@@ -9,6 +9,7 @@ mod common;
 mod election;
 mod events;
 mod floor;
+mod golden;
 mod handoff;
 mod health;
 mod job;

@@ -18,7 +18,17 @@ const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 
 /// The text of a server, the kind of error, and a text that the message must contain.
-const ANSWERS: [(&str, ErrorKind, &str); 42] = [
+const ANSWERS: [(&str, ErrorKind, &str); 44] = [
+    (
+        "ERR DLOCK format 9 in the key dlock:{0}:a script: 1, on @user_script:1.",
+        ErrorKind::Protocol,
+        "has format 9",
+    ),
+    (
+        "ERR DLOCK the key dlock:{0}:DLOCK format 9 is not of dlock script: 1, on @user_script:1.",
+        ErrorKind::Protocol,
+        "dlock.prefix",
+    ),
     (
         "WRONGPASS invalid username-password pair or user is disabled.",
         ACCESS,

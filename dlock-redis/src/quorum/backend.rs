@@ -275,6 +275,11 @@ impl Quorum {
             }
         }
         if answers.len() < majority(self.voters.count()) {
+            // The masters have answered, but a record can't be read.
+            let unread = failed.iter().all(|error| error.kind() == ErrorKind::Protocol);
+            if let Some(error) = failed.first().filter(|_| unread) {
+                return Err(error.clone());
+            }
             let tally = Tally { yes: answers.len(), no: 0, unknown: failed.len() };
             return Err(no_majority(failed.first(), tally, self.voters.count()));
         }

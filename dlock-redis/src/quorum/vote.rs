@@ -77,9 +77,8 @@ impl Voters {
                 async move { (at, asking.await) }
             })
             .collect();
-        let mut tally = Tally::default();
-        let mut won: Vec<(usize, FencingToken)> = Vec::new();
-        let (mut refused, mut failed, mut spent) = (None, None, 0);
+        let (mut tally, mut won) = (Tally::default(), Vec::new());
+        let (mut refused, mut failed, mut unread, mut spent) = (None, None, Vec::new(), 0);
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
@@ -100,6 +99,7 @@ impl Voters {
                 Err(error) => {
                     // Without a grant there is nothing to release.
                     open[at] = error.certainty() == dlock_core::Certainty::Unknown;
+                    unread.extend((error.kind() == ErrorKind::Protocol).then(|| error.clone()));
                     failed = Some(error);
                     tally.count(None);
                 }
@@ -133,6 +133,8 @@ impl Voters {
             (Some(capacity), _) => Err(conflict(request.mode, capacity)),
             // A majority has no tokens left.
             _ if spent > self.count() - majority(self.count()) => Err(no_token()),
+            // The masters have answered, but a record can't be read.
+            _ if unread.len() > self.count() - majority(self.count()) => Err(unread.swap_remove(0)),
             // `Unavailable` only if the masters that answered can't be a majority.
             (None, Some(error)) if tally.unknown > self.count() - majority(self.count()) => {
                 Err(no_majority(Some(&error), tally, self.count()))
@@ -140,10 +142,7 @@ impl Voters {
             _ => Ok(Attempt::Busy),
         };
         // Without another attempt the claim is over, and needs no new id.
-        let again = match &outcome {
-            Ok(_) => again,
-            Err(error) => error.is_transient(),
-        };
+        let again = outcome.as_ref().map_or_else(Error::is_transient, |_| again);
         self.give_back(request, claim, &open, again).await;
         outcome
     }

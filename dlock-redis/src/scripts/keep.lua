@@ -7,6 +7,7 @@
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
+--        {7, format} a record of its name has an unknown format, and stays unchanged;
 --        {0} the claim does not exist, or a key of its name can't be read
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
@@ -26,8 +27,9 @@ local function weaken(s,id,weight,cap,lease)
     local held=call('HGET',s.W,id)
     local before=string.match(held,'^(%d+):')+0
     if weight>=before then return end
-    s.used=s.used-before+weight
     note=string.match(held,' .*$') or ''
+    if newer(note) then return end
+    s.used=s.used-before+weight
   end
   call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:%s',weight,cap,lease,s.kept,note))
   -- The flag of F announces the shared holders to every other script.
@@ -53,6 +55,7 @@ local function keep(k,id,lease,weight,cap)
   end
   close(s)
   if token then return {1,token,us} end
+  if s.unread then foreign(s.W,s.unread) end
   if queued and s.spent then return {5} end
   if queued then return standing(s,id) end
   return {0}
@@ -65,10 +68,11 @@ for i=0,#KEYS/5-1 do
     -- A name that can't be read does not affect the others. A refusal by the server fails all.
     local text=type(answer)=='table' and answer.err or tostring(answer)
     local lua=string.match(text,'^@?user_script: ?%d+: (.*)$') or ''
-    local its_own=string.find(text,'WRONGTYPE',1,true) or string.find(text,'is not of dlock',1,true)
+    local format=string.match(text,'^DLOCK format (%d+)')
+    local its_own=format or string.find(text,'WRONGTYPE',1,true) or string.find(text,'is not of dlock',1,true)
       or string.find(lua,'^attempt to ') or string.find(lua,'^bad argument #')
     if not its_own then return redis.error_reply((string.gsub(text,'^%-',''))) end
-    answer={0}
+    answer=format and {7,format+0} or {0}
   end
   answers[i+1]=answer
 end

@@ -13,8 +13,21 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
+-- The newest format that this version reads: the number of dlock_core::Format::NEWEST.
+local NEWEST=%newest
+
 -- Ends the script, or in KEEP the part for one name, before anything is written for the claim.
-local function foreign(key) error('DLOCK the key '..key..' is not of dlock',0) end
+local function foreign(key,value)
+  local format=value and string.match(value,'\1(%d+)')
+  if format and format+0>NEWEST then error('DLOCK format '..format..' in the key '..key,0) end
+  error('DLOCK the key '..key..' is not of dlock',0)
+end
+
+-- Returns the format of a record if the marker in its note is newer than NEWEST.
+local function newer(note)
+  local format=note~='' and string.match(note,'^ \1(%d+)')
+  if format and format+0>NEWEST then return format end
+end
 
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
 -- The value of H is read unless the caller passes it.
@@ -23,7 +36,7 @@ local function open(k,o)
   local f=call('GET',s.F)
   if f then
     local t,q=string.match(f,'^(%d+)(q?)$')
-    if not t then foreign(s.F) end
+    if not t then foreign(s.F,f) end
     s.t,s.flag=t+0,q=='q'
     -- It stays unchanged, and nothing is granted.
     if s.t>MOST then s.past=t end
@@ -32,14 +45,14 @@ local function open(k,o)
   if o==nil then o=call('GET',s.H) end
   if o then
     local owner,mark,token,last,note=string.match(o,'^(%x+)([:!+?&])(%d+)/?(%d*)(.*)$')
-    if not owner or note~='' and string.byte(note)~=32 then foreign(s.H) end
+    if not owner or note~='' and string.byte(note)~=32 or newer(note) then foreign(s.H,o) end
     s.owner,s.mark,s.token,s.last,s.note=owner,mark,token+0,last,note
   end
   -- A holder whose H was written by these scripts does not share the lock.
   local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
   if shared then
     local cap,used=string.match(shared,'^(%d+):(%d+)$')
-    if not cap then foreign(s.W) end
+    if not cap then foreign(s.W,shared) end
     s.cap,s.used=cap+0,used+0
     call('ZCARD',s.Q)
     local ended,weights=call('ZRANGEBYSCORE',s.R,'-inf',us),{}
@@ -103,8 +116,9 @@ local function tell(s,wid,inbox)
 end
 
 -- Grants the longest prefix of the queue that fits, and notifies the clients. Claims whose lease has ended
--- leave the queue. A claim whose client can't be reached keeps its place and is skipped. Returns the
--- token of `me`, if it is granted: the caller gets an answer, and no message.
+-- leave the queue. A claim whose client can't be reached keeps its place and is skipped. A waiter
+-- that can't be read keeps its place, and no claim behind it is granted: s.unread is its value.
+-- Returns the token of `me`, if it is granted: the caller gets an answer, and no message.
 local function promote(s,me)
   local mine
   local at,deaf=0,{}
@@ -119,10 +133,14 @@ local function promote(s,me)
     local e=call('ZRANGE',s.Q,at,at+1,'WITHSCORES')
     local wid=e[1]
     if not wid then break end
-    local weight,cap,block,lease,deadline,inbox,note=string.match(call('HGET',s.W,wid) or '',WAITS)
-    if not weight or deadline+0<=us then
+    local held=call('HGET',s.W,wid)
+    local weight,cap,block,lease,deadline,inbox,note=string.match(held or '',WAITS)
+    if not held or weight and deadline+0<=us then
       call('ZREM',s.Q,wid)
       call('HDEL',s.W,wid)
+    elseif not weight or newer(note) then
+      s.blocked,s.unread=true,held
+      break
     else
       weight,cap,block,lease=weight+0,cap+0,block+0,lease+0
       s.queue_cap=cap
@@ -230,8 +248,10 @@ end
 -- Restarts the lease of a waiting claim. Returns nil if it does not wait, false if its lease has ended.
 local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
-  local weight,cap,block,kept,deadline,inbox,note=string.match(call('HGET',s.W,id) or '',WAITS)
-  if not weight or deadline+0<=us then return false end
+  local held=call('HGET',s.W,id)
+  local weight,cap,block,kept,deadline,inbox,note=string.match(held or '',WAITS)
+  if held and (not weight or newer(note)) then foreign(s.W,held) end
+  if not held or deadline+0<=us then return false end
   call('ZREM',s.Q,'')
   local later=us+lease*1000
   if not sooner and later<deadline+0 then later=deadline+0 end
@@ -242,8 +262,11 @@ end
 
 -- Removes a waiting claim from the queue. Returns false if it was not there or its lease has ended.
 local function leave(s,id)
-  if not s.flag or call('ZREM',s.Q,id)==0 then return false end
-  local deadline=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
+  if not s.flag or not call('ZSCORE',s.Q,id) then return false end
+  local held=call('HGET',s.W,id)
+  local deadline,note=string.match(held or '','^%d+:%d+:%d+:%d+:(%d+):[^ ]*(.*)$')
+  if held and (not deadline or newer(note)) then foreign(s.W,held) end
+  call('ZREM',s.Q,id)
   call('HDEL',s.W,id)
   return deadline~=nil and deadline+0>us
 end
@@ -267,6 +290,9 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
   local answer
   if token then
     answer={1,token,us}
+  elseif s.unread then
+    close(s)
+    foreign(s.W,s.unread)
   elseif queued then
     if try then
       leave(s,id)

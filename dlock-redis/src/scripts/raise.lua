@@ -19,7 +19,7 @@ if s.owner==id then
   end
 elseif s.used>0 and call('ZSCORE',s.R,id) then
   local weight,cap,had,lease,own,_,note=string.match(call('HGET',s.W,id) or '',WAITS)
-  if not own then foreign(s.W) end
+  if not own or newer(note) then foreign(s.W,note) end
   -- Another reader was granted the lock here since, and may have this very token.
   if token>own+0 and s.t>own+had-1 then return 0 end
   if token>own+0 then

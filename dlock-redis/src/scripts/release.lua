@@ -10,7 +10,9 @@
 -- RETURN 1: it was there; 0: it was not
 local id=ARGV[1]
 local o=redis.call('GET',KEYS[1])
-if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]') then
+local format=o and string.match(o,'\1(%d+)') or 1
+-- A record of an unknown format takes the long way, which does not delete it.
+if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]') and format+0<=%newest then
   redis.call('DEL',KEYS[1])
   return 1
 end
@@ -34,7 +36,9 @@ if s.owner==id then
   if not s.owner then call('DEL',s.H) end
 else
   if s.used>0 and call('ZSCORE',s.R,id) then
-    local w=string.match(call('HGET',s.W,id) or '','^(%d+):') or foreign(s.W)
+    local held=call('HGET',s.W,id) or ''
+    local w,note=string.match(held,'^(%d+):[^ ]*(.*)$')
+    if not w or newer(note) then foreign(s.W,held) end
     call('ZREM',s.R,id)
     call('HDEL',s.W,id)
     s.used,s.dirty=s.used-w,true

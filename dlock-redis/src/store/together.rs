@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
+use dlock_core::{AcquireRequest, Acquired, Certainty, Error};
 use redis::Value;
 
 use super::Store;
@@ -38,13 +38,15 @@ impl Store {
         for request in requests {
             call = call.keys(&Keys::of(&request.name));
         }
-        let noted = requests.iter().any(|request| request.note.is_some());
+        let notes = requests.iter().map(|request| self.session.scripts.note(request));
+        let notes: Vec<_> = notes.collect();
+        let noted = notes.iter().any(Option::is_some);
         call = call.arg(self.session.scripts.retention);
-        for request in requests {
+        for (request, note) in requests.iter().zip(&notes) {
             let channel = self.channel_for(request).await;
             call = call.request(request, channel.as_deref());
             if noted {
-                call = call.arg(request.note.as_ref().map_or("", Note::as_str));
+                call = call.arg(note.as_deref().unwrap_or_default());
             }
         }
         let call = call.taking(&self.session.unanswered, requests);

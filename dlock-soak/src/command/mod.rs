@@ -145,7 +145,7 @@ async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
     let mut trouble = Vec::new();
     for number in 1..=count {
         println!("{}: round {number} of {count}, {:.0?}", place.name(), time / count);
-        let round = match Round::run(place, plan).await {
+        let round = match Round::run(place, plan, options.old.as_deref()).await {
             Ok(round) => round,
             Err(stop) => {
                 trouble.push(format!("round {number} was not finished: {}", stop.into_text()));

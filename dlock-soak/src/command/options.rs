@@ -18,6 +18,8 @@ pub(super) struct Options {
     pub(super) busy: bool,
     /// The number of stores that run at the same time.
     pub(super) jobs: usize,
+    /// The command of an older version, which half of the processes run.
+    pub(super) old: Option<PathBuf>,
     /// Whether all histories are kept, and not only those with violations.
     pub(super) keep: bool,
 }
@@ -49,6 +51,8 @@ Options:
   --busy           other work runs on this machine: a late notification is reported, but does not
                    fail the run
   --jobs N         tests N stores at the same time [default: 1]
+  --with-old BIN   runs BIN, the dlock-soak of an older version, in every second process: see
+                   scripts/old-build
   --judge FILE     checks a recorded history (DIR/NAME.jsonl) again, without faults
   --list           lists the private stores
   --help           prints this help
@@ -64,7 +68,7 @@ impl Asked {
     /// A text with the invalid argument and a remedy.
     pub(super) fn read(mut parser: Parser) -> Result<Self, String> {
         let (mut places, mut minutes, mut report) = (Vec::new(), None, None);
-        let (mut jobs, mut keep, mut busy) = (1, false, false);
+        let (mut jobs, mut keep, mut busy, mut old) = (1, false, false, None);
         let text = |error: lexopt::Error| error.to_string();
         while let Some(arg) = parser.next().map_err(text)? {
             match arg {
@@ -86,6 +90,9 @@ impl Asked {
                 }
                 Arg::Long("keep") => keep = true,
                 Arg::Long("busy") => busy = true,
+                Arg::Long("with-old") => {
+                    old = Some(program(parser.value().map_err(text)?.into())?);
+                }
                 Arg::Long("judge") => {
                     return Ok(Self::Judge(parser.value().map_err(text)?.into()));
                 }
@@ -112,7 +119,19 @@ impl Asked {
                  or more"
             ));
         }
-        Ok(Self::Run(Options { places, time, report, jobs, keep, busy }))
+        Ok(Self::Run(Options { places, time, report, jobs, old, keep, busy }))
+    }
+}
+
+/// Returns the full path of a program.
+fn program(path: PathBuf) -> Result<PathBuf, String> {
+    match path.is_file() {
+        // A path without a directory would be searched in PATH.
+        true => path.canonicalize().map_err(|error| format!("{}: {error}", path.display())),
+        false => Err(format!(
+            "--with-old {} is no program: build one with scripts/old-build COMMIT",
+            path.display()
+        )),
     }
 }
 
@@ -149,6 +168,7 @@ mod tests {
             (&["--url", "private:redis", "--minutes", "0.1"], "30s"),
             (&["--url", "private:redis", "--minutes", "-1"], "above 0"),
             (&["--url", "private:redis", "--jobs", "0"], "1 or more"),
+            (&["--url", "private:redis", "--with-old", "/dev/null/x"], "scripts/old-build"),
             (&["--uri", "x"], "--help"),
         ] {
             let error = read(args).unwrap_err();

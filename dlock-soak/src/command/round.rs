@@ -77,10 +77,10 @@ impl Round {
     ///
     /// # Errors
     /// If the store can't be started or repaired: then there is no verdict.
-    pub(super) async fn run(place: &Place, plan: Plan) -> Result<Self, Stop> {
+    pub(super) async fn run(place: &Place, plan: Plan, old: Option<&Path>) -> Result<Self, Stop> {
         let arena = place.open().await?;
         let clock = SteppedClock::start().await?;
-        let mut load = arena.load().with_faults_noted();
+        let mut load = arena.load().with_faults_noted().with_old(old.map(Path::to_owned));
         for (name, value) in clock.env() {
             load = load.with_env(name, &value.to_string_lossy());
         }
@@ -90,6 +90,9 @@ impl Round {
         sleep(plan.quiet).await;
         round.harm(&*arena, &mut running, &clock).await?;
         sleep(plan.after).await;
+        if old.is_some() && running.grants_of_old() == 0 {
+            return Err(Stop::failed("the older program was granted no lock"));
+        }
         match running.finish().await {
             Ok(report) => {
                 round.violations.extend(report.violations());

@@ -59,9 +59,20 @@ mod tests {
         }
     }
 
+    /// Clients of other versions send and read the same text.
+    #[test]
+    fn the_golden_notification_is_written() {
+        let golden = "00000000000000000000000000000007 1700000000000000 2 5 8 jobs/7";
+        let claim = ClaimId::from_bits(7);
+        let granted = Granted { claim, token: 1_700_000_000_000_000, block: 2, since: 5, home: 0 };
+        let name = LockName::new("jobs/7").unwrap();
+        assert_eq!(Note { name, granted, expiry: 8 }.to_string(), golden);
+    }
+
     #[test]
     fn an_invalid_notification_is_none() {
-        for text in ["", "x", "00000000000000000000000000000007 1 1 1 n"] {
+        let later = "v9 00000000000000000000000000000007 1 1 1 1 n";
+        for text in ["", "x", "00000000000000000000000000000007 1 1 1 n", later] {
             assert_eq!(Note::read(text), None, "{text}");
         }
     }

@@ -156,7 +156,27 @@ pub(crate) struct Fold {
 
 #[cfg(test)]
 mod tests {
+    use dlock_core::Format;
+
     use super::*;
+
+    /// The statements check the marker, because a client that knows the snapshot does not read it.
+    #[test]
+    fn statements_append_to_the_formats_that_are_read() {
+        let formats = Format::OLDEST.number()..=Format::NEWEST.number();
+        let markers: Vec<_> = formats.map(|format| format!(", 'v{format} '")).collect();
+        let markers = format!("IN (''{})", markers.concat());
+        for statement in [
+            include_str!("../sqlite/apply_one.sql"),
+            include_str!("../sqlite/apply_many.sql"),
+            include_str!("../postgres/apply_one.sql"),
+            include_str!("../postgres/apply_many.sql"),
+            include_str!("../mysql/apply_one.sql"),
+            include_str!("../mysql/apply_many.sql"),
+        ] {
+            assert!(statement.contains(&markers), "{markers} is not in {statement}");
+        }
+    }
 
     #[test]
     fn rows_come_in_the_order_of_the_writes_and_none_is_missing() {

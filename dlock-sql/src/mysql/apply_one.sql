@@ -7,7 +7,8 @@
 -- ? 8 snap
 -- Returns nothing, or with returning_one.sql behind it the row.
 -- Times: microseconds since 1970. UTC_TIMESTAMP stands still within a statement.
--- A row that is not there begins empty, whatever the caller remembers of an earlier one.
+-- A row that is not there begins empty, whatever the caller remembers of an earlier one. A row of
+-- an unknown format, or one that was cut off, stays unchanged.
 -- Servers assign one after the other, and with SIMULTANEOUS_ASSIGNMENT in sql_mode all at once. So
 -- `cut` becomes the argument if there is something to fold, and else its negative. Where it is neither,
 -- the row is still as it was, and is asked again.
@@ -29,7 +30,10 @@ ON DUPLICATE KEY UPDATE
       ),
       SUBSTRING(log, MOD(VALUES(cut), 16777216) + 1), log
     ),
-    VALUES(log)
+    IF(
+      LEFT(snap, 3) IN ('', 'v1 ', 'v2 ') AND RIGHT(snap, 1) IN ('', ';') AND RIGHT(log, 1) IN ('', ';'),
+      VALUES(log), ''
+    )
   ),
   snap = IF(
     IF(

@@ -46,6 +46,7 @@ impl ServerConfig<MysqlDriver> {
         "connections",
         "create_schema",
         "durability",
+        "format",
         "plain",
         "response_timeout",
         "retention",

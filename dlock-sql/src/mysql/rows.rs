@@ -141,9 +141,15 @@ impl MysqlConn {
             .zip(seen.rows)
             .map(|(write, row)| {
                 let mut row = row.ok_or_else(overtaken)?;
-                if let Ok(row) = &mut row {
-                    let end = end_of(&row.log, &write.op).ok_or_else(overtaken)?;
-                    row.log.truncate(end);
+                if let Ok(written) = &mut row {
+                    match end_of(&written.log, &write.op) {
+                        Some(end) => written.log.truncate(end),
+                        // The statement appends nothing to a row that can't be read.
+                        None => match written.replay() {
+                            Err(error) => row = Err(error),
+                            Ok(_) => return Err(overtaken()),
+                        },
+                    }
                 }
                 Ok(row)
             })

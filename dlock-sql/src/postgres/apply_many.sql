@@ -21,5 +21,9 @@ ON CONFLICT (name) DO UPDATE SET
   snap = CASE WHEN d.base = excluded.seen THEN ($4::text[])[array_position($1::text[], d.name)]
               ELSE d.snap END,
   log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut::integer + 1) ELSE d.log END
-         || excluded.log
+         || CASE
+              WHEN left(d.snap, 3) IN ('', 'v1 ', 'v2 ') AND right(d.snap, 1) IN ('', ';')
+                AND right(d.log, 1) IN ('', ';')
+              THEN excluded.log ELSE ''
+            END
 RETURNING name, base, snap, log

@@ -5,7 +5,8 @@
 -- $7 time: that of the last operation that $4 contains. A log of the same base with another one there
 -- is not the log that the caller has seen: a crash, or another server, has lost that.
 -- Returns the row: base, snap (empty if known), log. Times: microseconds since 1970.
--- A row that is not there begins empty, whatever the caller remembers of an earlier one.
+-- A row that is not there begins empty, whatever the caller remembers of an earlier one. A row of
+-- an unknown format, or one that was cut off, stays unchanged.
 INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
 SELECT
   $1::text, clock.now,
@@ -21,5 +22,9 @@ ON CONFLICT (name) DO UPDATE SET
   base = CASE WHEN d.base = excluded.seen THEN greatest(d.base + 1, excluded.base) ELSE d.base END,
   snap = CASE WHEN d.base = excluded.seen THEN $4::text ELSE d.snap END,
   log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut::integer + 1) ELSE d.log END
-         || excluded.log
+         || CASE
+              WHEN left(d.snap, 3) IN ('', 'v1 ', 'v2 ') AND right(d.snap, 1) IN ('', ';')
+                AND right(d.log, 1) IN ('', ';')
+              THEN excluded.log ELSE ''
+            END
 RETURNING base, CASE WHEN base = $6::bigint THEN '' ELSE snap END, log

@@ -12,6 +12,7 @@ pub(super) const OPTIONS: &[&str] = &[
     "connections",
     "create_schema",
     "durability",
+    "format",
     "listen",
     "plain",
     "pooler",

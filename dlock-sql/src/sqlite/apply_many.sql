@@ -20,5 +20,9 @@ ON CONFLICT (name) DO UPDATE SET
   base = CASE WHEN d.base = excluded.seen THEN max(d.base + 1, excluded.base) ELSE d.base END,
   snap = CASE WHEN d.base = excluded.seen THEN excluded.snap ELSE d.snap END,
   log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut + 1) ELSE d.log END
-         || excluded.log
+         || CASE
+              WHEN substr(d.snap, 1, 3) IN ('', 'v1 ', 'v2 ') AND substr(d.snap, -1) IN ('', ';')
+                AND substr(d.log, -1) IN ('', ';')
+              THEN excluded.log ELSE ''
+            END
 RETURNING name, base, snap, log

@@ -10,7 +10,13 @@ mod busy;
 mod contention;
 mod examine;
 mod faults;
+#[path = "../shared/formats.rs"]
+mod formats;
+#[path = "../shared/golden.rs"]
+mod golden;
 mod help;
+#[path = "../shared/mixed.rs"]
+mod mixed;
 mod names;
 mod outside;
 mod pool;

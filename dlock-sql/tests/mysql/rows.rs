@@ -85,7 +85,7 @@ fn a_foreign_row_is_an_error_and_not_a_lock() {
     with_mariadb(async {
         let server = server().await?;
         let client = connect(&server).await?;
-        for (snap, kind) in [("X'ff'", "UTF-8"), ("'v2 0 0;'", "same version")] {
+        for (snap, kind) in [("X'ff'", "UTF-8"), ("'v9 0 0;'", "has format 9")] {
             let sql = format!("REPLACE INTO dlock_lock VALUES ('x', 1, 0, 0, {snap}, '')");
             server.run_sql(&sql).await?;
             let error = client.acquire(&attempt("x")).await.expect_err("not a row of ours");

@@ -7,7 +7,13 @@ mod support;
 
 mod examine;
 mod faults;
+#[path = "../shared/formats.rs"]
+mod formats;
+#[path = "../shared/golden.rs"]
+mod golden;
 mod listen;
+#[path = "../shared/mixed.rs"]
+mod mixed;
 mod names;
 mod open;
 mod outside;

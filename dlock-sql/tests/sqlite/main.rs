@@ -13,7 +13,13 @@ mod claims;
 mod examine;
 mod exclusion;
 mod faults;
+#[path = "../shared/formats.rs"]
+mod formats;
+#[path = "../shared/golden.rs"]
+mod golden;
 mod lease;
+#[path = "../shared/mixed.rs"]
+mod mixed;
 mod names;
 mod open;
 mod outside;

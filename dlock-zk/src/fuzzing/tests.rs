@@ -92,8 +92,19 @@ fn nodes() {
 
 #[test]
 fn contents() {
-    let pieces =
-        &["lease=", "30000", "ms", " shared", " granted", " ", "lease=1ms", "+", " note=", "é"];
+    let pieces = &[
+        "lease=",
+        "30000",
+        "ms",
+        " shared",
+        " granted",
+        " ",
+        "lease=1ms",
+        " note=",
+        "\u{1}2",
+        "+",
+        "é",
+    ];
     try_on(pieces, super::node_data);
 }
 

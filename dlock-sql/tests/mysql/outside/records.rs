@@ -13,7 +13,7 @@ use crate::help::{ask, config, connect, free, queue, server, take, with_mariadb}
 fn a_record_that_can_not_be_read_costs_no_other_lock() {
     with_mariadb(async {
         let server = server().await?;
-        for (returning, spoiled) in [(true, "'v2 1 1;'"), (true, "X'FF'"), (false, "X'FF'")] {
+        for (returning, spoiled) in [(true, "'v9 1 1;'"), (true, "X'FF'"), (false, "X'FF'")] {
             let client = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
             let held: Vec<_> = (0..30).map(|n| ask(&format!("l{n:03}"))).collect();
             for held in &held {
@@ -58,6 +58,65 @@ fn a_record_that_can_not_be_read_keeps_no_other_name_waiting() {
         free(&other, &held[1]).await?;
         let late = |_| Stop::failed("nobody has seen the grant");
         timeout(Duration::from_secs(60), granted).await.map_err(late)???;
+        Ok(())
+    });
+}
+
+#[test]
+fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
+    with_mariadb(async {
+        let server = server().await?;
+        for returning in [true, false] {
+            let config = config(&server.url())?.with_returning(returning);
+            let client = Mysql::open(config).await?;
+            let run = async |sql: String| server.run_sql(&sql).await;
+            let row = async || {
+                let row = server.query("SELECT base, snap, log FROM dlock_lock WHERE name = 'a'");
+                Ok(format!("{:?}", row.await?))
+            };
+            crate::formats::fail_and_stay_unchanged(&client, run, row).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn golden_rows_are_written_and_read() {
+    with_mariadb(async {
+        let server = server().await?;
+        let old = connect(&server).await?;
+        for (format, golden) in [
+            (1, include_str!("../../golden/mysql-format-1.txt")),
+            (2, include_str!("../../golden/mysql-format-2.txt")),
+        ] {
+            let url = format!("{}?dlock.format={format}", server.url());
+            let client = Mysql::open(config(&url)?).await?;
+            crate::golden::write(&client).await?;
+            let rows = "SELECT CONVERT(name USING utf8mb4), CONVERT(snap USING utf8mb4), \
+                        CONVERT(log USING utf8mb4) FROM dlock_lock ORDER BY name";
+            let rows = server.query(rows).await?;
+            let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
+            assert_eq!(rows.collect::<String>(), golden);
+            server.run_sql("DELETE FROM dlock_lock").await?;
+            crate::golden::read(&old, golden, async |sql| server.run_sql(&sql).await).await?;
+            server.run_sql("DELETE FROM dlock_lock").await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn clients_of_two_formats_share_locks() {
+    with_mariadb(async {
+        let server = server().await?;
+        for returning in [true, false] {
+            let old = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
+            let new = config(&format!("{}?dlock.format=2", server.url()))?;
+            let new = Mysql::open(new.with_returning(returning)).await?;
+            crate::mixed::share_locks(&old, &new).await?;
+            crate::mixed::survive_a_downgrade(&old, new).await?;
+            server.run_sql("DELETE FROM dlock_lock").await?;
+        }
         Ok(())
     });
 }

@@ -31,7 +31,7 @@ fn a_record_that_can_not_be_read_costs_no_other_lock() {
     run(async {
         let server = server().await?;
         let client = connect(&create(&server)).await?;
-        let spoil = "UPDATE dlock_lock SET snap = 'v2 1 1;', log = '' WHERE name = 'l029'";
+        let spoil = "UPDATE dlock_lock SET snap = 'v9 1 1;', log = '' WHERE name = 'l029'";
         renews_the_others(&server, &client, spoil).await
     });
 }
@@ -47,5 +47,56 @@ fn a_row_that_can_not_be_written_costs_no_other_lock() {
                       CREATE TRIGGER refuse BEFORE UPDATE ON dlock_lock FOR EACH ROW \
                       WHEN (OLD.name = 'l029') EXECUTE FUNCTION refuse()";
         renews_the_others(&server, &client, refuse).await
+    });
+}
+
+#[test]
+fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
+    run(async {
+        let server = server().await?;
+        for option in ["", "&dlock.pooler=true"] {
+            let client = connect(&format!("{}{option}", create(&server))).await?;
+            let run = async |sql: String| server.run_sql(&sql).await;
+            let row = async || {
+                let row = server.query("SELECT base, snap, log FROM dlock_lock WHERE name = 'a'");
+                Ok(format!("{:?}", row.await?))
+            };
+            crate::formats::fail_and_stay_unchanged(&client, run, row).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn golden_rows_are_written_and_read() {
+    run(async {
+        let server = server().await?;
+        let old = connect(&create(&server)).await?;
+        for (format, golden) in [
+            (1, include_str!("../../golden/postgres-format-1.txt")),
+            (2, include_str!("../../golden/postgres-format-2.txt")),
+        ] {
+            let client = connect(&format!("{}?dlock.format={format}", server.url())).await?;
+            crate::golden::write(&client).await?;
+            let rows = "SELECT name, snap, log FROM dlock_lock ORDER BY name";
+            let rows = server.query(rows).await?;
+            let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
+            assert_eq!(rows.collect::<String>(), golden);
+            server.run_sql("DELETE FROM dlock_lock").await?;
+            crate::golden::read(&old, golden, async |sql| server.run_sql(&sql).await).await?;
+            server.run_sql("DELETE FROM dlock_lock").await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn clients_of_two_formats_share_locks() {
+    run(async {
+        let server = server().await?;
+        let old = connect(&create(&server)).await?;
+        let new = connect(&format!("{}?dlock.format=2", server.url())).await?;
+        crate::mixed::share_locks(&old, &new).await?;
+        crate::mixed::survive_a_downgrade(&old, new).await
     });
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Renewal, Renewed};
+use dlock_core::{AcquireRequest, Format, Renewal, Renewed};
 use dlock_sql::{Sqlite, SqliteConfig};
 
 use crate::support::{Store, exclusive, free, take};
 
 #[tokio::test]
 async fn a_record_that_can_not_be_read_costs_no_other_lock() {
-    for spoiled in ["'v2 1 1;'", "CAST(X'FF' AS TEXT)"] {
+    for spoiled in ["'v9 1 1;'", "CAST(X'FF' AS TEXT)"] {
         let store = Store::new();
         let client = store.open().await;
         let held: Vec<_> = (0..30).map(|n| exclusive(&format!("l{n:03}"))).collect();
@@ -57,4 +57,58 @@ async fn a_row_that_is_no_text_stops_neither_the_sweep_nor_the_list() {
     let listed: Vec<_> = listed.iter().map(|name| name.as_str()).collect();
     assert_eq!(listed, ["b", "c"]);
     free(&client, &held).await;
+}
+
+#[tokio::test]
+async fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
+    let store = Store::new();
+    let client = store.open().await;
+    let run = async |sql: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut store.raw().await).await?;
+        Ok(())
+    };
+    let row = async || {
+        let rows = store.rows().await;
+        Ok(format!("{:?}", rows.iter().find(|(name, ..)| name == "a")))
+    };
+    crate::formats::fail_and_stay_unchanged(&client, run, row).await.unwrap();
+}
+
+#[tokio::test]
+async fn golden_rows_are_written_and_read() {
+    for (format, golden) in [
+        (Format::OLDEST, include_str!("../../golden/sqlite-format-1.txt")),
+        (Format::NEWEST, include_str!("../../golden/sqlite-format-2.txt")),
+    ] {
+        let store = Store::new();
+        let client = Sqlite::open(store.config().with_format(format)).await.unwrap();
+        crate::golden::write(&client).await.unwrap();
+        let rows = store.rows().await;
+        let rows = rows.iter().map(|(name, snap, log)| crate::golden::masked(name, snap, log));
+        assert_eq!(rows.collect::<String>(), golden);
+        let store = Store::new();
+        let client = store.open().await;
+        let run = async |sql: String| {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut store.raw().await).await?;
+            Ok(())
+        };
+        crate::golden::read(&client, golden, run).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn clients_of_two_formats_share_locks() {
+    let store = Store::new();
+    let old = store.open().await;
+    let newest = store.config().with_format(Format::NEWEST);
+    let new = Sqlite::open(newest.clone()).await.unwrap();
+    crate::mixed::share_locks(&old, &new).await.unwrap();
+    crate::mixed::survive_a_downgrade(&old, new).await.unwrap();
+    // After a fold, a row without claims of the newest format has format 1 again.
+    let rows = store.rows().await;
+    assert!(
+        rows.iter().any(|(name, snap, _)| name == "down" && snap.starts_with("v1 ")),
+        "{rows:?}"
+    );
+    assert!(!rows.iter().any(|(name, _, log)| name == "down" && log.contains(" f2 ")), "{rows:?}");
 }

@@ -1,0 +1,205 @@
+//! Records of a later format, and records that were cut off: the error names the problem, and the
+//! record stays unchanged.
+
+use dlock_core::{
+    AcquireRequest, DynBackend, Error, ErrorKind, FencingToken, Mode, Queue, Renewal, Renewed,
+};
+use dlock_testlab::{
+    Stop, Verdict,
+    redis::{Options, RedisMasters, RedisServer},
+};
+use tokio::time::timeout;
+
+use crate::support::{
+    KEYS_OF_A, SOON, ask, attempt, connect, exclusive, free, queue, run, says, start, take, works,
+};
+
+const H: &str = KEYS_OF_A[0];
+const F: &str = KEYS_OF_A[1];
+const W: &str = KEYS_OF_A[3];
+
+/// The end of a record of a later format, behind the fields of format 1.
+const MARKER: &str = " \u{1}9 web-3";
+
+const SAYS: &str = "has format 9, and this program reads format";
+
+async fn text(server: &RedisServer, command: &[&str]) -> Result<String, Stop> {
+    let answer = server.command(command).await?.ok()?;
+    Ok(format!("{answer:?}"))
+}
+
+/// Returns the dump of every key of the lock.
+async fn all(server: &RedisServer) -> Result<Vec<String>, Stop> {
+    let mut all = Vec::new();
+    for key in KEYS_OF_A {
+        all.push(text(server, &["DUMP", key]).await?);
+    }
+    Ok(all)
+}
+
+#[track_caller]
+fn fails<T: std::fmt::Debug>(answer: Result<T, Error>) {
+    says(&answer.expect_err("it can't be read"), ErrorKind::Protocol, SAYS);
+}
+
+/// Checks that everything that has to read the lock fails, and changes nothing.
+async fn all_fails(server: &RedisServer, client: &DynBackend) -> Verdict {
+    let before = all(server).await?;
+    for request in [exclusive("a"), attempt("a"), ask("a", Mode::Shared)] {
+        fails(client.acquire(&request).await);
+    }
+    fails(client.acquire_all(&[exclusive("a")]).ok_or("it takes several at once")?.await);
+    fails(client.inspect(&exclusive("a").name).await);
+    assert_eq!(all(server).await?, before);
+    Ok(())
+}
+
+fn renewal(request: &AcquireRequest) -> Renewal {
+    Renewal::new(request.as_claim(), request.mode, request.lease)
+}
+
+#[test]
+fn a_lock_of_a_later_format_is_an_error_and_stays_held() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        let claim = held.claim;
+        let later = format!("{claim}:7{MARKER}");
+        server.command(&["SET", H, &later, "KEEPTTL"]).await?.ok()?;
+        all_fails(&server, &client).await?;
+        let admin = client.admin().ok_or("it has one")?;
+        fails(admin.raise_tokens(&held.name, FencingToken::new(1 << 52)?).await);
+        // Its client renews it, but does not release it, since the record may mean more.
+        assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
+        for used in [0, 1] {
+            fails(client.release(&held.as_claim().with_used(used)).await);
+        }
+        let expected = text(&server, &["ECHO", &later]).await?;
+        assert_eq!(text(&server, &["GET", H]).await?, expected);
+        server.command(&["DEL", H]).await?.ok()?;
+        works(&client, "a").await
+    });
+}
+
+#[test]
+fn a_wait_behind_a_later_format_ends_with_its_error() {
+    run(async {
+        let (server, client) = start().await?;
+        let (held, waiting) = (exclusive("a"), exclusive("a").with_lease(SOON / 4));
+        take(&client, &held).await?;
+        queue(&client, &waiting).await?;
+        let later = format!("{}!7{MARKER}", held.claim);
+        server.command(&["SET", H, &later, "KEEPTTL"]).await?.ok()?;
+        fails(timeout(SOON, client.granted(&waiting)).await?);
+        let expected = text(&server, &["ECHO", &later]).await?;
+        assert_eq!(text(&server, &["GET", H]).await?, expected);
+        Ok(())
+    });
+}
+
+/// A waiter whose record has a later format keeps its place, for a client that reads it.
+#[test]
+fn a_waiter_of_a_later_format_keeps_its_place() {
+    run(async {
+        let (server, client) = start().await?;
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        take(&client, &held).await?;
+        queue(&client, &waiting).await?;
+        let claim = waiting.claim.to_string();
+        let record = server.command(&["HGET", W, &claim]).await?.ok()?.text()? + MARKER;
+        server.command(&["HSET", W, &claim, &record]).await?.ok()?;
+        let before = text(&server, &["HGET", W, &claim]).await?;
+        fails(client.inspect(&held.name).await);
+        fails(client.release(&waiting.as_claim()).await);
+        // The holder can still be renewed and released.
+        assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
+        free(&client, &held).await?;
+        all_fails(&server, &client).await?;
+        fails(timeout(SOON, client.granted(&waiting)).await?);
+        assert_eq!(text(&server, &["HGET", W, &claim]).await?, before);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_reader_of_a_later_format_is_renewed_and_not_released() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = ask("a", Mode::Shared);
+        take(&client, &held).await?;
+        let claim = held.claim.to_string();
+        let record = format!("1:1073741824:1:180000:7:{MARKER}");
+        server.command(&["HSET", W, &claim, &record]).await?.ok()?;
+        fails(client.inspect(&held.name).await);
+        fails(client.release(&held.as_claim()).await);
+        assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
+        let expected = text(&server, &["ECHO", &record]).await?;
+        assert_eq!(text(&server, &["HGET", W, &claim]).await?, expected);
+        // Others share the lock, or wait for it.
+        let other = ask("a", Mode::Shared);
+        take(&client, &other).await?;
+        queue(&client, &exclusive("a")).await?;
+        free(&client, &other).await
+    });
+}
+
+#[test]
+fn a_last_token_of_a_later_format_is_an_error() {
+    run(async {
+        let (server, client) = start().await?;
+        for token in ["7\u{1}9", "7q\u{1}9"] {
+            server.command(&["SET", F, token, "PX", "500000"]).await?.ok()?;
+            all_fails(&server, &client).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn truncated_records_are_errors_and_stay_unchanged() {
+    run(async {
+        let (server, client) = start().await?;
+        let not_ours = "something that is not dlock's";
+        let held = exclusive("a");
+        let cut = format!("{}:", held.claim);
+        server.command(&["SET", H, &cut, "PX", "500000"]).await?.ok()?;
+        let before = all(&server).await?;
+        for queue in [Queue::Enqueue, Queue::FailIfBusy] {
+            let error = client.acquire(&exclusive("a").with_queue(queue)).await;
+            says(&error.err().ok_or("granted")?, ErrorKind::Protocol, not_ours);
+        }
+        let error = client.inspect(&held.name).await;
+        says(&error.err().ok_or("read")?, ErrorKind::Protocol, not_ours);
+        assert_eq!(all(&server).await?, before);
+        // The record of a waiter.
+        server.command(&["FLUSHALL"]).await?.ok()?;
+        let waiting = exclusive("a");
+        take(&client, &held).await?;
+        queue(&client, &waiting).await?;
+        server.command(&["HSET", W, &waiting.claim.to_string(), "1073741824:10"]).await?.ok()?;
+        free(&client, &held).await?;
+        let before = all(&server).await?;
+        let error = client.acquire(&exclusive("a")).await;
+        says(&error.err().ok_or("granted")?, ErrorKind::Protocol, not_ours);
+        let error = client.inspect(&held.name).await;
+        says(&error.err().ok_or("read")?, ErrorKind::Protocol, not_ours);
+        assert_eq!(all(&server).await?, before);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_quorum_reports_a_later_format() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let client = connect(&format!("{}?dlock.restart_guard=0s", masters.url())).await?;
+        let later = format!("{}:7{MARKER}", exclusive("a").claim);
+        for master in masters.servers() {
+            master.command(&["SET", H, &later, "PX", "500000"]).await?.ok()?;
+        }
+        fails(client.acquire(&attempt("a")).await);
+        fails(client.inspect(&exclusive("a").name).await);
+        works(&client, "b").await
+    });
+}
