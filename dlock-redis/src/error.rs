@@ -355,8 +355,8 @@ fn damaged(text: &str) -> Error {
     Error::new(
         ErrorKind::Protocol,
         format!(
-            "the record of a waiter can't be read, and nobody behind it gets the lock: it is \
-             removed after dlock.retention, or delete it with HDEL KEY CLAIM ({text})"
+            "the record of a waiter can't be read, and nobody behind it gets the lock: wait until \
+             dlock removes it after dlock.retention, or delete it with HDEL KEY CLAIM ({text})"
         ),
     )
 }
