@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind, Format};
+use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind};
 use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
 use crate::{
     config::{Durability, RedisConfig},
-    error::{explain, is_denial, no_token, unreadable},
+    error::{explain, is_denial, no_token, unread, unreadable},
     inbox::{Turn, gone},
     link::{Link, window::Sending},
     reply::{Standing, standing, standings},
@@ -105,7 +105,7 @@ impl Durable {
             [Standing::Waits(_)] => Ok(None),
             [Standing::Gone] => Err(gone()),
             [Standing::Spent] => Err(no_token()),
-            [Standing::Unread(format)] => Err(Format::unknown(*format)),
+            [Standing::Unread(format)] => Err(unread(*format)),
             _ => Err(unreadable("a renewal", &value)),
         }
     }

@@ -105,12 +105,17 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
         true => Certainty::NotApplied,
         false => Certainty::Unknown,
     };
+    if let Some(format) = format_in(&error) {
+        return Format::unknown(format).with_certainty(certainty).with_source(error);
+    }
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
         Kind::AuthenticationFailed => password(&text),
         // These arms come first: the text contains the lock's name, which may contain any of the
         // words below.
-        _ if format_in(&text).is_some() => Format::unknown(format_in(&text).unwrap_or_default()),
+        _ if error.detail().is_some_and(|why| why.starts_with("DLOCK the waiter ")) => {
+            damaged(&text)
+        }
         _ if said("is not of dlock") || said("WRONGTYPE") => Error::new(
             ErrorKind::Protocol,
             format!(
@@ -332,10 +337,28 @@ fn no_resp3() -> Error {
 
 /// Returns the unknown format that a script reports. The key follows it, whose name may contain
 /// anything.
-fn format_in(text: &str) -> Option<u64> {
-    let (_, said) = text.split_once("DLOCK ")?;
-    let (format, _) = said.strip_prefix("format ")?.split_once(' ')?;
+fn format_in(error: &RedisError) -> Option<u64> {
+    let (format, _) = error.detail()?.strip_prefix("DLOCK format ")?.split_once(' ')?;
     Some(format.parse().unwrap_or(u64::MAX))
+}
+
+/// Returns the error of a record that has this format, or that is the damaged record of a waiter.
+pub(crate) fn unread(format: u16) -> Error {
+    match format {
+        0 => damaged("`dlock inspect` names both"),
+        format => Format::unknown(format),
+    }
+}
+
+/// Returns the error of the damaged record of a waiter.
+fn damaged(text: &str) -> Error {
+    Error::new(
+        ErrorKind::Protocol,
+        format!(
+            "the record of a waiter can't be read, and nobody behind it gets the lock: wait until \
+             dlock removes it after dlock.retention, or delete it with HDEL KEY CLAIM ({text})"
+        ),
+    )
 }
 
 /// Returns the error for the case that no exact token is left.

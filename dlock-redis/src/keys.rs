@@ -8,7 +8,7 @@
 //! | `dlock:{B}:NAME` (H) | string | the exclusive holder: claim, mark, first token, and maybe a space and a note | the lease |
 //! | `dlock:{B}f:NAME` (F) | string | the last token; `q` behind it: others may wait or share | the retention, and longer than any hold |
 //! | `dlock:{B}q:NAME` (Q) | sorted set | waiting claims by ticket | as long as there are any |
-//! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used` | as long as there are any |
+//! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used`; `?` and a claim to the time when this damaged waiter leaves | as long as there are any |
 //! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
 //! The mark in H states what a release has to do: `:` only delete H, `!` read the queue, `+` also

@@ -6,11 +6,11 @@
 
 use std::sync::{Arc, Weak};
 
-use dlock_core::{AcquireRequest, Format};
+use dlock_core::AcquireRequest;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use crate::{
-    error::no_token,
+    error::{no_token, unread},
     inbox::{Inbox, Turn, gone},
     reply::Standing,
     scripts::Known,
@@ -51,7 +51,7 @@ async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
                     }
                     Standing::Spent => inbox.tell(request.claim, Err(no_token())),
                     Standing::Unread(format) => {
-                        inbox.tell(request.claim, Err(Format::unknown(format)));
+                        inbox.tell(request.claim, Err(unread(format)));
                     }
                     _ => inbox.tell(request.claim, Err(gone())),
                 }

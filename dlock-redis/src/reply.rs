@@ -22,8 +22,9 @@ pub(crate) enum Standing {
     Conflict(u32),
     /// No token is left that the server counts exactly.
     Spent,
-    /// A record of its name has this format, which this version does not read.
-    Unread(u64),
+    /// A record of its name has this format, which this version does not read. 0: the record of a
+    /// waiter is damaged.
+    Unread(u16),
     /// The server does not know it.
     Gone,
 }
@@ -76,7 +77,7 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
         })),
         [3, _] => Ok(Standing::Busy),
         [5] => Ok(Standing::Spent),
-        [7, format] => Ok(Standing::Unread(u64::try_from(*format).map_err(|_| bad())?)),
+        [7, format] => Ok(Standing::Unread(u16::try_from(*format).map_err(|_| bad())?)),
         [4, capacity] => Ok(Standing::Conflict(u32::try_from(*capacity).map_err(|_| bad())?)),
         _ => Err(bad()),
     }

@@ -76,6 +76,7 @@ impl Scripts {
 
     fn prepare() -> Self {
         const LOCK: &str = include_str!("scripts/lock.lua");
+        const FORMATS: &str = include_str!("scripts/formats.lua");
         let acquire = concat!(
             include_str!("scripts/quick.lua"),
             "--%lock\n",
@@ -85,7 +86,8 @@ impl Scripts {
         // version 7.
         let newest = Format::NEWEST.to_string();
         let script = |kind, text: &str| {
-            Script::new(text.replace("--%lock\n", LOCK).replace("%newest", &newest), kind)
+            let text = text.replace("--%lock\n", LOCK).replace("--%formats\n", FORMATS);
+            Script::new(text.replace("%newest", &newest), kind)
         };
         Self {
             acquire: script(Kind::Acquire, acquire),

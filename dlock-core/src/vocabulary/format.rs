@@ -40,9 +40,10 @@ impl Format {
     /// Returns the error for a record in a format that this version does not read. The caller has
     /// left the record unchanged.
     pub fn unknown(found: impl fmt::Display) -> Error {
-        let reads = match Self::OLDEST == Self::NEWEST {
-            true => format!("format {}", Self::NEWEST),
-            false => format!("formats {} to {}", Self::OLDEST, Self::NEWEST),
+        let reads = match Self::NEWEST.0 - Self::OLDEST.0 {
+            0 => format!("format {}", Self::NEWEST),
+            1 => format!("formats {} and {}", Self::OLDEST, Self::NEWEST),
+            _ => format!("formats {} to {}", Self::OLDEST, Self::NEWEST),
         };
         // Another program may have written anything.
         let found = format!("{:.20}", found.to_string());
@@ -50,8 +51,8 @@ impl Format {
             ErrorKind::Protocol,
             format!(
                 "a record of the lock has format {found}, and this program reads {reads}: use a \
-                 version of dlock that reads format {found}, or have the other programs write an \
-                 older one (dlock.format={}); the record stays unchanged",
+                 version of dlock that reads format {found}, or set dlock.format={} in the other \
+                 programs; the record stays unchanged",
                 Self::NEWEST
             ),
         )

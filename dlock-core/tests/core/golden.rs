@@ -8,10 +8,12 @@ use dlock_core::{
     },
 };
 
-const FORMATS: [(Format, &str); 2] = [
-    (Format::OLDEST, include_str!("../golden/format-1.txt")),
-    (Format::NEWEST, include_str!("../golden/format-2.txt")),
-];
+/// A file stays that of its format when a newer format is added.
+fn formats() -> [(Format, &'static str); 2] {
+    let files =
+        [(1, include_str!("../golden/format-1.txt")), (2, include_str!("../golden/format-2.txt"))];
+    files.map(|(number, golden)| (Format::known(number).expect("it is read"), golden))
+}
 
 const NOW: Micros = 1_700_000_000_000_000;
 const LEASE: Micros = 30_000_000;
@@ -64,7 +66,7 @@ fn machine(of: &'static str) -> Machine {
 
 #[test]
 fn golden_operations_are_written_and_read() {
-    for (format, of) in FORMATS {
+    for (format, of) in formats() {
         for (name, deadline, op, now) in operations() {
             let text = ops_text(format, deadline, [&op]) + &format!(" {now};");
             assert_eq!(text, golden(of, name), "{name}");
@@ -82,7 +84,7 @@ fn golden_operations_are_written_and_read() {
 
 #[test]
 fn golden_snapshots_are_written_and_read() {
-    for (_, of) in FORMATS {
+    for (_, of) in formats() {
         assert_eq!(snapshot(&machine(of)), golden(of, "snapshot"));
         assert_eq!(snapshot_of(golden(of, "snapshot")).unwrap(), machine(of));
     }
@@ -91,7 +93,7 @@ fn golden_snapshots_are_written_and_read() {
 /// So a row returns to format 1 when its last claim of format 2 ends.
 #[test]
 fn a_snapshot_without_a_claim_of_format_2_has_format_1() {
-    let [(first, _), (_, of)] = FORMATS;
+    let [(first, _), (_, of)] = formats();
     let log = [golden(of, "renew"), golden(of, "release")].concat();
     let read = replay(golden(of, "snapshot"), &log).unwrap();
     assert!(snapshot(&read.machine).starts_with("v2 "), "the waiter holds the lock");
@@ -103,7 +105,7 @@ fn a_snapshot_without_a_claim_of_format_2_has_format_1() {
 
 #[test]
 fn golden_records_contain_holders_and_waiters() {
-    for (format, of) in FORMATS {
+    for (format, of) in formats() {
         let log = [golden(of, "renew"), golden(of, "release")].concat();
         let read = replay(golden(of, "snapshot"), &log).unwrap();
         let state = read.machine.inspect(read.now);
@@ -120,7 +122,7 @@ fn golden_records_contain_holders_and_waiters() {
 
 #[test]
 fn a_claim_of_an_unknown_format_is_an_error() {
-    let [_, (_, of)] = FORMATS;
+    let [_, (_, of)] = formats();
     for name in ["acquire", "try", "join"] {
         let error = replay("", &golden(of, name).replace(" f2 ", " f9 ")).unwrap_err();
         assert!(error.to_string().contains("has format 9"), "{error}");

@@ -18,7 +18,7 @@ const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 
 /// The text of a server, the kind of error, and a text that the message must contain.
-const ANSWERS: [(&str, ErrorKind, &str); 44] = [
+const ANSWERS: [(&str, ErrorKind, &str); 46] = [
     (
         "ERR DLOCK format 9 in the key dlock:{0}:a script: 1, on @user_script:1.",
         ErrorKind::Protocol,
@@ -28,6 +28,12 @@ const ANSWERS: [(&str, ErrorKind, &str); 44] = [
         "ERR DLOCK the key dlock:{0}:DLOCK format 9 is not of dlock script: 1, on @user_script:1.",
         ErrorKind::Protocol,
         "dlock.prefix",
+    ),
+    ("ERR no such key dlock:{0}:DLOCK format 9 a", ErrorKind::Protocol, "no such key"),
+    (
+        "ERR DLOCK the waiter 0a in the key dlock:{0}w:a is not of dlock script: 1",
+        ErrorKind::Protocol,
+        "HDEL KEY CLAIM",
     ),
     (
         "WRONGPASS invalid username-password pair or user is disabled.",

@@ -78,7 +78,7 @@ impl Voters {
             })
             .collect();
         let (mut tally, mut won) = (Tally::default(), Vec::new());
-        let (mut refused, mut failed, mut unread, mut spent) = (None, None, Vec::new(), 0);
+        let (mut refused, mut failed, mut unread, mut spent) = (None, None, (0, None), 0);
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
@@ -99,7 +99,9 @@ impl Voters {
                 Err(error) => {
                     // Without a grant there is nothing to release.
                     open[at] = error.certainty() == dlock_core::Certainty::Unknown;
-                    unread.extend((error.kind() == ErrorKind::Protocol).then(|| error.clone()));
+                    if error.kind() == ErrorKind::Protocol {
+                        unread = (unread.0 + 1, Some(error.clone()));
+                    }
                     failed = Some(error);
                     tally.count(None);
                 }
@@ -129,14 +131,16 @@ impl Voters {
             }
         }
         drop(asking);
-        let outcome = match (refused, failed) {
-            (Some(capacity), _) => Err(conflict(request.mode, capacity)),
+        let outcome = match (refused, failed, unread) {
+            (Some(capacity), ..) => Err(conflict(request.mode, capacity)),
             // A majority has no tokens left.
             _ if spent > self.count() - majority(self.count()) => Err(no_token()),
             // The masters have answered, but a record can't be read.
-            _ if unread.len() > self.count() - majority(self.count()) => Err(unread.swap_remove(0)),
+            (_, _, (masters, Some(error))) if masters > self.count() - majority(self.count()) => {
+                Err(error)
+            }
             // `Unavailable` only if the masters that answered can't be a majority.
-            (None, Some(error)) if tally.unknown > self.count() - majority(self.count()) => {
+            (None, Some(error), _) if tally.unknown > self.count() - majority(self.count()) => {
                 Err(no_majority(Some(&error), tally, self.count()))
             }
             _ => Ok(Attempt::Busy),

@@ -8,19 +8,7 @@ local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local out,last,notes,past={},0,{},nil
--- The newest format that this version reads: see lock.lua.
-local NEWEST=%newest
-local function newer(note)
-  local format=string.match(note,'^ \1(%d+)')
-  return format and format+0>NEWEST
-end
-local function foreign(key,value)
-  local format=string.match(value,'\1(%d+)')
-  if format and format+0>NEWEST then
-    error('DLOCK format '..format..' in the key '..key,0)
-  end
-  return redis.error_reply('DLOCK the key '..key..' is not of dlock')
-end
+--%formats
 -- Tokens start at the clock, except those that were in reserve.
 local function add(id,weight,cap,token,left,timed,note)
   local n=#out
@@ -33,14 +21,14 @@ end
 local o=redis.call('GET',H)
 if o then
   local id,mark,token,note=string.match(o,'^(%x+)([:!+?&])(%d+)/?%d*(.*)$')
-  if not id or note~='' and string.byte(note)~=32 or newer(note) then return foreign(H,o) end
+  if not id or note~='' and string.byte(note)~=32 or newer(note) then foreign(H,o) end
   local timed=mark~='?' and mark~='&'
   add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000,timed,string.sub(note,2))
 end
 local f=redis.call('GET',F)
 if f then
   local t,q=string.match(f,'^(%d+)(q?)$')
-  if not t then return foreign(F,f) end
+  if not t then foreign(F,f) end
   if t+0>last then last=t+0 end
   if t+0>9007199254740991 then past=t end
   if q=='q' then
@@ -49,7 +37,7 @@ if f then
       for i=1,#list,2 do
         local held=redis.call('HGET',W,list[i]) or ''
         local w,c,_,_,n,note=string.match(held,'^(%d+):(%d+):(%d+):(%d+):(%d+):[^ ]*(.*)$')
-        if held~='' and (not w or newer(note)) then return foreign(W,held) end
+        if held~='' and (not w or newer(note)) then foreign(W,held,key==Q and list[i]) end
         note=note and string.sub(note,2)
         if w and key==R and list[i+1]-us>0 then add(list[i],w,c,n,list[i+1]-us,true,note) end
         if w and key==Q and n-us>0 then add(list[i],w,c,0,n-us,false,note) end

@@ -7,7 +7,8 @@
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
---        {7, format} a record of its name has an unknown format, and stays unchanged;
+--        {7, format} a record of its name has an unknown format, and stays unchanged; 65535 is also
+--        any larger format, and 0 the record of a waiter that can't be read;
 --        {0} the claim does not exist, or a key of its name can't be read
 local ret=ARGV[1]+0
 local T=redis.call('TIME')
@@ -55,7 +56,7 @@ local function keep(k,id,lease,weight,cap)
   end
   close(s)
   if token then return {1,token,us} end
-  if s.unread then foreign(s.W,s.unread) end
+  if s.unread then foreign(s.W,unpack(s.unread)) end
   if queued and s.spent then return {5} end
   if queued then return standing(s,id) end
   return {0}
@@ -72,7 +73,10 @@ for i=0,#KEYS/5-1 do
     local its_own=format or string.find(text,'WRONGTYPE',1,true) or string.find(text,'is not of dlock',1,true)
       or string.find(lua,'^attempt to ') or string.find(lua,'^bad argument #')
     if not its_own then return redis.error_reply((string.gsub(text,'^%-',''))) end
-    answer=format and {7,format+0} or {0}
+    -- The server does not convert a larger number to an integer reliably.
+    if format then answer={7,math.min(format+0,65535)}
+    elseif string.find(text,'^DLOCK the waiter ') then answer={7,0}
+    else answer={0} end
   end
   answers[i+1]=answer
 end

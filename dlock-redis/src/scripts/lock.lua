@@ -13,22 +13,7 @@ local WAITS='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
--- The newest format that this version reads: the number of dlock_core::Format::NEWEST.
-local NEWEST=%newest
-
--- Ends the script, or in KEEP the part for one name, before anything is written for the claim.
-local function foreign(key,value)
-  local format=value and string.match(value,'\1(%d+)')
-  if format and format+0>NEWEST then error('DLOCK format '..format..' in the key '..key,0) end
-  error('DLOCK the key '..key..' is not of dlock',0)
-end
-
--- Returns the format of a record if the marker in its note is newer than NEWEST.
-local function newer(note)
-  local format=note~='' and string.match(note,'^ \1(%d+)')
-  if format and format+0>NEWEST then return format end
-end
-
+--%formats
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
 -- The value of H is read unless the caller passes it.
 local function open(k,o)
@@ -115,9 +100,22 @@ local function tell(s,wid,inbox)
   return redis.pcall(say,inbox,wid..' '..num(next_token(s))..' '..num(us))~=0
 end
 
+-- Whether a damaged waiter has to leave the queue. Its record shows no deadline, so it stays for the
+-- retention after a script first found it, which is the time in the field `?` with its claim.
+local function is_over(s,wid,held)
+  -- A marker: perhaps a later version reads it.
+  if string.find(held,'\1',1,true) then return false end
+  local over=tonumber(call('HGET',s.W,'?'..wid))
+  if over then return over<=us end
+  -- The server may refuse this write if it has no memory. The next script tries again.
+  redis.pcall('HSET',s.W,'?'..wid,num(us+ret*1000))
+  return false
+end
+
 -- Grants the longest prefix of the queue that fits, and notifies the clients. Claims whose lease has ended
 -- leave the queue. A claim whose client can't be reached keeps its place and is skipped. A waiter
--- that can't be read keeps its place, and no claim behind it is granted: s.unread is its value.
+-- that can't be read keeps its place, and no claim behind it is granted: s.unread is its value and
+-- its claim.
 -- Returns the token of `me`, if it is granted: the caller gets an answer, and no message.
 local function promote(s,me)
   local mine
@@ -135,11 +133,11 @@ local function promote(s,me)
     if not wid then break end
     local held=call('HGET',s.W,wid)
     local weight,cap,block,lease,deadline,inbox,note=string.match(held or '',WAITS)
-    if not held or weight and deadline+0<=us then
+    if not held or weight and deadline+0<=us or not weight and is_over(s,wid,held) then
       call('ZREM',s.Q,wid)
-      call('HDEL',s.W,wid)
+      call('HDEL',s.W,wid,'?'..wid)
     elseif not weight or newer(note) then
-      s.blocked,s.unread=true,held
+      s.blocked,s.unread=true,{held,wid}
       break
     else
       weight,cap,block,lease=weight+0,cap+0,block+0,lease+0
@@ -250,7 +248,7 @@ local function stay(s,id,lease,sooner)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
   local held=call('HGET',s.W,id)
   local weight,cap,block,kept,deadline,inbox,note=string.match(held or '',WAITS)
-  if held and (not weight or newer(note)) then foreign(s.W,held) end
+  if held and (not weight or newer(note)) then foreign(s.W,held,id) end
   if not held or deadline+0<=us then return false end
   call('ZREM',s.Q,'')
   local later=us+lease*1000
@@ -265,7 +263,7 @@ local function leave(s,id)
   if not s.flag or not call('ZSCORE',s.Q,id) then return false end
   local held=call('HGET',s.W,id)
   local deadline,note=string.match(held or '','^%d+:%d+:%d+:%d+:(%d+):[^ ]*(.*)$')
-  if held and (not deadline or newer(note)) then foreign(s.W,held) end
+  if held and (not deadline or newer(note)) then foreign(s.W,held,id) end
   call('ZREM',s.Q,id)
   call('HDEL',s.W,id)
   return deadline~=nil and deadline+0>us
@@ -292,7 +290,7 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
     answer={1,token,us}
   elseif s.unread then
     close(s)
-    foreign(s.W,s.unread)
+    foreign(s.W,unpack(s.unread))
   elseif queued then
     if try then
       leave(s,id)

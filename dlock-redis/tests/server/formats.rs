@@ -11,7 +11,8 @@ use dlock_testlab::{
 use tokio::time::timeout;
 
 use crate::support::{
-    KEYS_OF_A, SOON, ask, attempt, connect, exclusive, free, queue, run, says, start, take, works,
+    KEYS_OF_A, SOON, ask, attempt, connect, exclusive, free, queue, run, says, start, take, until,
+    works,
 };
 
 const H: &str = KEYS_OF_A[0];
@@ -165,6 +166,10 @@ fn truncated_records_are_errors_and_stay_unchanged() {
         let cut = format!("{}:", held.claim);
         server.command(&["SET", H, &cut, "PX", "500000"]).await?.ok()?;
         let before = all(&server).await?;
+        for used in [0, 1] {
+            let error = client.release(&held.as_claim().with_used(used)).await;
+            says(&error.err().ok_or("released")?, ErrorKind::Protocol, not_ours);
+        }
         for queue in [Queue::Enqueue, Queue::FailIfBusy] {
             let error = client.acquire(&exclusive("a").with_queue(queue)).await;
             says(&error.err().ok_or("granted")?, ErrorKind::Protocol, not_ours);
@@ -172,19 +177,115 @@ fn truncated_records_are_errors_and_stay_unchanged() {
         let error = client.inspect(&held.name).await;
         says(&error.err().ok_or("read")?, ErrorKind::Protocol, not_ours);
         assert_eq!(all(&server).await?, before);
-        // The record of a waiter.
-        server.command(&["FLUSHALL"]).await?.ok()?;
-        let waiting = exclusive("a");
+        Ok(())
+    });
+}
+
+/// Cuts off the record of a waiter.
+async fn cut_off(server: &RedisServer, waiting: &AcquireRequest) -> Verdict {
+    server.command(&["HSET", W, &waiting.claim.to_string(), "1073741824:10"]).await?.ok()?;
+    Ok(())
+}
+
+/// Makes a reader hold `a`, with a damaged waiter behind it.
+async fn damage(server: &RedisServer, client: &DynBackend) -> Result<[AcquireRequest; 2], Stop> {
+    let (held, waiting) = (ask("a", Mode::Shared), exclusive("a"));
+    take(client, &held).await?;
+    queue(client, &waiting).await?;
+    cut_off(server, &waiting).await?;
+    Ok([held, waiting])
+}
+
+const DAMAGED: &str = "the record of a waiter can't be read";
+
+#[track_caller]
+fn is_damaged<T: std::fmt::Debug>(answer: Result<T, Error>) {
+    says(&answer.expect_err("it can't be read"), ErrorKind::Protocol, DAMAGED);
+}
+
+#[test]
+fn a_damaged_waiter_is_named_until_its_field_is_deleted() {
+    run(async {
+        let (server, client) = start().await?;
+        let [held, waiting] = damage(&server, &client).await?;
+        // The holder is renewed, and the script finds the damage.
+        assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
+        let before = all(&server).await?;
+        for queue in [Queue::Enqueue, Queue::FailIfBusy] {
+            is_damaged(client.acquire(&ask("a", Mode::Shared).with_queue(queue)).await);
+        }
+        let claim = waiting.claim.to_string();
+        for answer in [
+            client.release(&waiting.as_claim()).await.map(|_| ()),
+            client.inspect(&held.name).await.map(|_| ()),
+        ] {
+            let error = answer.err().ok_or("read")?;
+            says(&error, ErrorKind::Protocol, &format!("the waiter {claim} in the key {W}"));
+        }
+        assert_eq!(all(&server).await?, before);
+        // The message of the error names this command.
+        server.command(&["HDEL", W, &claim]).await?.ok()?;
+        take(&client, &ask("a", Mode::Shared)).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_damaged_waiter_leaves_the_queue_after_the_retention() {
+    run(async {
+        let (server, _) = start().await?;
+        let client = connect(&format!("{}?dlock.retention=1s", server.url())).await?;
+        let [held, _] = damage(&server, &client).await?;
+        is_damaged(client.acquire(&attempt("a").with_mode(Mode::Shared)).await);
+        // Each renewal extends the lifetimes of the keys.
+        until("the next reader holds the lock", async || {
+            assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
+            Ok(client.acquire(&ask("a", Mode::Shared)).await.is_ok())
+        })
+        .await?;
+        // Nothing of it is left.
+        let fields = text(&server, &["HKEYS", W]).await?;
+        assert!(!fields.contains('?'), "{fields}");
+        Ok(())
+    });
+}
+
+/// A claim behind a damaged waiter still waits, so it is not called expired.
+#[test]
+fn a_claim_behind_a_damaged_waiter_gets_the_error() {
+    run(async {
+        let (server, client) = start().await?;
+        let (held, waiting) = (ask("a", Mode::Shared), exclusive("a"));
+        let behind = exclusive("a").with_lease(SOON / 4);
         take(&client, &held).await?;
         queue(&client, &waiting).await?;
-        server.command(&["HSET", W, &waiting.claim.to_string(), "1073741824:10"]).await?.ok()?;
-        free(&client, &held).await?;
-        let before = all(&server).await?;
-        let error = client.acquire(&exclusive("a")).await;
-        says(&error.err().ok_or("granted")?, ErrorKind::Protocol, not_ours);
-        let error = client.inspect(&held.name).await;
-        says(&error.err().ok_or("read")?, ErrorKind::Protocol, not_ours);
-        assert_eq!(all(&server).await?, before);
+        queue(&client, &behind).await?;
+        cut_off(&server, &waiting).await?;
+        let renewed = client.renew(&[renewal(&behind), renewal(&waiting)]).await?;
+        assert_eq!(renewed, [Renewed::Unknown, Renewed::Unknown]);
+        is_damaged(timeout(SOON, client.granted(&behind)).await?);
+        Ok(())
+    });
+}
+
+/// A number that no integer can hold, under one lock of two.
+#[test]
+fn a_format_of_many_digits_affects_its_own_name_only() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = [ask("a", Mode::Shared), ask("b", Mode::Shared)];
+        for request in &held {
+            take(&client, request).await?;
+        }
+        let later = format!("7q\u{1}{}", "9".repeat(25));
+        server.command(&["SET", F, &later, "KEEPTTL"]).await?.ok()?;
+        let renewed = client.renew(&[renewal(&held[0]), renewal(&held[1])]).await?;
+        assert_eq!(renewed, [Renewed::Unknown, Renewed::Kept]);
+        says(
+            &client.acquire(&exclusive("a")).await.err().ok_or("granted")?,
+            ErrorKind::Protocol,
+            "and this program reads format",
+        );
         Ok(())
     });
 }
