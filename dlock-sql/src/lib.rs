@@ -26,16 +26,16 @@
 //! | `dlock.durability` | `full`, or `relaxed` (PostgreSQL): the server answers dlock's statements before they are on the disk, so a crash of the server may lose the last grants; tokens still grow | `full` |
 //! | `dlock.response_timeout` | how long to wait for an answer, and how long to retry while the server is unreachable | `5s` |
 //! | `dlock.retention` | how long the row of an unused lock is kept | `24h` |
-//! | `dlock.format` | the [format](dlock_core::Format) of the records that dlock writes: `1`, which the previous version reads, or `2`. All formats are read | `1` |
+//! | `dlock.format` | the [format](dlock_core::Format) of the records that dlock writes: `1`, which the previous version reads, or `2`. All formats are read. It has no effect with `dlock.plain` and `dlock.advisory` | `1` |
 //! | `dlock.plain` | `row` or `version`: a table scheme that other programs know, see below | none |
 //! | `dlock.pooler` | PostgreSQL: a pooler such as PgBouncer in transaction mode is in front of the server | `false` |
 //! | `dlock.listen` | PostgreSQL: notify waiters of their grants | `true` without a pooler |
 //! | `dlock.advisory` | PostgreSQL: advisory locks of a session, see below | `false` |
 //! | `dlock.returning` | MySQL and MariaDB: whether the server supports `INSERT .. RETURNING` | detected |
 //!
-//! SQLite has only the first option. Put its locks into a file of their own, on a local disk, and
-//! neither delete nor replace the file while a program uses it. Each client has a socket beside the
-//! file, on which it is notified of its grants.
+//! SQLite has only `dlock.create_schema` and `dlock.format`. Put its locks into a file of their
+//! own, on a local disk, and neither delete nor replace the file while a program uses it. Each
+//! client has a socket beside the file, on which it is notified of its grants.
 //!
 //! `PostgresConfig::from_pool` and `MysqlConfig::from_pool` use a pool of the application. Pools
 //! are the only types of a driver in this API. They belong to `sqlx` 0.9, which this crate

@@ -8,7 +8,8 @@
 use std::sync::Arc;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Grant, Instant, Mode, Queue,
+    AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Format, Grant, Instant, Mode,
+    Queue,
 };
 
 use crate::{
@@ -108,6 +109,10 @@ impl Session {
             Standing::Conflict(capacity) => {
                 self.take_back(place, stage).await?;
                 Err(conflict(capacity))
+            }
+            // Like a failed read: the core releases the claim.
+            Standing::Unread(format) => {
+                Err(Format::unknown(format).with_certainty(Certainty::Unknown))
             }
             Standing::Gone => {
                 *stage = Stage::Gone;

@@ -1,26 +1,12 @@
 //! The meaning of the server's and the driver's errors.
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, Format};
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use zookeeper_client::Error as ZkError;
 
 use crate::token::ELECTIONS;
 
 /// `EPHEMERALONLOCALSESSION`, an error that the driver does not name.
 const LOCAL_SESSION: i32 = -120;
-
-/// The error codes of servers are negative. A code above this one stands for an unknown format.
-const NEWER: i32 = 1_000_000;
-
-/// Returns the error for a record of an unknown format.
-pub(crate) fn newer(format: u64) -> ZkError {
-    let format = i32::try_from(format).unwrap_or(i32::MAX);
-    ZkError::UnexpectedErrorCode(NEWER.saturating_add(format))
-}
-
-/// Returns whether it is the error for a record of an unknown format.
-pub(crate) fn is_newer(error: &ZkError) -> bool {
-    matches!(error, ZkError::UnexpectedErrorCode(NEWER..))
-}
 
 /// Returns whether the request may have been applied, or may still be applied. The session
 /// continues.
@@ -85,7 +71,6 @@ pub(crate) fn explain(error: ZkError) -> Error {
              locks: set localSessionsUpgradingEnabled=true, or localSessionsEnabled=false, in \
              zoo.cfg of all servers",
         ),
-        ZkError::UnexpectedErrorCode(code @ NEWER..) => Format::unknown(code - NEWER),
         ZkError::NotReadOnly => unavailable(
             "the server is read-only, because it has no connection to the majority of its \
              ensemble: wait until it has, or give the addresses of all servers",
@@ -221,8 +206,6 @@ mod tests {
             (ZkError::ConnectionLoss, Unavailable, Unknown, "connection"),
             (ZkError::NodeExists, Protocol, Unknown, "ZooKeeper"),
             (ZkError::UnexpectedErrorCode(-999), Protocol, Unknown, "-999"),
-            (newer(9), Protocol, Unknown, "has format 9,"),
-            (newer(u64::MAX), Protocol, Unknown, "has format 2146483647,"),
         ] {
             let explained = explain(error.clone());
             assert_eq!(explained.kind(), kind, "{error:?}");

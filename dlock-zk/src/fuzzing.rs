@@ -175,7 +175,7 @@ pub fn queue(data: &[u8]) {
             ) => assert!(ahead(&child), "who waits watches what is before it"),
             Standing::Behind(Watch::Children) => assert!(at > 0),
             Standing::Conflict(capacity) => assert_ne!(capacity, node.mode.capacity()),
-            Standing::Gone => panic!("{} is there", node.child),
+            other => panic!("{} is there: {other:?}", node.child),
         }
         assert!(queue.of_claim(node.claim).any(|found| found == node));
     }

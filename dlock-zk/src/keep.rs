@@ -11,7 +11,7 @@ use zookeeper_client::{CreateMode, Error as ZkError};
 
 use crate::{
     data::{Data, Mark},
-    error::{explain, is_newer},
+    error::explain,
     node::{Node, child_since},
     place::{Place, Spot, Stage},
     queue::Standing,
@@ -34,11 +34,10 @@ impl Session {
         let (now, alone) = (Clock::Boot.now(), renewals.len() == 1);
         let mut answers = Vec::with_capacity(renewals.len());
         for (renewal, place) in renewals.iter().zip(&places) {
-            let kept = match place {
+            answers.push(match place {
                 Some(place) => self.keep(place, renewal, now, alone).await?,
-                None => false,
-            };
-            answers.push(if kept { Renewed::Kept } else { Renewed::Lost });
+                None => Renewed::Lost,
+            });
         }
         Ok(answers)
     }
@@ -50,20 +49,23 @@ impl Session {
         renewal: &Renewal,
         now: Instant,
         alone: bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<Renewed, Error> {
         let until = now.saturating_add(renewal.lease);
         let mut held = place.renew(renewal.lease, until);
-        if held.is_none() && self.turns_out_held(place).await? {
-            held = place.renew(renewal.lease, until);
+        if held.is_none() {
+            match self.find_out(place).await? {
+                Renewed::Kept => held = place.renew(renewal.lease, until),
+                other => return Ok(other),
+            }
         }
-        let Some(mode) = held else { return Ok(false) };
+        let Some(mode) = held else { return Ok(Renewed::Lost) };
         self.may_end(until);
         if mode == renewal.mode {
-            return Ok(true);
+            return Ok(Renewed::Kept);
         }
         if alone {
             self.weaken(place, renewal).await?;
-            return Ok(!place.is_over());
+            return Ok(if place.is_over() { Renewed::Lost } else { Renewed::Kept });
         }
         // In the background, so that one downgrade does not delay the renewals of the others. If it
         // fails, the next renewal tries again.
@@ -74,25 +76,24 @@ impl Session {
                 tracing::warn!(target: "dlock", %error, lock.name = %place.name, "downgrade failed");
             }
         });
-        Ok(true)
+        Ok(Renewed::Kept)
     }
 
     /// Reads whether a claim that this client considers a waiter holds the lock.
-    async fn turns_out_held(self: &Arc<Self>, place: &Arc<Place>) -> Result<bool, Error> {
+    async fn find_out(self: &Arc<Self>, place: &Arc<Place>) -> Result<Renewed, Error> {
         if place.is_over() {
-            return Ok(false);
+            return Ok(Renewed::Lost);
         }
-        let Stage::There(spot) = place.stage.lock().await.clone() else { return Ok(false) };
-        let standing = match self.standing(&spot, None).await {
-            // The other renewals must not fail with it.
-            Err(error) if is_newer(&error) => return Ok(false),
-            standing => standing.map_err(explain)?,
+        let Stage::There(spot) = place.stage.lock().await.clone() else {
+            return Ok(Renewed::Lost);
         };
-        match standing {
+        match self.standing(&spot, None).await.map_err(explain)? {
             Standing::Held { followed } => {
-                self.hold(place, &spot, self.beat(), followed).map(|_| true)
+                self.hold(place, &spot, self.beat(), followed).map(|_| Renewed::Kept)
             }
-            _ => Ok(false),
+            // Not an error, with which the other renewals would fail.
+            Standing::Unread(_) => Ok(Renewed::Unknown),
+            _ => Ok(Renewed::Lost),
         }
     }
 

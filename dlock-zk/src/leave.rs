@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Claim, Error, Released};
+use dlock_core::{Claim, Error, Format, Released};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
     data::Data,
-    error::{explain, is_over, newer},
+    error::{explain, is_over},
     place::{Place, Spot, Stage},
     session::Session,
 };
@@ -19,7 +19,7 @@ impl Session {
     /// Releases or cancels a claim, which may belong to another client.
     pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
         let Some(place) = self.find(claim.id) else {
-            return self.evict(&claim).await.map_err(explain);
+            return self.evict(&claim).await;
         };
         // From here on its end is no loss, unless it was one before.
         let lost = place.leave();
@@ -79,12 +79,12 @@ impl Session {
     }
 
     /// Deletes the nodes of a claim that belong to another or an earlier session.
-    async fn evict(&self, claim: &Claim) -> Result<Released, ZkError> {
-        self.catch_up().await?;
+    async fn evict(&self, claim: &Claim) -> Result<Released, Error> {
+        self.catch_up().await.map_err(explain)?;
         let dir = self.dir(&claim.name);
         let mut released = Released::AlreadyLost;
         // Repeated until none is left, since its client may rename the node meanwhile.
-        while let Some(queue) = self.list(&dir).await? {
+        while let Some(queue) = self.list(&dir).await.map_err(explain)? {
             let mut nodes = queue.of_claim(claim.id).peekable();
             if nodes.peek().is_none() {
                 break;
@@ -94,14 +94,14 @@ impl Session {
                 match self.read(|| self.client.get_data(&path)).await {
                     Ok((data, _)) => {
                         if let Some(format) = Data::parse(&data).and_then(|data| data.newer()) {
-                            return Err(newer(format));
+                            return Err(Format::unknown(format));
                         }
                     }
                     // The ACL may permit to delete the node of another session, but not to read it.
                     Err(ZkError::NoNode | ZkError::NoAuth) => {}
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(explain(error)),
                 }
-                if self.delete_path(&path).await? == Released::Released {
+                if self.delete_path(&path).await.map_err(explain)? == Released::Released {
                     released = Released::Released;
                 }
             }

@@ -7,7 +7,7 @@
 //! directories, several at a time.
 
 use dlock_core::{Error, LockName};
-use futures_util::future::try_join_all;
+use futures_util::{TryFutureExt, future::try_join_all};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
@@ -24,8 +24,8 @@ impl Session {
     /// older than this call.
     pub(crate) async fn names(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let all = self.in_time(async {
-            self.catch_up().await?;
-            self.directories().await
+            self.catch_up().await.map_err(explain)?;
+            self.directories().await.map_err(explain)
         });
         let names: Vec<LockName> = (all.await?.iter())
             .filter_map(|dir| name_of(dir))
@@ -37,7 +37,7 @@ impl Session {
                 break;
             }
             let looks = try_join_all(some.iter().map(|name| self.is_used(name)));
-            let looks = self.in_time(looks).await?;
+            let looks = self.in_time(looks.map_err(explain)).await?;
             used.extend(
                 some.iter().zip(looks).filter(|(_, used)| *used).map(|(name, _)| name.clone()),
             );
@@ -71,10 +71,10 @@ impl Session {
     /// Returns the answer of some work, if it arrives within [`Session::patience`].
     pub(crate) async fn in_time<T>(
         &self,
-        answer: impl Future<Output = Result<T, ZkError>>,
+        answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         match tokio::time::timeout(self.patience(), answer).await {
-            Ok(answer) => answer.map_err(explain),
+            Ok(answer) => answer,
             Err(_) => Err(no_answer()),
         }
     }

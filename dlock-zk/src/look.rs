@@ -4,12 +4,12 @@
 //! result may be out of date, as any inspection may be, but it is never older than the heartbeat
 //! before it.
 
-use dlock_core::{ClaimState, Clock, Format, LockName, LockState, Mode};
+use dlock_core::{ClaimState, Clock, Error, Format, LockName, LockState, Mode};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
 
 use crate::{
     data::{Data, Mark},
-    error::newer,
+    error::explain,
     queue::Queue,
     session::Session,
     token::token,
@@ -20,14 +20,14 @@ const BATCH: usize = 500;
 
 impl Session {
     /// Returns the holders and waiters, no older than this call.
-    pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, ZkError> {
-        self.catch_up().await?;
+    pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, Error> {
+        self.catch_up().await.map_err(explain)?;
         let dir = self.dir(name);
-        let Some(queue) = self.queue(&dir, None).await? else {
+        let Some(queue) = self.queue(&dir, None).await.map_err(explain)? else {
             return Ok(LockState::default());
         };
         if let Some(format) = queue.newer_before(None) {
-            return Err(newer(format));
+            return Err(Format::unknown(format));
         }
         let mut seen = Vec::with_capacity(queue.nodes().len());
         for batch in queue.nodes().chunks(BATCH) {
@@ -38,17 +38,17 @@ impl Session {
                 }
                 all.commit().await
             };
-            for (node, result) in batch.iter().zip(self.read(read).await?) {
+            for (node, result) in batch.iter().zip(self.read(read).await.map_err(explain)?) {
                 if let MultiReadResult::Error { err } = &result
                     && !matches!(err, ZkError::NoNode)
                 {
-                    return Err(err.clone());
+                    return Err(explain(err.clone()));
                 }
                 // A node that was deleted meanwhile is left out.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);
                     if let Some(format) = data.as_ref().and_then(Data::newer) {
-                        return Err(newer(format));
+                        return Err(Format::unknown(format));
                     }
                     let reads = data.as_ref().is_some_and(|data| data.mark == Some(Mark::Shared));
                     let mode = if reads { Mode::Shared } else { node.mode };

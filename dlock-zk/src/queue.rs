@@ -49,6 +49,8 @@ pub(crate) enum Standing {
     Conflict(u32),
     /// Its node does not exist.
     Gone,
+    /// It is unknown, since a node before it has this format, which this version does not read.
+    Unread(u64),
 }
 
 /// The node to watch.
@@ -91,8 +93,9 @@ impl Queue {
     /// Returns the unknown format of a node before this child, or of any node.
     pub(crate) fn newer_before(&self, child: Option<&str>) -> Option<u64> {
         let (first, format) = self.newer?;
-        let own = child.and_then(|child| self.nodes.iter().find(|node| node.child == child));
-        own.is_none_or(|node| first < node.number || !self.in_order).then_some(format)
+        let Some(child) = child else { return Some(format) };
+        let own = self.nodes.iter().find(|node| node.child == child)?;
+        (first < own.number || !self.in_order).then_some(format)
     }
 
     /// Returns whether the numbers give the order. If not, the caller makes the queue [by

@@ -11,7 +11,6 @@ use zookeeper_client::Error as ZkError;
 
 use crate::{
     data::{Data, Mark},
-    error::newer,
     place::Spot,
     queue::{Queue, Standing, Watch},
     session::Session,
@@ -28,7 +27,7 @@ impl Session {
             return Ok(Standing::Gone);
         };
         if let Some(format) = queue.newer_before(Some(&spot.child)) {
-            return Err(newer(format));
+            return Ok(Standing::Unread(format));
         }
         let standing = queue.standing(&spot.child);
         match &standing {
@@ -64,11 +63,9 @@ impl Session {
             }) else {
                 return Ok(None);
             };
-            if queue.in_order() {
+            // If a node can't be read, its age is unknown, too. The caller finds its format.
+            if queue.in_order() || queue.newer_before(None).is_some() {
                 return Ok(Some(queue));
-            }
-            if let Some(format) = queue.newer_before(None) {
-                return Err(newer(format));
             }
             let aged = queue.nodes().iter().map(async |node| {
                 let path = format!("{dir}/{}", node.child);

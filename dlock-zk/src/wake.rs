@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Clock, Error, Grant};
+use dlock_core::{AcquireRequest, Clock, Error, Format, Grant};
 use futures_util::FutureExt;
 use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 
@@ -32,6 +32,8 @@ enum Turn {
     Deduced,
     /// The claim's node was deleted.
     Gone,
+    /// A node before the claim has this format, which this version does not read.
+    Unread(u64),
 }
 
 /// The result of a read of the watched node.
@@ -103,6 +105,7 @@ impl Session {
             }
             Turn::Deduced => Some(true),
             Turn::Gone => None,
+            Turn::Unread(format) => return Err(Format::unknown(format)),
         };
         match followed {
             Some(followed) => self.grant(&place, &spot, followed).await,
@@ -131,6 +134,7 @@ impl Session {
                 Standing::Held { followed } => return Ok(Turn::Come { followed }),
                 Standing::Behind(watch) => watch,
                 Standing::Gone | Standing::Conflict(_) => return Ok(Turn::Gone),
+                Standing::Unread(format) => return Ok(Turn::Unread(format)),
             };
             match self.look(spot, watch).await? {
                 Seen::Held { followed } => return Ok(Turn::Come { followed }),

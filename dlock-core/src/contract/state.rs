@@ -52,7 +52,8 @@ pub struct ClaimState {
     pub note: Option<Note>,
     /// The format in which its client writes (`dlock.format`): format 1, unless the record has
     /// another. As long as a claim has an older format, its program may be unable to read newer
-    /// ones.
+    /// ones. It is always format 1, and means nothing, in memory and in the plain and advisory
+    /// forms, whose records have no format.
     pub format: Format,
 }
 

@@ -116,7 +116,8 @@ impl<Driver> ServerConfig<Driver> {
 
     /// Sets the format in which dlock writes rows. The default is the one that the previous version
     /// of dlock reads. Set [`Format::NEWEST`] when no such program uses the database any more. All
-    /// formats are read. `dlock.format` in a URL does the same.
+    /// formats are read. `dlock.format` in a URL does the same. It has no effect on the plain and
+    /// advisory forms.
     #[must_use]
     pub fn with_format(mut self, format: Format) -> Self {
         self.format = format;

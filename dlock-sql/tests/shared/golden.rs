@@ -2,12 +2,13 @@
 //! written the same.
 //!
 //! A row there is `NAME|SNAP|LOG`. Times and tokens are `T`, and the address of a waiter is `HOME`.
+//! `snapshots.txt` has a snapshot of each format, with times in the year 2100.
 
 use std::{fmt::Debug, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, FencingToken, LockName, Mode, Note, Released,
-    Renewal, Renewed,
+    AcquireRequest, Acquired, ClaimId, DynBackend, FencingToken, Format, LockName, Mode, Note,
+    Released, Renewal, Renewed,
 };
 use dlock_testlab::{Stop, Verdict};
 
@@ -16,6 +17,7 @@ const LATE: u64 = 4_102_444_800_000_000;
 
 const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
+const BARRED: u128 = 3;
 
 /// Writes the golden rows.
 pub(crate) async fn write(client: &DynBackend) -> Verdict {
@@ -58,11 +60,7 @@ pub(crate) async fn read(
         let (name, log) = (name.ok_or("a name")?, log.ok_or("a log")?);
         let [snap, log] = [snap.ok_or("a snapshot")?, log]
             .map(|text| text.replace("T ", &format!("{LATE} ")).replace("T;", &format!("{LATE};")));
-        run(format!(
-            "INSERT INTO dlock_lock (name, base, seen, cut, snap, log) \
-             VALUES ('{name}', {LATE}, 0, 0, '{snap}', '{log}')"
-        ))
-        .await?;
+        run(insert(name, &snap, &log)).await?;
     }
     for (name, mode) in locks() {
         let held = request(name, mode, HOLDER);
@@ -86,6 +84,49 @@ pub(crate) async fn read(
         is(state.waiters.clone(), |waiters| waiters.len() == usize::from(name == "waited"))?;
     }
     Ok(())
+}
+
+/// Reads a row with a snapshot of each format, which has a holder, a waiter and a barred claim. `run`
+/// runs a statement.
+pub(crate) async fn read_snapshots(
+    client: &DynBackend,
+    run: impl AsyncFn(String) -> Verdict,
+) -> Verdict {
+    for (number, snap) in (1..).zip(include_str!("../golden/snapshots.txt").lines()) {
+        let (name, format) = (format!("snapshot {number}"), Format::known(number)?);
+        run(insert(&name, snap, "")).await?;
+        let lock = LockName::new(&name)?;
+        let request = |mode, claim| {
+            AcquireRequest::new(lock.clone(), mode, Duration::from_secs(30))
+                .with_claim(ClaimId::from_bits(claim))
+                .with_tokens(7)
+        };
+        let (held, waiting) = (request(Mode::Exclusive, HOLDER), request(Mode::Shared, WAITER));
+        let state = client.inspect(&lock).await?;
+        for (claims, of) in [(&state.holders, &held), (&state.waiters, &waiting)] {
+            let claims: Vec<_> = claims.iter().map(|c| (c.claim, c.mode, c.format)).collect();
+            is(claims, |claims| *claims == [(of.claim, of.mode, format)])?;
+        }
+        is(state.holders[0].note.clone(), |note| *note == Note::new("web-3 pid 1").ok())?;
+        let barred = client.acquire(&request(Mode::Exclusive, BARRED)).await;
+        is(barred, |barred| !matches!(barred, Ok(Acquired::Granted(_) | Acquired::Queued)))?;
+        let renewal = Renewal::new(held.as_claim(), held.mode, held.lease);
+        is(client.renew(&[renewal]).await?, |renewed| *renewed == [Renewed::Kept])?;
+        let released = client.release(&held.as_claim().with_used(held.tokens)).await?;
+        is(released, |released| *released == Released::Released)?;
+        match client.acquire(&waiting).await? {
+            Acquired::Granted(grant) if Some(grant.token) > state.last_token => {}
+            other => return Err(Stop::failed(format!("{name}: {other:?} after {state:?}"))),
+        }
+    }
+    Ok(())
+}
+
+fn insert(name: &str, snap: &str, log: &str) -> String {
+    format!(
+        "INSERT INTO dlock_lock (name, base, seen, cut, snap, log) \
+         VALUES ('{name}', {LATE}, 0, 0, '{snap}', '{log}')"
+    )
 }
 
 /// Returns the row with a mask for the parts that differ between runs.

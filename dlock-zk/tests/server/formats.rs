@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use dlock_core::{Error, ErrorKind, Mode};
+use dlock_core::{Error, ErrorKind, Mode, Renewal, Renewed};
 
 use crate::support::{
     ask, attempt, connect, exclusive, fails, free, granted, queue, raw, renew, run, says, start,
@@ -66,6 +66,29 @@ fn a_node_of_a_later_format_does_not_block_earlier_claims() {
         free(&other, &waiting).await?;
         assert_eq!(server.nodes_under("/dlock/a").await?, [later(7)]);
         Ok(())
+    });
+}
+
+/// A claim that is renewed before its grant was noticed may hold the lock.
+#[test]
+fn a_renewal_behind_a_claim_of_a_later_format_is_unknown() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let (first, second) = (exclusive("a"), exclusive("a"));
+        take(&other, &first).await?;
+        queue(&client, &second).await?;
+        let held = exclusive("b");
+        take(&client, &held).await?;
+        server.create(&later(0), "theirs").await?;
+        free(&other, &first).await?;
+        let renewals = [&held, &second]
+            .map(|request| Renewal::new(request.as_claim(), request.mode, request.lease));
+        assert_eq!(client.renew(&renewals).await?, [Renewed::Kept, Renewed::Unknown]);
+        raw(&server).await?.delete(&later(0), None).await?;
+        assert_eq!(client.renew(&renewals).await?, [Renewed::Kept, Renewed::Kept]);
+        free(&client, &second).await?;
+        free(&client, &held).await
     });
 }
 

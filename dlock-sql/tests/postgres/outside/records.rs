@@ -83,7 +83,9 @@ fn golden_rows_are_written_and_read() {
             let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
             assert_eq!(rows.collect::<String>(), golden);
             server.run_sql("DELETE FROM dlock_lock").await?;
-            crate::golden::read(&old, golden, async |sql| server.run_sql(&sql).await).await?;
+            let run = async |sql: String| server.run_sql(&sql).await;
+            crate::golden::read(&old, golden, run).await?;
+            crate::golden::read_snapshots(&old, run).await?;
             server.run_sql("DELETE FROM dlock_lock").await?;
         }
         Ok(())

@@ -93,6 +93,7 @@ async fn golden_rows_are_written_and_read() {
             Ok(())
         };
         crate::golden::read(&client, golden, run).await.unwrap();
+        crate::golden::read_snapshots(&client, run).await.unwrap();
     }
 }
 
