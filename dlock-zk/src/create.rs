@@ -214,7 +214,7 @@ impl Session {
                 // One of them was empty, and the servers have just removed it. If the chroot itself
                 // is missing, the error is returned.
                 Err(ZkError::NoNode)
-                    if self.read(|| self.client.check_stat("/")).await?.is_some() => {}
+                    if self.has_node("/").await? => {}
                 answer => return answer,
             }
         }
@@ -225,11 +225,20 @@ impl Session {
         for (at, _) in root.match_indices('/').skip(1).chain([(root.len(), "")]) {
             let dir = &root[..at];
             // Checked first, since the user may have no right to create an existing one.
-            if at > 0 && self.read(|| self.client.check_stat(dir)).await?.is_none() {
+            if at > 0 && !self.has_node(dir).await? {
                 self.read(|| self.make_dir(dir)).await?;
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a node exists. ZooKeeper 3.8.4, 3.9.2 and later require the right to read it
+    /// (ZOOKEEPER-2590), and only an existing node can deny that.
+    pub(crate) async fn has_node(&self, path: &str) -> Result<bool, ZkError> {
+        match self.read(|| self.client.check_stat(path)).await {
+            Err(ZkError::NoAuth) => Ok(true),
+            stat => Ok(stat?.is_some()),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
 /// read-only server are reported now.
 pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
     let client = &session.client;
-    if session.read(|| client.check_stat("/")).await.map_err(explain)?.is_none() {
+    if !session.has_node("/").await.map_err(explain)? {
         return Err(Error::config(
             ConfigIssue::Access,
             format!(
@@ -29,8 +29,7 @@ pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), 
         return Err(lacks(right));
     }
     let root = session.root();
-    let is_new = !root.is_empty()
-        && session.read(|| client.check_stat(root)).await.map_err(explain)?.is_none();
+    let is_new = !root.is_empty() && !session.has_node(root).await.map_err(explain)?;
     let tried = try_root(session).await;
     if tried.is_err() && is_new {
         // A root with this ACL would lock out all users without rights in it. If other clients use
