@@ -213,8 +213,7 @@ impl Session {
             match self.make_levels().await {
                 // One of them was empty, and the servers have just removed it. If the chroot itself
                 // is missing, the error is returned.
-                Err(ZkError::NoNode)
-                    if self.has_node("/").await? => {}
+                Err(ZkError::NoNode) if self.has_node("/").await? => {}
                 answer => return answer,
             }
         }
