@@ -94,17 +94,14 @@ impl fmt::Display for OpText<'_> {
         match *self.0 {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
                 let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
-                let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
+                let (weight, cap) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = NoteText(note.as_ref());
-                write!(
-                    f,
-                    "A {claim} {weight} {capacity} {lease} {block} {home} {wait}{note}{format}"
-                )
+                write!(f, "A {claim} {weight} {cap} {lease} {block} {home} {wait}{note}{format}")
             }
             Op::Join { claim, mode, lease, block, home, ref note } => {
-                let (weight, capacity) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
+                let (weight, cap) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = NoteText(note.as_ref());
-                write!(f, "J {claim} {weight} {capacity} {lease} {block} {home}{note}{format}")
+                write!(f, "J {claim} {weight} {cap} {lease} {block} {home}{note}{format}")
             }
             Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
             Op::Release { claim, used, bar: 0 } => write!(f, "R {claim} {used}"),

@@ -4,9 +4,22 @@
 //! that all other masters, including those that did not answer, are no majority: a verdict of a
 //! loss must not depend on masters that may have said yes.
 
+use dlock_core::FencingToken;
+
 /// Returns the smallest majority of `of` masters. Any two majorities have a master in common.
 pub(super) const fn majority(of: usize) -> usize {
     of / 2 + 1
+}
+
+/// Returns whether all other masters than these are no majority.
+pub(super) const fn blocks(masters: usize, of: usize) -> bool {
+    masters > of - majority(of)
+}
+
+/// Returns the token that a majority of `of` masters took.
+pub(super) fn agreed(won: &[(usize, FencingToken)], of: usize) -> Option<FencingToken> {
+    let took = |token| won.iter().filter(|(_, other)| *other == token).count();
+    won.iter().map(|(_, token)| *token).find(|token| took(*token) >= majority(of))
 }
 
 /// The answers so far to a request that is answered with yes or no.
@@ -41,10 +54,9 @@ impl Tally {
 
     /// Returns the verdict among `of` masters.
     pub(super) const fn verdict(self, of: usize) -> Verdict {
-        let needed = majority(of);
-        if self.yes >= needed {
+        if self.yes >= majority(of) {
             Verdict::Yes
-        } else if self.no > of - needed {
+        } else if blocks(self.no, of) {
             Verdict::No
         } else if self.yes + self.no + self.unknown >= of {
             Verdict::Unknown
@@ -55,7 +67,7 @@ impl Tally {
 
     /// Returns whether yes is still possible.
     pub(super) const fn can_win(self, of: usize) -> bool {
-        self.no + self.unknown <= of - majority(of)
+        !blocks(self.no + self.unknown, of)
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::{
     book::ClaimBook,
     member::Member,
-    tally::{Tally, Verdict, majority},
+    tally::{Tally, Verdict, agreed, blocks, majority},
 };
 use crate::{
     error::no_token,
@@ -134,13 +134,11 @@ impl Voters {
         let outcome = match (refused, failed, unread) {
             (Some(capacity), ..) => Err(conflict(request.mode, capacity)),
             // A majority has no tokens left.
-            _ if spent > self.count() - majority(self.count()) => Err(no_token()),
+            _ if blocks(spent, self.count()) => Err(no_token()),
             // The masters have answered, but a record can't be read.
-            (_, _, (masters, Some(error))) if masters > self.count() - majority(self.count()) => {
-                Err(error)
-            }
+            (_, _, (masters, Some(error))) if blocks(masters, self.count()) => Err(error),
             // `Unavailable` only if the masters that answered can't be a majority.
-            (None, Some(error), _) if tally.unknown > self.count() - majority(self.count()) => {
+            (None, Some(error), _) if blocks(tally.unknown, self.count()) => {
                 Err(no_majority(Some(&error), tally, self.count()))
             }
             _ => Ok(Attempt::Busy),
@@ -379,12 +377,6 @@ async fn answers(
     while let Some((member, answer)) = releasing.next().await {
         away.extend(answer.is_err().then_some(member));
     }
-}
-
-/// Returns the token that a majority of `of` masters took.
-fn agreed(won: &[(usize, FencingToken)], of: usize) -> Option<FencingToken> {
-    let took = |token| won.iter().filter(|(_, other)| *other == token).count();
-    won.iter().map(|(_, token)| *token).find(|token| took(*token) >= majority(of))
 }
 
 /// Returns the error for the case that too few masters answer. `error` is the error of one of them.
