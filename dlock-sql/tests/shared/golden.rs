@@ -15,12 +15,34 @@ use dlock_testlab::{Stop, Verdict};
 /// A time in the year 2100, so that no lease of a golden row has ended.
 const LATE: u64 = 4_102_444_800_000_000;
 
+/// Deletes all rows.
+const NONE: &str = "DELETE FROM dlock_lock";
+
 const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
 const BARRED: u128 = 3;
 
+/// Checks that a client writes the golden rows of its format, and that another one reads them and
+/// the golden snapshots. Leaves no rows.
+pub(crate) async fn written_and_read(
+    writer: &DynBackend,
+    reader: &DynBackend,
+    golden: &str,
+    rows: impl AsyncFn() -> Result<Vec<Vec<String>>, Stop>,
+    run: impl AsyncFn(String) -> Verdict + Copy,
+) -> Verdict {
+    write(writer).await?;
+    let rows = rows().await?;
+    let rows = rows.iter().map(|row| masked(&row[0], &row[1], &row[2]));
+    assert_eq!(rows.collect::<String>(), golden);
+    run(NONE.to_owned()).await?;
+    read(reader, golden, run).await?;
+    read_snapshots(reader, run).await?;
+    run(NONE.to_owned()).await
+}
+
 /// Writes the golden rows.
-pub(crate) async fn write(client: &DynBackend) -> Verdict {
+async fn write(client: &DynBackend) -> Verdict {
     for (name, mode) in locks() {
         let held = request(name, mode, HOLDER);
         is(client.acquire(&held).await?, |acquired| matches!(acquired, Acquired::Granted(_)))?;
@@ -48,11 +70,7 @@ pub(crate) async fn write(client: &DynBackend) -> Verdict {
 }
 
 /// Reads the golden rows. `run` runs a statement.
-pub(crate) async fn read(
-    client: &DynBackend,
-    golden: &str,
-    run: impl AsyncFn(String) -> Verdict,
-) -> Verdict {
+async fn read(client: &DynBackend, golden: &str, run: impl AsyncFn(String) -> Verdict) -> Verdict {
     for line in golden.lines() {
         let row = line.replace("HOME", "0");
         let mut parts = row.splitn(3, '|');
@@ -88,10 +106,7 @@ pub(crate) async fn read(
 
 /// Reads a row with a snapshot of each format, which has a holder, a waiter and a barred claim. `run`
 /// runs a statement.
-pub(crate) async fn read_snapshots(
-    client: &DynBackend,
-    run: impl AsyncFn(String) -> Verdict,
-) -> Verdict {
+async fn read_snapshots(client: &DynBackend, run: impl AsyncFn(String) -> Verdict) -> Verdict {
     for (number, snap) in (1..).zip(include_str!("../golden/snapshots.txt").lines()) {
         let (name, format) = (format!("snapshot {number}"), Format::known(number)?);
         run(insert(&name, snap, "")).await?;
@@ -130,7 +145,7 @@ fn insert(name: &str, snap: &str, log: &str) -> String {
 }
 
 /// Returns the row with a mask for the parts that differ between runs.
-pub(crate) fn masked(name: &str, snap: &str, log: &str) -> String {
+fn masked(name: &str, snap: &str, log: &str) -> String {
     let line = |line: &str| {
         let mut fields: Vec<&str> = line.split(' ').collect();
         let is_claim = matches!(fields.first(), Some(&"A" | &"J"));

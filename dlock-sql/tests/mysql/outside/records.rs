@@ -91,17 +91,11 @@ fn golden_rows_are_written_and_read() {
         ] {
             let url = format!("{}?dlock.format={format}", server.url());
             let client = Mysql::open(config(&url)?).await?;
-            crate::golden::write(&client).await?;
             let rows = "SELECT CONVERT(name USING utf8mb4), CONVERT(snap USING utf8mb4), \
                         CONVERT(log USING utf8mb4) FROM dlock_lock ORDER BY name";
-            let rows = server.query(rows).await?;
-            let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
-            assert_eq!(rows.collect::<String>(), golden);
-            server.run_sql("DELETE FROM dlock_lock").await?;
+            let rows = async || server.query(rows).await;
             let run = async |sql: String| server.run_sql(&sql).await;
-            crate::golden::read(&old, golden, run).await?;
-            crate::golden::read_snapshots(&old, run).await?;
-            server.run_sql("DELETE FROM dlock_lock").await?;
+            crate::golden::written_and_read(&client, &old, golden, rows, run).await?;
         }
         Ok(())
     });

@@ -77,16 +77,10 @@ fn golden_rows_are_written_and_read() {
             (2, include_str!("../../golden/postgres-format-2.txt")),
         ] {
             let client = connect(&format!("{}?dlock.format={format}", server.url())).await?;
-            crate::golden::write(&client).await?;
             let rows = "SELECT name, snap, log FROM dlock_lock ORDER BY name";
-            let rows = server.query(rows).await?;
-            let rows = rows.iter().map(|row| crate::golden::masked(&row[0], &row[1], &row[2]));
-            assert_eq!(rows.collect::<String>(), golden);
-            server.run_sql("DELETE FROM dlock_lock").await?;
+            let rows = async || server.query(rows).await;
             let run = async |sql: String| server.run_sql(&sql).await;
-            crate::golden::read(&old, golden, run).await?;
-            crate::golden::read_snapshots(&old, run).await?;
-            server.run_sql("DELETE FROM dlock_lock").await?;
+            crate::golden::written_and_read(&client, &old, golden, rows, run).await?;
         }
         Ok(())
     });
