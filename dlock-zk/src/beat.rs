@@ -1,9 +1,12 @@
-//! Heartbeats, and one heartbeat for many callers.
+//! Heartbeats, one heartbeat for many callers, and pulses.
 
 use std::{sync::Arc, time::Duration};
 
 use dlock_core::{Clock, Instant};
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 use zookeeper_client::{Error as ZkError, MultiWriteError};
 
 use crate::session::{Beat, Session};
@@ -33,6 +36,47 @@ impl Session {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Reads from its server, so that the next beats prove more.
+    pub(crate) async fn pulse(&self) {
+        let sent = Clock::Boot.now();
+        // A refusal is an answer of the server as well.
+        if let Ok(_) | Err(ZkError::NoAuth) = self.answer(self.client.check_stat("/")).await {
+            self.proof().pulse(sent, Clock::Boot.now());
+        }
+    }
+
+    /// Waits until the servers certainly keep the session until `until`. It sends heartbeats
+    /// meanwhile, unless that is proven already.
+    ///
+    /// # Errors
+    /// `Timeout` if that is not proven within [`patience`](Self::patience), and those of a
+    /// heartbeat.
+    pub(crate) async fn prove(self: &Arc<Self>, until: Instant) -> Result<(), ZkError> {
+        if self.proof().until() >= until {
+            return Ok(());
+        }
+        let proving = async {
+            loop {
+                self.shared_heartbeat().await?;
+                if self.proof().until() >= until {
+                    return Ok(());
+                }
+                sleep(self.timeout / 16).await;
+            }
+        };
+        // Boxed, since this is rare.
+        timeout(self.patience(), Box::pin(proving)).await.unwrap_or(Err(ZkError::Timeout))
+    }
+
+    /// Waits until the servers certainly keep the session for most of a lease that begins now.
+    ///
+    /// # Errors
+    /// Those of [`prove`](Self::prove).
+    pub(crate) async fn prove_lease(self: &Arc<Self>, lease: Duration) -> Result<(), ZkError> {
+        let lease = lease.min(self.longest_lease());
+        self.prove(Clock::Boot.now().saturating_add(lease * 3 / 4)).await
     }
 
     /// Like [`heartbeat`](Self::heartbeat), shared by all callers within a millisecond, and sent

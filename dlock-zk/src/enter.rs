@@ -95,6 +95,10 @@ impl Session {
         let Stage::There(spot) = stage else { return Err(gone()) };
         match standing {
             Standing::Held { followed } => {
+                // This process may have been stopped for a while before it sent the request.
+                self.prove_lease(place.lease())
+                    .await
+                    .map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
                 Ok(Acquired::Granted(self.hold(place, spot, began, followed)?))
             }
             Standing::Behind(_) if place.is_over() => Err(gone()),

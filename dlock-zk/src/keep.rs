@@ -1,7 +1,8 @@
 //! Renewal of held claims.
 //!
 //! The servers know no leases, only the session. So a renewal is a heartbeat, which proves that the
-//! session and with it all nodes still exist, and then a new end of the lease in this client. One
+//! session and with it all nodes exist [for long enough](crate::proof), and then a new end of the
+//! lease in this client. One
 //! heartbeat renews all claims. If its answer is lost, no lease is extended, and the core retries.
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ impl Session {
         self: &Arc<Self>,
         renewals: &[Renewal],
     ) -> Result<Vec<Renewed>, Error> {
+        let called = Clock::Boot.now();
         let places = self.places_of(renewals.iter().map(|renewal| renewal.claim.id));
         if places.iter().all(Option::is_none) {
             return Ok(vec![Renewed::Lost; renewals.len()]);
@@ -31,6 +33,10 @@ impl Session {
         // Before the places are changed: without the answer nothing is known about the session. The
         // watch of a node notices its deletion, not this code.
         self.shared_heartbeat().await.map_err(explain)?;
+        // The holder counts its lease from the call.
+        let longest = renewals.iter().map(|renewal| renewal.lease).max().unwrap_or_default();
+        let longest = longest.min(self.longest_lease());
+        self.prove(called.saturating_add(longest)).await.map_err(explain)?;
         let (now, alone) = (Clock::Boot.now(), renewals.len() == 1);
         let mut answers = Vec::with_capacity(renewals.len());
         for (renewal, place) in renewals.iter().zip(&places) {

@@ -118,6 +118,7 @@ mod minder;
 mod node;
 mod own;
 mod place;
+mod proof;
 mod queue;
 mod session;
 mod stand;

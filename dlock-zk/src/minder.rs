@@ -1,6 +1,6 @@
 //! The task behind a session and its successors.
 //!
-//! It sends heartbeats while there are claims, ends claims that are not renewed, watches the nodes
+//! It sends pulses, heartbeats while there are claims, ends claims that are not renewed, watches the nodes
 //! of held claims, and opens the next session when one has ended. Claims end with their session:
 //! holders get the event of a loss, and waiters send a new claim in the next session.
 
@@ -87,12 +87,13 @@ enum Done {
     Heartbeat {
         answered: bool,
     },
+    Pulse,
 }
 
 /// Serves a session until it has ended, or until there is no reference to it any more.
 async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
     let mut jobs = FuturesUnordered::<Job>::new();
-    let mut beating = false;
+    let (mut beating, mut pulsing) = (false, false);
     // The time since which no heartbeat was answered.
     let mut silent = None;
     // One timer for all rounds. A new timer in each pass would never fire while other events keep
@@ -126,12 +127,20 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                     silent.get_or_insert(now);
                     jobs.push(Box::pin(heartbeat(Arc::clone(&session))));
                 }
-                // No claims: the next round and the next heartbeat can wait.
+                if !pulsing && now.since(session.proof().last_pulse()) >= session.timeout / 8 {
+                    pulsing = true;
+                    jobs.push(Box::pin(pulse(Arc::clone(&session))));
+                }
+                // No claims: the next round can wait for the next pulse, and there are no
+                // heartbeats.
+                let timeout = session.timeout;
                 if next.is_none() && !beating && let Some(rest) = session.rest() {
                     drop(session);
-                    rest_until_stirred(&rest, &mut states, &mut jobs).await;
+                    let rested = rest_until_stirred(&rest, timeout / 10, &mut states, &mut jobs);
+                    pulsing &= !rested.await;
                 }
-                let tick = next.unwrap_or(TICK).clamp(SHORTEST_TICK, TICK);
+                let longest = TICK.min(timeout / 16);
+                let tick = next.unwrap_or(longest).clamp(SHORTEST_TICK, longest);
                 look.as_mut().reset(tokio::time::Instant::now() + tick);
             }
             Some(done) = jobs.next(), if !jobs.is_empty() => match done {
@@ -155,6 +164,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                         silent = None;
                     }
                 }
+                Done::Pulse => pulsing = false,
                 Done::Asked(_, Own::Over) | Done::Changed(..) => {}
             },
         }
@@ -176,20 +186,32 @@ async fn changed(watch: OwnWatch, place: Arc<Place>) -> Done {
     Done::Changed(place, event.event_type)
 }
 
-/// Sleeps until there is a claim, or the session has ended.
+/// Sleeps until there is a claim, the session has ended, or the next pulse is due. Returns whether a
+/// pulse has ended meanwhile.
 async fn rest_until_stirred(
     rest: &Rest,
+    longest: Duration,
     states: &mut StateWatcher,
     jobs: &mut FuturesUnordered<Job>,
-) {
+) -> bool {
+    let mut sleep = std::pin::pin!(tokio::time::sleep(longest));
+    let mut pulsed = false;
     loop {
         tokio::select! {
-            () = rest.until_stirred() => return,
-            _ = states.changed() => return,
+            () = rest.until_stirred() => return pulsed,
+            () = &mut sleep => return pulsed,
+            _ = states.changed() => return pulsed,
             // Jobs may have a reference to the session, and must not keep it alive.
-            Some(_) = jobs.next(), if !jobs.is_empty() => {}
+            Some(done) = jobs.next(), if !jobs.is_empty() => {
+                pulsed |= matches!(done, Done::Pulse);
+            }
         }
     }
+}
+
+async fn pulse(session: Arc<Session>) -> Done {
+    session.pulse().await;
+    Done::Pulse
 }
 
 async fn heartbeat(session: Arc<Session>) -> Done {

@@ -1,13 +1,12 @@
 //! One ZooKeeper session: its client, its claims, and its lifetime.
 //!
 //! An open connection proves nothing: a partitioned server continues to answer, and a deposed
-//! leader continues to answer `sync`. Only the last write that a majority has acknowledged counts,
-//! a *beat*: the creation of a node, or a heartbeat, which is a transaction with a check and no
-//! change. At a beat, its leader has received a message of this session within the last quarter of
-//! a session timeout: the client pings about every tenth of a timeout, and a follower reports its
-//! sessions every half tick; a session timeout has two or more ticks. A later leader gives every
-//! session its whole timeout. So the session lives for longer than half a session timeout from a
-//! beat, and a holder relies on it for half of one: see [`Session::longest_lease`].
+//! leader continues to answer `sync`. Only a write that a majority has acknowledged counts, a *beat*:
+//! the creation of a node, or a heartbeat, which is a transaction with a check and no change. How
+//! long a beat proves that the servers keep the session is the subject of [`proof`](crate::proof).
+//! To have something to prove, the client sends a *pulse* each eighth of a session timeout unless
+//! another request was answered: a read from its server. So a beat usually proves more than half a
+//! session timeout, which is the [longest lease](Session::longest_lease).
 //!
 //! # Concurrency
 //!
@@ -47,6 +46,7 @@ use crate::{
     error::{is_passing, is_unknown, no_answer},
     node::segment,
     place::Place,
+    proof::Proof,
 };
 
 /// How long the node of a granted claim is not watched. A watch costs a request, and most claims
@@ -77,6 +77,7 @@ pub(crate) struct Session {
     /// Claims that were granted a short while ago, with the time of the grant, in that order.
     fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
+    proof: Proof,
     /// The shared heartbeat that has not been sent yet, if a caller waits for it.
     pub(crate) next_beat: Mutex<Option<Beat>>,
     pub(crate) lists: Arc<Lists>,
@@ -119,6 +120,7 @@ impl Session {
             next_end: AtomicU64::new(u64::MAX),
             fresh: Mutex::default(),
             beat: AtomicU64::new(began.as_nanos()),
+            proof: Proof::new(began, client.session_timeout()),
             next_beat: Mutex::default(),
             lists: Lists::new(client.clone(), runtime.clone()),
             acquires: Arc::new(Semaphore::new(MOST)),
@@ -143,7 +145,7 @@ impl Session {
         &self.root
     }
 
-    /// Returns how long a beat proves that the servers keep the session.
+    /// Returns the longest lease. A beat proves more than that, if there was a pulse in time.
     pub(crate) fn longest_lease(&self) -> Duration {
         self.timeout / 2
     }
@@ -269,21 +271,26 @@ impl Session {
 
     // --- its lifetime ---
 
-    /// Records that the leader has answered a request that was sent at `sent`.
+    /// Records that a majority has acknowledged a write that was sent at `sent`.
     pub(crate) fn heard(&self, sent: Instant) {
         self.beat.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+        self.proof.beat(sent, Clock::Boot.now());
     }
 
-    /// Returns the time at which the last request was sent that the leader has answered.
+    /// Returns the time at which the last write was sent that a majority has acknowledged.
     pub(crate) fn beat(&self) -> Instant {
         Instant::from_nanos(self.beat.load(Ordering::Acquire))
     }
 
+    /// Returns the evidence of how long the servers keep it.
+    pub(crate) fn proof(&self) -> &Proof {
+        &self.proof
+    }
+
     /// Returns the start of the lease of a claim that holds the lock since `at`. It is earlier if
-    /// the last beat would not cover the whole lease.
+    /// the servers may not keep the session for the whole lease.
     pub(crate) fn since(&self, at: Instant, lease: Duration) -> Instant {
-        let longest = self.beat().saturating_add(self.longest_lease());
-        at.min(longest.saturating_sub(lease))
+        at.min(self.proof.until().saturating_sub(lease))
     }
 
     /// Returns whether it has ended.

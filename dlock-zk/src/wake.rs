@@ -17,7 +17,7 @@ use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 
 use crate::{
     data::{Data, Mark},
-    error::{explain, gone, is_over, no_answer},
+    error::{explain, gone, is_over},
     node::Node,
     place::{Place, Spot, Stage},
     queue::{Queue, Standing, Watch},
@@ -229,15 +229,8 @@ impl Session {
         followed: bool,
     ) -> Result<Grant, Error> {
         // The event proves nothing about the session: its server may be partitioned from the
-        // leader, or this process may have been stopped. A recent beat proves that the session
-        // still exists.
-        if Clock::Boot.now().since(self.beat()) > self.timeout / 4 {
-            match tokio::time::timeout(self.patience(), self.heartbeat()).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => return Err(said(error)),
-                Err(_) => return Err(no_answer()),
-            }
-        }
+        // leader, or this process may have been stopped.
+        self.prove_lease(place.lease()).await.map_err(said)?;
         self.hold(place, spot, Clock::Boot.now(), followed)
     }
 }

@@ -1,10 +1,20 @@
-//! What keeping many locks asks of the servers.
+//! What keeping many locks asks of the servers, and what a client may believe that was stopped.
 
+use std::{thread, time::Duration};
+
+use dlock_core::{Clock, Instant};
 use dlock_testkit::Stop;
 use futures_util::{FutureExt, future::try_join_all};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use crate::support::{connect, exclusive, raw, renew, run, server, take};
+
+/// The timeout of a session that a stop of its client does not end.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// For so long nothing of the client runs. A lease of half a timeout that begins afterwards ends
+/// later than a timeout after the last sign of life from before.
+const STOP: Duration = Duration::from_millis(2500);
 
 /// The number of the transaction that makes and removes a node.
 async fn transaction(raw: &Client) -> Result<i64, Stop> {
@@ -48,5 +58,58 @@ fn renewals_that_are_asked_for_together_share_a_heartbeat() {
             }
         }
         Ok(())
+    })
+}
+
+/// The session to which the node of a lock belongs.
+async fn session_of(raw: &Client, lock: &str) -> Result<i64, Stop> {
+    let dir = format!("/dlock/{lock}");
+    let nodes = raw.list_children(&dir).await?;
+    let [node] = nodes.as_slice() else { return Err(Stop::failed(format!("{nodes:?}"))) };
+    let stat = raw.check_stat(&format!("{dir}/{node}")).await?;
+    stat.map(|stat| stat.ephemeral_owner).ok_or_else(|| Stop::failed("no node"))
+}
+
+/// Takes a lock before and after a stop of the whole client. `None` if the session did not survive
+/// it, else the end of the stop, the time of the grant, and how long the holder believes at most.
+async fn believes_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, Stop> {
+    let server = server().await?;
+    let raw = raw(&server).await?;
+    let url = format!("zk://{}?dlock.session_timeout={}s", server.address(), TIMEOUT.as_secs());
+    let client = connect(&url).await?;
+    let (before, mut after) = (exclusive("before"), exclusive(&format!("after-{attempt}")));
+    after.lease = client.longest_lease();
+    take(&client, &before).await?;
+    let session = session_of(&raw, "before").await?;
+    let stopped = Clock::Boot.now();
+    // All of the client runs in this thread.
+    thread::sleep(STOP);
+    let resumed = Clock::Boot.now();
+    let grant = take(&client, &after).await?;
+    let until = grant.since.saturating_add(after.lease);
+    let times = [stopped, resumed, Clock::Boot.now(), until];
+    Ok((session_of(&raw, &format!("after-{attempt}")).await? == session).then_some(times))
+}
+
+/// The servers may end a session a timeout after they last heard of it, and a request that follows a
+/// stop does not tell their leader. So either the belief ends by then, or the client has proven for
+/// a quarter of a timeout that the servers hear of it again.
+#[test]
+fn a_client_that_was_stopped_does_not_believe_longer_than_the_servers_keep_it() {
+    run(async {
+        for attempt in 0..10 {
+            let Some([stopped, resumed, granted, until]) = believes_after_a_stop(attempt).await?
+            else {
+                continue;
+            };
+            let proven_anew = granted.since(resumed) >= TIMEOUT / 4;
+            assert!(
+                proven_anew || until <= stopped.saturating_add(TIMEOUT),
+                "it believes for {:?} from its stop on, and the servers keep it for {TIMEOUT:?}",
+                until.since(stopped)
+            );
+            return Ok(());
+        }
+        Err(Stop::failed("no session survived its stop"))
     })
 }
