@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_proves_the_pulses_that_were_answered_a_quarter_before_it() {
+    fn a_beat_proves_pulses_that_are_old_enough() {
         let proof = Proof::new(at(0), T);
         proof.pulse(at(2), at(3));
         proof.pulse(at(4), at(5));

@@ -31,12 +31,9 @@ mod tests;
 use std::time::Duration;
 
 use self::barred::Barred;
-pub use self::op::{Granted, Op, Outcome};
+pub use self::op::{Granted, Micros, Op, Outcome};
 pub use self::refused::{conflict, spent};
 use crate::{ClaimId, ClaimState, FencingToken, Format, LockState, Mode, Note, Queue};
-
-/// Microseconds on the store's clock.
-pub type Micros = u64;
 
 /// The state of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

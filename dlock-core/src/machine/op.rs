@@ -1,7 +1,9 @@
-//! Operations of the machine and their results.
+//! Operations of the machine, their results, and the unit of time.
 
-use super::Micros;
 use crate::{ClaimId, Mode, Note, Queue};
+
+/// Microseconds on the store's clock.
+pub type Micros = u64;
 
 /// An operation on a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -95,7 +95,7 @@ async fn believes_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, S
 /// stop does not tell their leader. So either the belief ends by then, or the client has proven for
 /// a quarter of a timeout that the servers hear of it again.
 #[test]
-fn a_client_that_was_stopped_does_not_believe_longer_than_the_servers_keep_it() {
+fn a_stopped_client_believes_no_longer_than_its_session_lives() {
     run(async {
         for attempt in 0..10 {
             let Some([stopped, resumed, granted, until]) = believes_after_a_stop(attempt).await?
