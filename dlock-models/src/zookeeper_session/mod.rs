@@ -84,46 +84,35 @@ struct State {
     /// Whether the follower has heard of the session since its last report.
     heard: bool,
     /// From the client to the follower.
-    requests: Vec<Request>,
+    requests: Vec<Letter>,
     /// From the follower to the leader.
-    letters: Vec<Letter>,
+    forwarded: Vec<Letter>,
     /// From the follower to the client.
-    answers: Vec<Request>,
-    /// The timeout since the sending of the best pulse that was answered now, one tick ago, and so
-    /// on. The last entry is for all earlier pulses.
+    answers: Vec<Letter>,
+    /// The timeout since the best pulse that was answered now, one tick ago, and so on. The last
+    /// entry is for all earlier pulses.
     pulses: [u8; GAP + 1],
-    /// The timeout that the creation of the session proves.
-    created: u8,
-    /// The timeout that the beats prove.
+    /// The client relies on the session until then.
     proven: u8,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Request {
-    kind: Kind,
-    /// The timeout since its sending.
-    left: u8,
-    /// The timeout that it proves once it is committed.
-    proof: u8,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    Read,
-    Write,
-}
-
+/// A request and its answer, or a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Letter {
+    /// With the timeout since it was sent. The follower answers it.
+    Read(u8),
+    /// With the time that it proves once it is committed. The model does not use it as a pulse: a
+    /// read that is sent and answered with it does the same.
+    Write(u8),
     /// The follower has heard of the session.
     Report,
-    Forwarded(Request),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Tick,
-    Send(Kind),
+    Read,
+    Write,
     /// The next request reaches the follower.
     FollowerHears,
     /// The next message of the follower reaches the leader.
@@ -141,7 +130,7 @@ impl Lifetime {
         self.without != Some(rule)
     }
 
-    /// Returns the timeout that a beat proves if it is sent now.
+    /// Returns the time that a beat proves if it is sent now.
     fn proof(&self, state: &State) -> u8 {
         let gap = if self.has(Rule::Gap) { GAP } else { GAP - 1 };
         match self.has(Rule::Pulse) {
@@ -150,32 +139,43 @@ impl Lifetime {
         }
     }
 
+    fn follower_hears(&self, state: &mut State) {
+        let request = state.requests.remove(0);
+        state.heard = true;
+        match request {
+            Letter::Write(_) if self.has(Rule::Committed) => state.forwarded.push(request),
+            _ => state.answers.push(request),
+        }
+    }
+
     fn client_hears(&self, state: &mut State) {
-        let answer = state.answers.remove(0);
-        let pulse = if self.has(Rule::SinceSent) { answer.left } else { TIMEOUT };
-        state.pulses[0] = state.pulses[0].max(pulse);
-        if answer.kind == Kind::Write || !self.has(Rule::Committed) {
-            state.proven = state.proven.max(answer.proof);
+        match state.answers.remove(0) {
+            Letter::Read(left) => {
+                let left = if self.has(Rule::SinceSent) { left } else { TIMEOUT };
+                state.pulses[0] = state.pulses[0].max(left);
+            }
+            Letter::Write(proof) => state.proven = state.proven.max(proof),
+            Letter::Report => {}
         }
     }
 }
 
 impl State {
-    fn tick(&mut self) {
-        let messages = self.requests.iter_mut().chain(&mut self.answers);
-        let forwarded = self.letters.iter_mut().filter_map(|letter| match letter {
-            Letter::Forwarded(request) => Some(request),
-            Letter::Report => None,
-        });
-        for request in messages.chain(forwarded) {
-            request.left = request.left.saturating_sub(1);
-            request.proof = request.proof.saturating_sub(1);
+    fn leader_hears(&mut self) {
+        match self.forwarded.remove(0) {
+            Letter::Report => self.deadline = TIMEOUT,
+            request => self.answers.push(request),
         }
+    }
+
+    fn tick(&mut self) {
         self.pulses[GAP] = self.pulses[GAP].max(self.pulses[GAP - 1]);
-        self.pulses.copy_within(0..GAP - 1, 1);
+        self.pulses.copy_within(..GAP - 1, 1);
         self.pulses[0] = 0;
-        let times = [&mut self.deadline, &mut self.created, &mut self.proven, &mut self.report];
-        for time in times.into_iter().chain(&mut self.pulses) {
+        let wires = [&mut self.requests, &mut self.forwarded, &mut self.answers];
+        let sent = wires.into_iter().flatten().filter_map(Letter::time);
+        let own = [&mut self.deadline, &mut self.report, &mut self.proven];
+        for time in own.into_iter().chain(&mut self.pulses).chain(sent) {
             *time = time.saturating_sub(1);
         }
         if self.report == 0 {
@@ -184,47 +184,52 @@ impl State {
         }
     }
 
-    /// At the beginning of a tick, since a report is due half a tick after the last one, and a
-    /// request that follows it in the same tick of the model is later.
+    /// At the beginning of a tick of the model: the actions in a tick are in order, and what
+    /// happens just after a report is followed by the next one in half a tick.
     fn send_report(&mut self) {
-        // The leader would hear two reports in a row. It hears one of them.
-        if self.heard && self.letters.last() != Some(&Letter::Report) {
-            self.letters.push(Letter::Report);
+        // Of two reports in a row, the model keeps the first.
+        if self.heard && self.forwarded.last() != Some(&Letter::Report) {
+            self.forwarded.push(Letter::Report);
         }
         self.heard = false;
     }
 
-    fn follower_hears(&mut self) {
-        let request = self.requests.remove(0);
-        self.heard = true;
-        match request.kind {
-            Kind::Read => self.answers.push(request),
-            Kind::Write => self.letters.push(Letter::Forwarded(request)),
-        }
-    }
-
-    /// The leader ignores a session that it has ended.
-    fn leader_hears(&mut self) {
-        match self.letters.remove(0) {
-            _ if self.ended => {}
-            Letter::Report => self.deadline = TIMEOUT,
-            Letter::Forwarded(request) => self.answers.push(request),
-        }
-    }
-
     fn reconnect(&mut self) {
-        (self.requests, self.letters, self.answers) = Default::default();
+        for wire in [&mut self.requests, &mut self.forwarded, &mut self.answers] {
+            wire.clear();
+        }
         self.heard = false;
         self.deadline = TIMEOUT;
     }
 
-    fn pending(&self) -> usize {
-        let forwarded = self.letters.iter().filter(|letter| **letter != Letter::Report).count();
-        self.requests.len() + forwarded + self.answers.len()
+    /// The leader ignores a session that it has ended.
+    fn end(&mut self) {
+        self.ended = true;
+        self.forwarded.clear();
     }
 
-    fn believes(&self) -> bool {
-        self.created > 0 || self.proven > 0
+    /// Forgets times that are no later than the one until which the client relies on the session.
+    /// They will never matter. This makes equal states of those that differ in nothing else.
+    fn forget(&mut self) {
+        let wires = [&mut self.requests, &mut self.forwarded, &mut self.answers];
+        let sent = wires.into_iter().flatten().filter_map(Letter::time);
+        for time in sent.chain(&mut self.pulses).filter(|time| **time <= self.proven) {
+            *time = 0;
+        }
+    }
+
+    fn pending(&self) -> usize {
+        let wires = [&self.requests, &self.forwarded, &self.answers];
+        wires.into_iter().flatten().filter(|letter| **letter != Letter::Report).count()
+    }
+}
+
+impl Letter {
+    fn time(&mut self) -> Option<&mut u8> {
+        match self {
+            Self::Read(time) | Self::Write(time) => Some(time),
+            Self::Report => None,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use stateright::{Model, Property};
 
-use super::{Action, GAP, HALF_TICK, Kind, Lifetime, PENDING, Request, State, TIMEOUT};
+use super::{Action, GAP, HALF_TICK, Letter, Lifetime, PENDING, State, TIMEOUT};
 use crate::check::EXCLUSION;
 
 impl Model for Lifetime {
@@ -17,11 +17,10 @@ impl Model for Lifetime {
             report,
             heard: false,
             requests: Vec::new(),
-            letters: Vec::new(),
+            forwarded: Vec::new(),
             answers: Vec::new(),
             pulses: [0; GAP + 1],
-            created: TIMEOUT,
-            proven: 0,
+            proven: TIMEOUT,
         };
         (1..=HALF_TICK).map(state).collect()
     }
@@ -34,17 +33,22 @@ impl Model for Lifetime {
         if !state.requests.is_empty() {
             actions.push(Action::FollowerHears);
         }
-        if !state.letters.is_empty() {
+        if state.ended {
+            // A request that is sent now proves nothing.
+            return;
+        }
+        if !state.forwarded.is_empty() {
             actions.push(Action::LeaderHears);
         }
         if state.pending() < PENDING {
-            actions.extend([Action::Send(Kind::Read), Action::Send(Kind::Write)]);
-        }
-        if !state.ended {
-            actions.push(Action::Reconnect);
-            if state.deadline == 0 {
-                actions.push(Action::End);
+            actions.push(Action::Read);
+            if self.proof(state) > state.proven {
+                actions.push(Action::Write);
             }
+        }
+        actions.push(Action::Reconnect);
+        if state.deadline == 0 {
+            actions.push(Action::End);
         }
     }
 
@@ -52,27 +56,26 @@ impl Model for Lifetime {
         let mut state = before.clone();
         match action {
             Action::Tick => state.tick(),
-            Action::Send(kind) => {
-                let proof = self.proof(&state);
-                state.requests.push(Request { kind, left: TIMEOUT, proof });
-            }
-            Action::FollowerHears => state.follower_hears(),
+            Action::Read => state.requests.push(Letter::Read(TIMEOUT)),
+            Action::Write => state.requests.push(Letter::Write(self.proof(before))),
+            Action::FollowerHears => self.follower_hears(&mut state),
             Action::LeaderHears => state.leader_hears(),
             Action::ClientHears => self.client_hears(&mut state),
             Action::Reconnect => state.reconnect(),
-            Action::End => state.ended = true,
+            Action::End => state.end(),
         }
+        state.forget();
         Some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(EXCLUSION, |_, state: &State| !state.ended || !state.believes()),
-            Property::sometimes("a beat proves more than the creation", |_, state: &State| {
-                state.proven > state.created
+            Property::always(EXCLUSION, |_, state: &State| !state.ended || state.proven == 0),
+            Property::sometimes("a beat proves a longer life", |_, state: &State| {
+                state.answers.iter().any(|answer| matches!(answer, Letter::Write(1..)))
             }),
-            Property::sometimes("an answer after the end", |_, state: &State| {
-                state.ended && state.answers.iter().any(|answer| answer.kind == Kind::Write)
+            Property::sometimes("an answer to a beat after the end", |_, state: &State| {
+                state.ended && state.answers.contains(&Letter::Write(0))
             }),
         ]
     }
