@@ -1,36 +1,40 @@
-//! How long a client may rely on its ZooKeeper session: from a request that was answered, confirmed
-//! by a later write.
+//! How long a client may rely on its ZooKeeper session: from a request that was answered, and that
+//! a later write confirms.
 //!
-//! Models the rule of `dlock-zk/src/session.rs`, and the servers as in the sources of Apache
-//! ZooKeeper (`SessionTrackerImpl`, `LearnerSessionTracker`, `Learner`, `LearnerHandler`,
-//! `PrepRequestProcessor`, `Leader`).
+//! Models the local deadline of `dlock-zk/src/session.rs` and `beat.rs`, and the servers as in the
+//! sources of Apache ZooKeeper: `SessionTrackerImpl`, `LearnerSessionTracker`, `Learner`,
+//! `LearnerHandler`, `Leader`, `PrepRequestProcessor`.
 //!
-//! The leader ends a session when it has not been *touched* for the session timeout. Only these
-//! touch a session at the leader: its creation, a reconnect, and the report of a follower. A
-//! follower sends a report when the leader pings it, which is every half tick. The report names the
-//! sessions that the follower has heard since the last report. A write that a follower forwards
-//! does **not** touch its session: the leader commits it if the session has not ended. So a write
-//! may be committed just before the leader ends the session.
+//! The leader ends a session that nothing has *touched* for a session timeout. Only these touch a
+//! session at the leader: its creation, a reconnect, and the report of a follower. A follower sends
+//! a report when the leader pings it, every half tick. The report names the sessions that the
+//! follower has heard since its last report. A write that a follower forwards does **not** touch its
+//! session: the leader only checks that it has not ended the session. So the leader may commit a
+//! write and end its session at once. A new leader gives each session its whole timeout.
 //!
-//! The rule: a *pulse* is a request that a server has answered, which may be a read. A *beat* is a
-//! write. A committed beat proves that the leader has the report of every pulse that was answered a
-//! quarter of the session timeout before the beat was sent. So the session lives for a session
-//! timeout after the sending of that pulse. The creation of the session proves the same for itself.
+//! The rule: a *pulse* is a request that a server has answered; it may be a read. A *beat* is a
+//! write that is committed. If a pulse was answered a quarter of a session timeout before the beat
+//! was sent, then the follower's report of the pulse reached the leader before the beat did. So the
+//! beat proves that the session lives for a session timeout after the pulse was sent. The creation
+//! of the session proves a session timeout after it was sent, without a beat.
 //!
-//! One client is connected to one follower. It sends reads and writes at any time, so it may also
-//! stop for any time. Requests, answers, and the messages from the follower to the leader are
-//! delayed without limit, but each connection keeps their order. Reports and forwarded writes share
-//! a connection. The client may reconnect, and the leader may change: the session then gets its
-//! whole timeout, and messages that are under way are lost. The leader ends a session at its
-//! deadline or at any time after it. From then on another client may hold the lock.
+//! One client uses one follower. It sends reads and writes at any time, so it may also stop for any
+//! time. Requests, answers, and the messages from the follower to the leader are delayed without
+//! limit. Each connection keeps their order, and reports and forwarded writes share a connection.
+//! The client may reconnect, and the leader may change: the session then gets its whole timeout, and
+//! messages that are under way are lost. The leader ends the session at its deadline or at any time
+//! after it. From then on another client may hold the lock. The model has no last tick, because all
+//! its times are relative.
 //!
-//! Assumptions: a follower sends a report every half tick, so the leader's ping takes no time. A
-//! session timeout has two ticks or more, so half a tick is a quarter of a timeout or less. Clocks
-//! run equally fast; for the margin see the model `lease`.
+//! Assumptions: a follower sends a report at least every half tick, so the leader's pings are on
+//! time and arrive without delay. A session timeout has two ticks or more, so half a tick is a
+//! quarter of a timeout or less. Clocks run equally fast; the model `lease` has the margin for that.
+//! An observer that is connected to another observer or follower (`observerMasterPort`) is not
+//! covered, since its reports take two steps of half a tick each.
 //!
 //! Left out: the pings of the driver, which only touch the session more often; the rounding of the
-//! leader's deadline, which only moves it later; and a client that is connected to the leader
-//! itself, where each request touches the session. The model has no end: all times are relative.
+//! leader's deadline, which only makes it later; and a client that is connected to the leader, where
+//! each request touches the session.
 
 mod space;
 
@@ -40,7 +44,7 @@ use crate::check::{EXCLUSION, breaks, holds};
 const TIMEOUT: u8 = 8;
 /// Half a tick: the time between two reports.
 const HALF_TICK: u8 = TIMEOUT / 4;
-/// How long before a beat a pulse is answered, to be proved by it.
+/// The time from the answer to a pulse to the beat that confirms it.
 const GAP: usize = TIMEOUT as usize / 4;
 /// The number of requests without an answer.
 const PENDING: usize = 2;
@@ -49,10 +53,10 @@ const PENDING: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A beat proves the timeout of an earlier pulse, and not half a timeout from the beat itself.
+    /// A beat proves the timeout of an earlier pulse, not half a timeout from the beat itself.
     Pulse,
-    /// A pulse is answered a quarter of a timeout before the beat is sent, not one tick of the
-    /// model less.
+    /// The pulse is answered a quarter of a timeout before the beat is sent. Without the rule, one
+    /// unit of time less is enough.
     Gap,
     /// The timeout counts from the sending of the pulse, not from its answer.
     SinceSent,
@@ -184,8 +188,8 @@ impl State {
         }
     }
 
-    /// At the beginning of a tick of the model: the actions in a tick are in order, and what
-    /// happens just after a report is followed by the next one in half a tick.
+    /// A report is the first action at its time. So half a tick passes at most from any later
+    /// action at that time to the next report.
     fn send_report(&mut self) {
         // Of two reports in a row, the model keeps the first.
         if self.heard && self.forwarded.last() != Some(&Letter::Report) {
@@ -202,10 +206,14 @@ impl State {
         self.deadline = TIMEOUT;
     }
 
-    /// The leader ignores a session that it has ended.
+    /// Only answers that are under way matter after the end. A later write is refused, and a later
+    /// read is a pulse without a beat.
     fn end(&mut self) {
         self.ended = true;
+        self.requests.clear();
         self.forwarded.clear();
+        self.heard = false;
+        self.pulses = [0; GAP + 1];
     }
 
     /// Forgets times that are no later than the one until which the client relies on the session.
@@ -243,5 +251,5 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// # Panics
 /// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
-    holds("zookeeper_session", Lifetime { without: None }, 1_000);
+    holds("zookeeper_session", Lifetime { without: None }, 1_300_000);
 }
