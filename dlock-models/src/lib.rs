@@ -18,3 +18,4 @@ pub mod redis_keys;
 pub mod redis_late;
 pub mod sql_queue;
 pub mod zookeeper;
+pub mod zookeeper_session;

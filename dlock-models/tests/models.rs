@@ -22,7 +22,9 @@ macro_rules! models {
     )+};
 }
 
-models! { hand_off lease quorum redis_hand_over redis_keys redis_late sql_queue zookeeper }
+models! {
+    hand_off lease quorum redis_hand_over redis_keys redis_late sql_queue zookeeper zookeeper_session
+}
 
 #[test]
 fn every_model_is_tested() {

@@ -10,9 +10,9 @@
 //! ends for its client first, and for the servers later. The client retries with the same claim in
 //! the next session. Another client may delete the node of a waiting claim.
 //!
-//! Left out: how a client detects in time that its session may have ended (see the model `lease`);
-//! readers and permits; directories; sequence numbers that overflow; and the poll once per session
-//! timeout, so in this model only the watch can wake a waiter.
+//! Left out: how a client detects in time that its session may have ended (see the model
+//! `zookeeper_session`); readers and permits; directories; sequence numbers that overflow; and the
+//! poll once per session timeout, so in this model only the watch can wake a waiter.
 
 mod space;
 
