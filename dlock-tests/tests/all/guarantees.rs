@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dlock::guarantees::Guarantees;
 use dlock_testlab::{
+    etcd::{self, EtcdServer},
     judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
@@ -129,4 +130,36 @@ async fn the_tables_in_guarantees_md_are_true_of_zookeeper() {
         Ok(())
     };
     judge("zk", compared.await);
+}
+
+#[tokio::test]
+async fn the_tables_in_guarantees_md_are_true_of_etcd() {
+    let compared = async {
+        let options = etcd::Options::new();
+        let alone = EtcdServer::start(&options).await?;
+        let three = etcd::Ensemble::start(&options).await?;
+        // The promises depend on the version, which old servers lack repairs of.
+        let column = |text: &str| match is_repaired(alone.version()) {
+            true => text.to_owned(),
+            false => format!("{text}, before 3.4.31 or 3.5.13"),
+        };
+        compare(&[
+            (&column("etcd"), given(&three.url()).await),
+            (&column("etcd, one member"), given(&alone.url()).await),
+        ])
+        .await;
+        Ok(())
+    };
+    judge("etcd", compared.await);
+}
+
+/// Whether leaders of this version no longer end leases after they were replaced.
+fn is_repaired(version: &str) -> bool {
+    let mut parts = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0_u32));
+    let [major, minor, patch] = [(); 3].map(|()| parts.next().unwrap_or(0));
+    match (major, minor) {
+        (3, 4) => patch >= 31,
+        (3, 5) => patch >= 13,
+        newer => newer > (3, 5),
+    }
 }
