@@ -138,10 +138,9 @@ async fn the_tables_in_guarantees_md_are_true_of_etcd() {
         let options = etcd::Options::new();
         let alone = EtcdServer::start(&options).await?;
         let three = etcd::Ensemble::start(&options).await?;
-        // The promises depend on the version, which old servers lack repairs of.
-        let column = |text: &str| match is_repaired(alone.version()) {
-            true => text.to_owned(),
-            false => format!("{text}, before 3.4.31 or 3.5.13"),
+        let column = |text: &str| match alone.ends_living_leases() {
+            false => text.to_owned(),
+            true => format!("{text}, before 3.4.31 and 3.5.13"),
         };
         compare(&[
             (&column("etcd"), given(&three.url()).await),
@@ -151,15 +150,4 @@ async fn the_tables_in_guarantees_md_are_true_of_etcd() {
         Ok(())
     };
     judge("etcd", compared.await);
-}
-
-/// Whether leaders of this version no longer end leases after they were replaced.
-fn is_repaired(version: &str) -> bool {
-    let mut parts = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0_u32));
-    let [major, minor, patch] = [(); 3].map(|()| parts.next().unwrap_or(0));
-    match (major, minor) {
-        (3, 4) => patch >= 31,
-        (3, 5) => patch >= 13,
-        newer => newer > (3, 5),
-    }
 }
