@@ -85,7 +85,7 @@ where
     let (running, ended) = watch::channel(());
     let task = tokio::runtime::Handle::current().spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "the connection to etcd has ended");
+            tracing::debug!(target: "dlock", %error, "the connection to etcd has ended");
         }
         drop(running);
     });
