@@ -28,7 +28,7 @@ impl EtcdServer {
     /// If no answer arrives.
     pub async fn role(&self) -> Result<Role, Stop> {
         let text = self.metrics().await?;
-        let is_set = |name| Ok::<_, Stop>(value(&text, name)? == "1");
+        let is_set = |name| Ok::<_, Stop>(value(&text, name)? > 0.0);
         Ok(match (is_set("etcd_server_is_leader")?, is_set("etcd_server_has_leader")?) {
             (true, _) => Role::Leader,
             (false, true) => Role::Follower,
@@ -36,12 +36,13 @@ impl EtcdServer {
         })
     }
 
-    /// Returns a metric of the server, such as `etcd_debugging_mvcc_watcher_total`.
+    /// Returns a metric of the server, such as `etcd_debugging_mvcc_watcher_total`. If it has labels,
+    /// this is the sum of all its series.
     ///
     /// # Errors
     /// If no answer arrives, or there is no such metric.
     pub async fn metric(&self, name: &str) -> Result<f64, Stop> {
-        Ok(value(&self.metrics().await?, name)?.parse()?)
+        value(&self.metrics().await?, name)
     }
 
     /// Returns the id of the server among its peers, in hexadecimal digits.
@@ -72,8 +73,15 @@ async fn get(address: String) -> Result<String, Stop> {
     }
 }
 
-fn value<'a>(text: &'a str, name: &str) -> Result<&'a str, Stop> {
-    let lines = text.lines().filter_map(|line| line.split_once(' '));
-    let found = lines.into_iter().find_map(|(known, value)| (known == name).then_some(value));
-    found.ok_or_else(|| Stop::failed(format!("there is no metric {name}")))
+fn value(text: &str, name: &str) -> Result<f64, Stop> {
+    let series = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        // Labels may have spaces.
+        rest.starts_with([' ', '{']).then(|| rest.rsplit_once(' '))?
+    });
+    let values: Vec<f64> = series.map(|(_, value)| value.parse()).collect::<Result<_, _>>()?;
+    match values[..] {
+        [] => Err(Stop::failed(format!("there is no metric {name}"))),
+        _ => Ok(values.iter().sum()),
+    }
 }
