@@ -14,16 +14,13 @@
 //! encoded, so that the keys of one lock never begin with those of another.
 
 use dlock_core::{ClaimId, FencingToken, LockName, Mode};
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use percent_encoding::percent_decode_str;
 
 use crate::client::Bytes;
 
 /// The number of tokens of one create revision: `revision * 32768 + k`. Revisions below 2^48 have
 /// tokens, which is enough for 89 years at 100,000 writes a second.
 pub(crate) const TOKENS: u32 = 1 << 15;
-
-/// Control characters are in no name.
-const ENCODED: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
 
 /// Returns the first token of a claim that was created at this revision.
 pub(crate) fn token(created: i64) -> Option<FencingToken> {
@@ -72,7 +69,7 @@ impl Keys {
 
     /// Returns the prefix of a lock's keys.
     pub(crate) fn prefix(&self, name: &LockName) -> String {
-        format!("{}{}/", self.root, utf8_percent_encode(name.as_str(), ENCODED))
+        format!("{}{}/", self.root, encoded(name.as_str()))
     }
 
     /// Returns the key of a session's marker.
@@ -87,7 +84,7 @@ impl Keys {
 
     /// Returns the range of the keys of all locks whose names begin with this text.
     pub(crate) fn starting_with(&self, name: &str) -> (Bytes, Bytes) {
-        let first = format!("{}{}", self.root, utf8_percent_encode(name, ENCODED));
+        let first = format!("{}{}", self.root, encoded(name));
         let mut end = first.clone().into_bytes();
         // No byte of UTF-8 is 0xFF.
         if let Some(last) = end.last_mut() {
@@ -100,7 +97,7 @@ impl Keys {
     pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
         let (segment, _) = key.strip_prefix(&self.root)?.split_once('/')?;
         let name = LockName::new(&percent_decode_str(segment).decode_utf8().ok()?).ok()?;
-        (utf8_percent_encode(name.as_str(), ENCODED).to_string() == segment).then_some(name)
+        (encoded(name.as_str()) == segment).then_some(name)
     }
 }
 
@@ -150,6 +147,10 @@ impl Entry {
             _ => Self::Foreign,
         }
     }
+}
+
+fn encoded(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
 }
 
 /// Returns the key of a claim as Go would write it, if Go's mutex may have it.

@@ -54,9 +54,7 @@ pub(super) async fn connect(
     endpoint: &str,
     tls: Option<&Tls>,
 ) -> Result<(Sender, Connection), Failure> {
-    let refused = |error: std::io::Error| {
-        Failure::new(Disconnected, NotApplied, format!("{endpoint}: {error}"))
-    };
+    let refused = |error: std::io::Error| Failure::new(Disconnected, NotApplied, error.to_string());
     // Before the connection, so that wrong files are reported even if no member runs.
     let secure = tls.map(Tls::load).transpose()?;
     let stream = TcpStream::connect(endpoint).await.map_err(refused)?;
@@ -65,7 +63,7 @@ pub(super) async fn connect(
         None => start(stream).await,
         Some(secure) => match secure.handshake(endpoint, stream).await {
             Ok(stream) => start(stream).await,
-            Err(text) => Err(Failure::new(NoTls, NotApplied, format!("{endpoint}: {text}"))),
+            Err(text) => Err(Failure::new(NoTls, NotApplied, text)),
         },
     }
 }
@@ -111,7 +109,7 @@ impl Service<http::Request<Body>> for Sender {
         let answer = self.0.try_send_request(request);
         Box::pin(async move {
             answer.await.map_err(|mut refused| match refused.take_message() {
-                Some(_) => NotSent(refused.into_error()).into(),
+                Some(_) => NotSent.into(),
                 None => refused.into_error().into(),
             })
         })

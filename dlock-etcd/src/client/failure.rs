@@ -140,6 +140,12 @@ impl Failure {
         Self { certainty: NotApplied, ..self }
     }
 
+    /// Names the endpoint that was dialled. Nothing was applied.
+    pub(super) fn of_dialing(self, endpoint: &str) -> Self {
+        let text = format!("{endpoint:.80}: {}", self.text);
+        Self { certainty: NotApplied, text: text.into(), ..self }
+    }
+
     pub(super) fn with_kind(self, kind: FailureKind) -> Self {
         Self { kind, ..self }
     }
@@ -147,7 +153,7 @@ impl Failure {
 
 /// A request that was never written to the connection.
 #[derive(Debug)]
-pub(super) struct NotSent(pub(super) hyper::Error);
+pub(super) struct NotSent;
 
 impl fmt::Display for NotSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -155,11 +161,7 @@ impl fmt::Display for NotSent {
     }
 }
 
-impl StdError for NotSent {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&self.0)
-    }
-}
+impl StdError for NotSent {}
 
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {

@@ -63,7 +63,7 @@ impl Keeper {
             }
         };
         let answer = timeout_at(deadline, renewal).await.map_err(|_| Failure::late())??;
-        match with_header(answer)? {
+        match with_header(answer) {
             (header, LeaseKeepAliveResponse { ttl: ttl @ 1.., .. }) => Ok((header, ttl)),
             _ => Err(Failure::new(LeaseNotFound, NotApplied, "the lease does not exist any more")),
         }

@@ -113,7 +113,7 @@ pub(crate) async fn dial(
         Ok((Client { shared: Arc::new(shared) }, header, status))
     };
     let result = timeout_at(deadline, dialing).await.unwrap_or_else(|_| Err(Failure::late()));
-    result.map_err(Failure::not_applied)
+    result.map_err(|failure| failure.of_dialing(endpoint))
 }
 
 impl Client {
