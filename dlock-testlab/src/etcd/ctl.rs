@@ -31,7 +31,9 @@ impl EtcdServer {
     pub async fn etcdctl_as(&self, login: Option<&str>, args: &[&str]) -> Result<String, Stop> {
         let mut command = Command::new(&self.programs.etcdctl);
         // Its options may come from the environment, too.
-        command.env_clear().env("ETCDCTL_API", "3").stdin(Stdio::null()).kill_on_drop(true);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command.env_clear().env("PATH", path).env("ETCDCTL_API", "3");
+        command.stdin(Stdio::null()).kill_on_drop(true);
         command.args(["--endpoints", &self.address(), "--command-timeout", "10s"]);
         if let Some(login) = login {
             command.args(["--user", login]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock_testkit::Stop;
 use dlock_testlab::{
-    Proxy,
+    Protocol, Proxy,
     etcd::{Ensemble, Options},
 };
 use tokio::time::sleep;
@@ -30,7 +30,7 @@ impl ThreeMembers {
             Ensemble::start(&Options::new().with_election(ELECTION.0, ELECTION.1)).await?;
         let mut networks = Vec::new();
         for address in servers.addresses() {
-            networks.push(Network::over(Proxy::start(&address).await?));
+            networks.push(Network::over(Proxy::start_for(&address, Protocol::Etcd).await?));
         }
         Ok(Self { servers, networks })
     }
@@ -65,9 +65,10 @@ impl Arena for ThreeMembers {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        use Fault::{FollowerCut, LeaderCut, LeaderKilled, LeaderMoved, LeaderStopped};
+        use Fault::{FollowerCut, LeaderCut, LeaderKilled, LeaderMoved, LeaderStopped, PushesLost};
         let mut faults = [&Fault::HOLDERS[..], &Fault::NETWORK[..]].concat();
-        faults.extend([LeaderKilled, LeaderStopped, LeaderCut, LeaderMoved, FollowerCut]);
+        faults.extend([PushesLost, LeaderKilled, LeaderStopped, LeaderCut, LeaderMoved]);
+        faults.push(FollowerCut);
         faults
     }
 
