@@ -16,7 +16,7 @@ use crate::Load;
 /// The timeout of sessions, the shortest that dlock allows.
 const SESSION: Duration = Duration::from_secs(2);
 
-/// Heartbeats and election timeout, so that a leader that is away for a second is replaced.
+/// Heartbeats and election timeout, so that a leader that is unreachable for a second is replaced.
 const ELECTION: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 
 pub(super) struct ThreeMembers {
