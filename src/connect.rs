@@ -15,7 +15,7 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`. On ZooKeeper at most half of `dlock.session_timeout`; a warning reports a lease that was shortened to that | `30s` |
+/// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`. On ZooKeeper at most half of `dlock.session_timeout`, on etcd two thirds; a warning reports a lease that was shortened to that | `30s` |
 /// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | no limit |
 /// | `dlock.prefix` | a prefix of every name, which counts towards the 512 bytes of a name | none |
 /// | `dlock.format` | the [format](crate::admin::Format) of the records that dlock writes: `1`, which the previous version of dlock reads, or `2`, when no such program uses the store any more. All formats are read. It has no effect in memory and with `dlock.plain` or `dlock.advisory` | `1` |
@@ -138,6 +138,10 @@ pub fn registry() -> Registry {
     let registry = registry.with(dlock_zk::ZK);
     #[cfg(not(feature = "zk"))]
     let registry = registry.with_missing("zk", "zk").with_missing("zks", "zk");
+    #[cfg(feature = "etcd")]
+    let registry = registry.with(dlock_etcd::FACTORY);
+    #[cfg(not(feature = "etcd"))]
+    let registry = registry.with_missing("etcd", "etcd").with_missing("etcds", "etcd");
     registry
 }
 

@@ -1,6 +1,6 @@
 //! Distributed locks for services that run on several machines, where only one of them may act at a
 //! time: sell the last item in stock, run the nightly job, migrate a schema. One API covers Redis,
-//! PostgreSQL, MySQL, MariaDB, ZooKeeper, SQLite and memory. Every lock has a lease that is renewed
+//! PostgreSQL, MySQL, MariaDB, ZooKeeper, etcd, SQLite and memory. Every lock has a lease that is renewed
 //! in the background, and a fencing token by which a resource refuses late writes.
 //!
 //! # Quick start
@@ -64,6 +64,7 @@
 //! | `redis` | Redis and Valkey: one server, Sentinel, Cluster, a quorum of masters |
 //! | `postgres`, `mysql`, `sqlite` | PostgreSQL; MySQL and MariaDB; an SQLite file |
 //! | `zk` | ZooKeeper |
+//! | `etcd` | etcd |
 //! | `tls` | TLS for the stores above |
 //! | `blocking` | locks for code without a runtime |
 //! | `metrics` | counters and histograms, by the crate `metrics` |
@@ -191,6 +192,13 @@ pub mod redis {
 #[cfg_attr(docsrs, doc(cfg(feature = "zk")))]
 pub mod zk {
     pub use dlock_zk::{ZK as FACTORY, ZkConfig, ZooKeeper};
+}
+
+/// Locks on etcd, one member or a cluster.
+#[cfg(feature = "etcd")]
+#[cfg_attr(docsrs, doc(cfg(feature = "etcd")))]
+pub mod etcd {
+    pub use dlock_etcd::{Etcd, EtcdConfig, FACTORY};
 }
 
 /// The doctests also run the code of the README.

@@ -17,8 +17,8 @@ use crate::{
 /// current holder keeps the lock and its token. The store remembers the token as the last token of
 /// the lock: run the command again after another loss of data.
 ///
-/// It can't be undone. A token that is smaller than the store's own changes nothing. ZooKeeper, plain
-/// locks and advisory locks can't raise tokens: set dlock.token_offset there.
+/// It can't be undone. A token that is smaller than the store's own changes nothing. ZooKeeper,
+/// etcd, plain locks and advisory locks can't raise tokens: set dlock.token_offset there.
 ///
 /// With --json it prints one object: name, and above, the token.
 #[derive(Debug, Args)]

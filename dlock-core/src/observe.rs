@@ -43,8 +43,13 @@
 //! | `session timeout not above syncLimit` | warn | `store`, `session_timeout`, `sync_limit` | ZooKeeper |
 //! | `server older than supported` | warn | `store`, `version` | ZooKeeper: the server lacks something that dlock uses |
 //! | `new ZooKeeper session` | info | `store` | ZooKeeper: the previous session ended |
-//! | `ZooKeeper session failed`, `deleting a node failed`, `downgrade failed` | warn | `error` | ZooKeeper |
+//! | `ZooKeeper session failed`, `deleting a node failed` | warn | `error` | ZooKeeper |
 //! | `ZooKeeper driver task ended` | warn | | ZooKeeper |
+//! | `downgrade failed` | warn | `error` | ZooKeeper, etcd |
+//! | `weaker guarantees` | warn | `store`, `why` | etcd: a member has a version whose former leaders may end leases that are renewed, or an unknown version |
+//! | `new etcd session` | info | `store` | etcd: the previous session ended |
+//! | `etcd session failed` | warn | `error` | etcd |
+//! | `deleting a key failed` | warn | `failure` | etcd |
 //!
 //! Other events have the level debug. Their text may change.
 //!

@@ -36,7 +36,7 @@ fn the_secret_of_a_url_is_not_shown() {
 fn all_private_stores_are_listed() {
     let output = soak(&["--list"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    for store in ["memory", "sqlite", "redis-quorum", "postgres", "mysql", "zk"] {
+    for store in ["memory", "sqlite", "redis-quorum", "postgres", "mysql", "zk", "etcd"] {
         assert!(text.contains(&format!("private:{store}")), "{text}");
     }
 }

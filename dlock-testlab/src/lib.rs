@@ -22,6 +22,7 @@ mod client;
 mod clock;
 mod counts;
 mod daemon;
+pub mod etcd;
 mod home;
 mod instance;
 mod launch;

@@ -203,8 +203,8 @@ impl Proxy {
     }
 
     /// Returns the number of complete answers from the server. The proxy needs a
-    /// [protocol](Self::start_for). A Redis command and a ZooKeeper request have one answer each; a
-    /// PostgreSQL statement has several.
+    /// [protocol](Self::start_for). A Redis command, a ZooKeeper request and an etcd request have one
+    /// answer each; a PostgreSQL statement has several.
     pub fn answers(&self) -> u64 {
         self.counts.answers.load(Ordering::Relaxed)
     }

@@ -49,6 +49,7 @@ mod io {
             "mysql://user:password@127.0.0.1:1/locks",
             "mysql://user:password@127.0.0.1:1/locks?dlock.plain=row",
             "zk://127.0.0.1:1",
+            "etcd://127.0.0.1:1",
         ] {
             let scheme = url.split(':').next().unwrap();
             if registry().schemes().contains(&scheme) {

@@ -1,6 +1,6 @@
-//! PostgreSQL, MySQL and ZooKeeper by URL, with the features and without them.
+//! PostgreSQL, MySQL, ZooKeeper and etcd by URL, with the features and without them.
 
-#[cfg(not(all(feature = "mysql", feature = "postgres", feature = "zk")))]
+#[cfg(not(all(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zk")))]
 #[tokio::test]
 async fn without_its_feature_every_scheme_names_it() {
     use dlock::{ErrorKind, error::ConfigIssue};
@@ -12,6 +12,8 @@ async fn without_its_feature_every_scheme_names_it() {
         ("mariadb", "mysql", cfg!(feature = "mysql")),
         ("zk", "zk", cfg!(feature = "zk")),
         ("zks", "zk", cfg!(feature = "zk")),
+        ("etcd", "etcd", cfg!(feature = "etcd")),
+        ("etcds", "etcd", cfg!(feature = "etcd")),
     ];
     for (scheme, feature, is_there) in schemes {
         if *is_there {
@@ -24,7 +26,7 @@ async fn without_its_feature_every_scheme_names_it() {
     }
 }
 
-#[cfg(all(feature = "mysql", feature = "postgres", feature = "zk"))]
+#[cfg(all(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zk"))]
 mod with_the_features {
     use dlock::{ErrorKind, error::ConfigIssue};
 
@@ -50,6 +52,11 @@ mod with_the_features {
             ("zk://host?dlock.durability=1", Is::UnknownOption, "dlock.root"),
             ("zk://host?dlock.session_timeout=1ms", Is::OptionValue, "1s to 1h"),
             ("zk://host?dlock.acl=creator", Is::OptionValue, "user and password"),
+            ("etcd://", Is::Url, "host"),
+            ("etcd://host?timeout=3", Is::UnknownOption, "dlock.session_timeout"),
+            ("etcd://host?dlock.durability=1", Is::UnknownOption, "dlock.root"),
+            ("etcd://host?dlock.session_timeout=1s", Is::OptionValue, "2s to 5m"),
+            ("etcd://u@host", Is::Url, "user:password"),
         ] {
             let error = dlock::connect(url).await.expect_err("a wrong URL was taken");
             assert_eq!(error.kind(), ErrorKind::Config(issue), "{url}: {error}");
@@ -63,6 +70,7 @@ mod with_the_features {
             "postgres://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",
             "mysql://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",
             "zk://u:hunter2@127.0.0.1:1",
+            "etcd://u:hunter2@127.0.0.1:1",
         ] {
             let error = dlock::connect(url).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -45,10 +45,10 @@ impl Contestant {
     }
 
     /// Returns dlock with the shortest retention of what free locks leave in a store. Databases
-    /// keep it for at least twice the response timeout. ZooKeeper has its own retention.
+    /// keep it for at least twice the response timeout. ZooKeeper and etcd have no such option.
     pub(crate) fn forgetful(store: Store) -> Self {
         let option = match store {
-            Store::Memory | Store::Zk => "",
+            Store::Memory | Store::Zk | Store::Etcd => "",
             Store::Sqlite | Store::Redis => "dlock.retention=2s",
             Store::Postgres | Store::Mysql => "dlock.retention=4s&dlock.response_timeout=2s",
         };

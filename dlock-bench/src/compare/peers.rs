@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use super::{results::LeftOut, store::Store};
+use super::{own::Own, results::LeftOut, store::Store};
 use crate::{Failure, runtime::Flavour};
 
 /// The package with the locks in Rust. It is not a member of the workspace, because it uses other
@@ -32,6 +32,8 @@ enum How {
     Java,
     /// A script, if the module is installed.
     Python { module: &'static str, script: &'static str },
+    /// The server itself, with a client in this executable.
+    Server,
     /// Not implemented: it is only listed, with the programs that it would need.
     Unwritten { runs: &'static str, looks: &'static [&'static str] },
 }
@@ -70,6 +72,7 @@ pub(crate) const PEERS: &[Peer] = &[
         fair: true,
         how: How::Python { module: "kazoo", script: "kazoo_lock.py" },
     },
+    Peer { name: Own::LockService.name(), store: Store::Etcd, fair: true, how: How::Server },
 ];
 
 const fn rust(name: &'static str, store: Store, fair: bool) -> Peer {
@@ -95,6 +98,7 @@ impl Peer {
                 command.arg(Path::new(PACKAGE).join("scripts").join(script)).arg(url);
                 Ok(command)
             }
+            How::Server => Own::LockService.command(url, flavour),
             How::Java | How::Unwritten { .. } => Err("there is no such process".into()),
         }
     }
@@ -109,7 +113,7 @@ pub(crate) fn ready(asked: &[Peer], stores: &[Store]) -> (Vec<Peer>, Vec<LeftOut
         let found = match peer.how {
             How::Rust => built.as_ref().map_err(ToString::to_string).copied(),
             // The program itself reports at its start if something is missing.
-            How::Java => Ok(()),
+            How::Java | How::Server => Ok(()),
             How::Python { module, .. } => {
                 runs("python3", &["-c", &format!("import {module}")]).map_err(|e| e.to_string())
             }

@@ -1,6 +1,7 @@
 //! The stores, and a private server of each.
 
 pub(super) mod bare;
+mod etcd;
 mod redis;
 mod sql;
 mod table;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use ::redis::{aio::MultiplexedConnection, cmd};
 use dlock_testlab::{
+    etcd::{EtcdServer, Options as EtcdOptions},
     redis::{Options as RedisOptions, RedisServer},
     zookeeper::{Options as ZkOptions, ZooKeeperServer},
 };
@@ -47,11 +49,19 @@ pub(crate) enum Store {
     Postgres,
     Mysql,
     Zk,
+    Etcd,
 }
 
 impl Store {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Memory, Self::Sqlite, Self::Redis, Self::Postgres, Self::Mysql, Self::Zk];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Memory,
+        Self::Sqlite,
+        Self::Redis,
+        Self::Postgres,
+        Self::Mysql,
+        Self::Zk,
+        Self::Etcd,
+    ];
 
     /// Returns the name on the command line.
     pub(crate) const fn name(self) -> &'static str {
@@ -62,6 +72,7 @@ impl Store {
             Self::Postgres => "postgres",
             Self::Mysql => "mysql",
             Self::Zk => "zk",
+            Self::Etcd => "etcd",
         }
     }
 
@@ -72,7 +83,7 @@ impl Store {
 
     /// Whether the store can notify a waiter.
     pub(crate) const fn pushes(self) -> bool {
-        matches!(self, Self::Redis | Self::Postgres | Self::Zk)
+        matches!(self, Self::Redis | Self::Postgres | Self::Zk | Self::Etcd)
     }
 }
 
@@ -99,6 +110,7 @@ enum Running {
     Sql(SqlServer, BareConnection),
     /// The server, with the number of its nodes before its first use.
     Zk(ZooKeeperServer, f64),
+    Etcd(EtcdServer),
 }
 
 /// The counters of a server at one time.
@@ -108,6 +120,7 @@ pub(crate) enum Look {
     Redis(RedisCounters),
     Sql(f64),
     Zk(ZkCounters),
+    Etcd(f64),
 }
 
 impl Server {
@@ -149,6 +162,12 @@ impl Server {
                 let nodes = ZkCounters::look(&server).await?.nodes();
                 (Running::Zk(server, nodes), format!("ZooKeeper {version}, {}", disk.label()))
             }
+            Store::Etcd => {
+                let server = EtcdServer::start(&EtcdOptions::new().with_fsync(waits)).await;
+                let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
+                let version = format!("etcd {}, {}", server.version(), disk.label());
+                (Running::Etcd(server), version)
+            }
         };
         let server = Self { store, version, running };
         if store.is_sql() {
@@ -169,6 +188,7 @@ impl Server {
             Running::Redis(server, _) => server.url(),
             Running::Sql(server, _) => server.plain_url(),
             Running::Zk(server, _) => format!("zk://{}", server.address()),
+            Running::Etcd(server) => server.url(),
         }
     }
 
@@ -185,13 +205,16 @@ impl Server {
             Running::Redis(server, _) => server.pid(),
             Running::Sql(server, _) => server.pid(),
             Running::Zk(server, _) => server.pid(),
+            Running::Etcd(server) => server.pid(),
         }
     }
 
     /// Returns the threads that get a processor.
     pub(crate) fn threads(&self) -> Vec<u32> {
         match &self.running {
-            Running::Zk(server, _) => server.pid().map(processors::threads).unwrap_or_default(),
+            Running::Zk(..) | Running::Etcd(_) => {
+                self.pid().map(processors::threads).unwrap_or_default()
+            }
             _ => self.pid().into_iter().collect(),
         }
     }
@@ -215,6 +238,7 @@ impl Server {
             Running::Redis(_, control) => Look::Redis(RedisCounters::look(control).await?),
             Running::Sql(_, control) => Look::Sql(control.statements().await?),
             Running::Zk(server, _) => Look::Zk(ZkCounters::look(server).await?),
+            Running::Etcd(server) => Look::Etcd(etcd::requests(server).await?),
         })
     }
 
@@ -229,6 +253,7 @@ impl Server {
                 // The parent of the locks' directories belongs to no lock.
                 (ZkCounters::look(server).await?.nodes() - *nodes - 1.0).max(0.0)
             }
+            Running::Etcd(server) => etcd::entries(server).await?,
         })
     }
 
@@ -239,6 +264,7 @@ impl Server {
             Running::Redis(_, control) => RedisCounters::look(control).await?.value("used_memory"),
             Running::Sqlite(_) | Running::Sql(..) => self.table().await?.bytes().await?,
             Running::Zk(server, _) => ZkCounters::look(server).await?.bytes(),
+            Running::Etcd(server) => etcd::bytes(server).await?,
         })
     }
 
@@ -258,7 +284,9 @@ impl Look {
         match (self, after) {
             (Self::Redis(before), Self::Redis(after)) => before.until(after).commands(),
             (Self::Zk(before), Self::Zk(after)) => before.until(after).commands(),
-            (Self::Sql(before), Self::Sql(after)) => after - before,
+            (Self::Sql(before), Self::Sql(after)) | (Self::Etcd(before), Self::Etcd(after)) => {
+                after - before
+            }
             _ => f64::NAN,
         }
     }

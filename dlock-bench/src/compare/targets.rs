@@ -28,7 +28,7 @@ enum Sign {
 }
 
 use Sign::{AtLeast, AtMost};
-use Store::{Memory, Mysql, Postgres, Redis, Sqlite, Zk};
+use Store::{Etcd, Memory, Mysql, Postgres, Redis, Sqlite, Zk};
 
 const DLOCK: &str = "dlock";
 const ADVISORY: &str = "dlock, dlock.advisory";
@@ -79,7 +79,7 @@ const RULES: &[Rule] = &[
             Some(rate(part, ADVISORY)? / rate(part, "PgAdvisoryLock")?)
         })
     },
-    rule("hand-over", &[Redis, Postgres, Zk], "p50 to one push's", AtMost, 1.5, p50_to_baseline),
+    rule("hand-over", &[Redis, Postgres, Zk, Etcd], "p50 to one push's", AtMost, 1.5, p50_to_baseline),
     rule("held-100000", ALL, "client, % of a core", AtMost, 5.0, |part| {
         part.entry(DLOCK)?.median(Figure::ClientCore)
     }),
@@ -111,7 +111,7 @@ const RULES: &[Rule] = &[
 const ALL: &[Store] = &Store::ALL;
 const SQL: &[Store] = &[Sqlite, Postgres, Mysql];
 /// The stores that outlive a process.
-const OUTSIDE: &[Store] = &[Sqlite, Redis, Postgres, Mysql, Zk];
+const OUTSIDE: &[Store] = &[Sqlite, Redis, Postgres, Mysql, Zk, Etcd];
 
 /// The largest allowed ratio of the commands per hand-off with many clients to those with few.
 const GROWTH: f64 = 1.1;

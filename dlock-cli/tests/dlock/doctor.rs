@@ -39,6 +39,7 @@ fn a_store_that_can_not_be_used_is_wrong_with_a_remedy() {
         format!("sqlite:{}", file.display()),
         "redis://u:hunter2@127.0.0.1:1".into(),
         "zk://127.0.0.1:1".into(),
+        "etcd://u:hunter2@127.0.0.1:1".into(),
     ] {
         let went = dlock.went(&["doctor", "--json", "--url", &url]);
         assert_eq!(went.code, Some(1), "{went:?}");

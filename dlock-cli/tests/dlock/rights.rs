@@ -8,7 +8,9 @@ use std::{
 };
 
 use dlock_testlab::{
-    Stop, Verdict, judge,
+    Stop, Verdict,
+    etcd::{self, EtcdServer},
+    judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer, Reply, Resp},
@@ -281,6 +283,38 @@ fn the_acl_for_zookeeper_is_enough_and_no_more() {
         let denied = "addauth digest app:secret\nsetAcl /shop world:anyone:r\ngetAcl /shop";
         let told = shell(denied).await?;
         assert!(told.contains("'digest,'app:"), "{told}");
+        Ok(())
+    });
+}
+
+#[test]
+fn the_role_for_etcd_is_enough_and_no_more() {
+    run("etcd", async {
+        let server = EtcdServer::start(&etcd::Options::new()).await?;
+        let ([commands], [url]) = (&written("etcd", "sh")[..], &written("etcd", "text")[..]) else {
+            return Err(Stop::failed("the chapter has one block of each language"));
+        };
+        for command in commands.lines() {
+            let words: Vec<_> = command.split(' ').collect();
+            assert_eq!(words[0], "etcdctl");
+            server.etcdctl(&words[1..]).await?;
+        }
+        let url = url.trim_end().replace("e1,e2,e3", &server.address());
+        serves(&url, true);
+        for other in ["", "app:wrong@", "root:secret@"] {
+            refused(&url.replace("app:secret@", other));
+        }
+        refused(&format!("{url}lock"));
+        // The user can neither use other keys nor change users.
+        for denied in [
+            &["get", "/dlock"][..],
+            &["put", "/dlocked/a", ""],
+            &["role", "grant-permission", "dlock", "readwrite", "/x"],
+            &["user", "add", "other:pw"],
+        ] {
+            let error = server.etcdctl_as(Some("app:secret"), denied).await.unwrap_err();
+            assert!(error.clone().into_text().contains("permission denied"), "{error:?}");
+        }
         Ok(())
     });
 }

@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use dlock_testlab::{
-    Verdict, judge,
+    Verdict,
+    etcd::{self, EtcdServer},
+    judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     redis::{self, RedisServer},
@@ -122,4 +124,11 @@ on!(
     zookeeper_is_listed,
     |server| format!("zk://{}", server.address()),
     ZooKeeperServer::start(&zookeeper::Options::new())
+);
+on!(
+    "etcd",
+    etcd_is_served,
+    etcd_is_listed,
+    |server| server.url(),
+    EtcdServer::start(&etcd::Options::new())
 );

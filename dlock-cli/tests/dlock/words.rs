@@ -108,6 +108,7 @@ fn no_output_has_a_password() {
         "postgres://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",
         "mysql://u:hunter2@127.0.0.1:1/d?dlock.response_timeout=100ms",
         "zk://u:hunter2@127.0.0.1:1",
+        "etcd://u:hunter2@127.0.0.1:1",
         "redis://u:hunter2@127.0.0.1:1?dlock.nope=1",
         "redis:u:hunter2@host",
     ] {

@@ -98,8 +98,8 @@ impl Locks {
     /// - `Config(Name)`; `Config(Token)` for a token above
     ///   [`MAX_RAISED_TOKEN`](Self::MAX_RAISED_TOKEN), or above what the store can count to.
     ///   Nothing changes.
-    /// - `Unsupported` if the store can't raise its tokens: ZooKeeper, whose tokens are numbers of
-    ///   transactions, and the plain and advisory forms. Use a [`TokenOffset`] there.
+    /// - `Unsupported` if the store can't raise its tokens: ZooKeeper and etcd, whose tokens are
+    ///   numbers of transactions, and the plain and advisory forms. Use a [`TokenOffset`] there.
     /// - `Unavailable`: the tokens may have been raised. Call it again; a second call does no harm.
     ///
     /// # Cancel safety

@@ -77,7 +77,7 @@ impl Job {
     /// [`MIN_LEASE`](crate::LockOptions::MIN_LEASE) are rounded up to it.
     ///
     /// # Errors
-    /// `Unsupported` if locks end with the session of their process (ZooKeeper, PostgreSQL's
+    /// `Unsupported` if locks end with the session of their process (ZooKeeper, etcd, PostgreSQL's
     /// advisory locks), since the store keeps nothing after the process has ended. `Config(Lease)`
     /// for a time that is longer than the store keeps, or that the store may forget: on Redis, more
     /// than `dlock.restart_guard`.

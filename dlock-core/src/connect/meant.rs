@@ -5,13 +5,14 @@
 use std::net::Ipv6Addr;
 
 /// The usual ports of servers.
-const PORTS: [(&str, &str); 6] = [
+const PORTS: [(&str, &str); 7] = [
     ("6379", "redis"),
     ("26379", "redis+sentinel"),
     ("5432", "postgres"),
     ("6432", "postgres"),
     ("3306", "mysql"),
     ("2181", "zk"),
+    ("2379", "etcd"),
 ];
 
 /// Other names of the stores.

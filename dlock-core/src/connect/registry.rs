@@ -224,6 +224,7 @@ mod tests {
                 .with_missing("redis+sentinel", "redis")
                 .with_missing("postgres", "postgres")
                 .with_missing("zk", "zk")
+                .with_missing("etcd", "etcd")
         }
 
         fn unknown(text: &str) -> String {
@@ -248,6 +249,7 @@ mod tests {
                 ("valkey://h", "redis:"),
                 ("valkeys://h", "rediss:"),
                 ("zookeeper://h", "zk:"),
+                ("ectd://h", "etcd:"),
                 ("postgress://h", "postgres:"),
                 ("pg://h", "postgres:"),
                 ("memmory:", "memory:"),
@@ -255,7 +257,7 @@ mod tests {
                 let told = unknown(text);
                 assert!(told.contains(&format!("did you mean {meant}?")), "{text}: {told}");
             }
-            for text in ["etcd://h", "http://h", "x:"] {
+            for text in ["consul://h", "http://h", "x:"] {
                 assert!(!unknown(text).contains("did you mean"), "{text}");
             }
         }
@@ -273,6 +275,7 @@ mod tests {
                 ("db:5432/locks", "postgres://"),
                 ("db:3306", "mysql://"),
                 ("zoo:2181/shop", "zk://"),
+                ("e1:2379", "etcd://"),
             ] {
                 let told = unknown(text);
                 let meant = format!("did you mean {meant}HOST:");

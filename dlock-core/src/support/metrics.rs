@@ -13,7 +13,7 @@
 //!
 //! | label | values |
 //! |---|---|
-//! | `backend` | the first part of [`Backend::store`](crate::Backend::store): `memory`, `redis`, `zk`, ... |
+//! | `backend` | the first part of [`Backend::store`](crate::Backend::store): `memory`, `redis`, `zk`, `etcd`, ... |
 //! | `kind` | `mutex` (including reentrant locks), `fair`, `read`, `write`, `semaphore`, `multi`, `election`, `job` |
 //! | `mode` | `exclusive`, `shared`, `permits` |
 //! | `outcome` of an acquire | `granted`, `busy` (of a try), `timeout`, `error`, `cancelled` (its future was dropped) |

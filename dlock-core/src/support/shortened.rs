@@ -12,7 +12,8 @@ use crate::{
 
 /// The remedy for longer leases.
 const REMEDY: &str = "use a shorter lease, or configure the store for longer leases (ZooKeeper: \
-                      dlock.session_timeout of twice the lease, and maxSessionTimeout in zoo.cfg)";
+                      dlock.session_timeout of twice the lease, and maxSessionTimeout in zoo.cfg; \
+                      etcd: dlock.session_timeout of one and a half times the lease)";
 
 /// The longest lease that a warning has reported, in milliseconds.
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! The formats of stored records.
 //!
-//! Every record has a format: the row of a lock, the keys of Redis, the nodes of ZooKeeper. Records
-//! without a marker have format 1. Later formats keep the fields of format 1 where they are and add
-//! a marker, so that a program can distinguish a record of another format from damage.
+//! Every record has a format: the row of a lock, the keys of Redis and etcd, the nodes of ZooKeeper.
+//! Records without a marker have format 1. Later formats keep the fields of format 1 where they are
+//! and add a marker, so that a program can distinguish a record of another format from damage.
 
 use std::fmt;
 

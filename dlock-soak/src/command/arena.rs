@@ -1,6 +1,7 @@
 //! The stores that faults are injected into, with the network between them and the holders.
 
 mod ensemble;
+mod etcd;
 mod network;
 mod plain;
 mod quorum;
@@ -91,7 +92,7 @@ const MANY: u32 = 5000;
 const FEW: u32 = 2000;
 
 /// All private stores.
-pub(super) const SETUPS: [Setup; 11] = [
+pub(super) const SETUPS: [Setup; 12] = [
     setup("memory", "memory", "tasks of one process", MANY),
     setup("sqlite", "sqlite", "a file", FEW),
     setup("redis", "redis", "one server, every write on disk", MANY),
@@ -103,6 +104,7 @@ pub(super) const SETUPS: [Setup; 11] = [
     setup("mysql", "mysql", "one server", MANY),
     setup("mysql-forgetful", "mysql", "one server, restored from an old copy", MANY),
     setup("zk", "zk", "an ensemble of three", FEW),
+    setup("etcd", "etcd", "a cluster of three", FEW),
 ];
 
 const fn setup(name: &'static str, store: &'static str, what: &'static str, grants: u32) -> Setup {
@@ -171,6 +173,7 @@ impl Place {
             "redis-sentinel" => Box::new(sentinel::Sentinel::start().await?),
             "redis-quorum" => Box::new(quorum::Quorum::start().await?),
             "zk" => Box::new(ensemble::ThreeServers::start().await?),
+            "etcd" => Box::new(etcd::ThreeMembers::start().await?),
             name => {
                 let forgets = name.ends_with("-forgetful");
                 Box::new(single::Single::start(setup.store, forgets).await?)
@@ -187,7 +190,8 @@ pub(super) async fn connect(url: String) -> Result<DynBackend, Error> {
         .with(dlock_sql::POSTGRES)
         .with(dlock_sql::MYSQL)
         .with(dlock_redis::REDIS)
-        .with(dlock_zk::ZK);
+        .with(dlock_zk::ZK)
+        .with(dlock_etcd::FACTORY);
     registry.connect(url.parse()?, &[]).await
 }
 

@@ -58,6 +58,8 @@ pub(super) enum Fault {
     LeaderStopped,
     /// The leader is cut off from the others.
     LeaderCut,
+    /// The leader hands its leadership to another server.
+    LeaderMoved,
     /// A follower is cut off from the others, but not from its clients.
     FollowerCut,
 }
@@ -145,6 +147,7 @@ impl fmt::Display for Fault {
             Self::LeaderKilled => "leader killed",
             Self::LeaderStopped => "leader stopped",
             Self::LeaderCut => "leader cut off",
+            Self::LeaderMoved => "leader moved",
             Self::FollowerCut => "follower cut off",
         })
     }

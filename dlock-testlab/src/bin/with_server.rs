@@ -10,13 +10,14 @@
 use std::{env, process::ExitCode};
 
 use dlock_testlab::{
-    Stop, mariadb, postgres, redis,
+    Stop, etcd, mariadb, postgres, redis,
     zookeeper::{self, Ensemble, ZooKeeperServer},
 };
 use tokio::process::Command;
 
 const USAGE: &str = "usage: with_server \
-    redis|sentinel|cluster|quorum|postgres|pgbouncer|mariadb|zookeeper|ensemble COMMAND [ARGUMENT...]";
+    redis|sentinel|cluster|quorum|postgres|pgbouncer|mariadb|zookeeper|ensemble|etcd|etcd-ensemble \
+    COMMAND [ARGUMENT...]";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -79,6 +80,14 @@ async fn with_server(kind: &str, command: Command) -> Result<u8, Stop> {
         "ensemble" => {
             let servers = Ensemble::start(&zookeeper).await?;
             run(command, &format!("zk://{}", servers.connect_string())).await
+        }
+        "etcd" => {
+            let server = etcd::EtcdServer::start(&etcd::Options::new()).await?;
+            run(command, &server.url()).await
+        }
+        "etcd-ensemble" => {
+            let servers = etcd::Ensemble::start(&etcd::Options::new()).await?;
+            run(command, &servers.url()).await
         }
         _ => Err(Stop::failed(USAGE)),
     }

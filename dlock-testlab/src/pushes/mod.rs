@@ -3,6 +3,7 @@
 //! Only whole messages are removed, so the client can parse the remaining bytes and can't detect
 //! the loss.
 
+mod etcd;
 mod postgres;
 mod redis;
 #[cfg(test)]
@@ -23,6 +24,8 @@ pub enum Protocol {
     /// The protocol of ZooKeeper's clients. Pushed messages are the events of watches and of
     /// sessions.
     ZooKeeper,
+    /// gRPC as etcd speaks it. Pushed messages are the events of watches.
+    Etcd,
 }
 
 /// The first message in a stream.
@@ -32,6 +35,8 @@ enum First {
     Answer(usize),
     /// A pushed message of this length.
     Push(usize),
+    /// Something of this length that is no message.
+    Other(usize),
     /// An incomplete message.
     Part,
     /// Bytes of another protocol, such as TLS.
@@ -67,6 +72,7 @@ impl Filter {
             Protocol::Redis => Box::<redis::Values>::default(),
             Protocol::Postgres => Box::<postgres::Messages>::default(),
             Protocol::ZooKeeper => Box::<zookeeper::Records>::default(),
+            Protocol::Etcd => Box::<etcd::Frames>::default(),
         };
         Self { reader: Some(reader), unread: Vec::new() }
     }
@@ -96,6 +102,7 @@ impl Filter {
                     seen.answers += 1;
                     length
                 }
+                First::Other(length) => length,
                 First::Part => break,
                 First::Foreign => {
                     self.reader = None;

@@ -131,3 +131,35 @@ proptest::proptest! {
         }
     }
 }
+
+/// Returns a frame of HTTP/2.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, 0, 0, 0, 0, 1], payload].concat()
+}
+
+/// Returns a frame with a message of gRPC.
+fn message(fields: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(fields.len()).unwrap().to_be_bytes();
+    frame(0, &[&[0], &length[..], fields].concat())
+}
+
+#[test]
+fn etcd_loses_the_events_of_watches() {
+    // A header of 2 bytes, and a number.
+    let answer = message(&[0x0a, 2, 0x18, 5, 0x18, 0xac, 0x02]);
+    let created = message(&[0x0a, 0, 0x10, 1, 0x18, 1]);
+    let event = message(&[0x0a, 2, 0x18, 5, 0x10, 1, 0x5a, 3, 1, 2, 3]);
+    assert_taken_out(
+        Protocol::Etcd,
+        &[(false, &answer), (true, &event), (false, &created), (true, &event), (false, &answer)],
+    );
+    // Settings, headers and the first part of a longer message are no messages.
+    let part = frame(0, &[0, 0, 0, 0, 9, 0x5a]);
+    let stream = [frame(4, b""), frame(1, b"abc"), part].concat();
+    let counted = Seen { answers: 1, pushes: 0, lost: 0 };
+    assert_eq!(seen(Protocol::Etcd, &[&stream], true), (stream, counted));
+    for foreign in [&b"HTTP/1.1 200 OK\r\n"[..], b"\x16\x03\x03\x00\x7a\x02\x00\x00\x76"] {
+        assert_eq!(passed(Protocol::Etcd, &[foreign], true), (foreign.to_vec(), 0));
+    }
+}

@@ -5,6 +5,7 @@
 mod clock;
 mod counts;
 mod ensemble;
+mod etcd;
 mod groups;
 mod java;
 mod lost;

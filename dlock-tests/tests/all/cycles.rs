@@ -284,9 +284,10 @@ fn core_has_no_import_cycle() {
 }
 
 /// How many files of each other library stand in circles of more than two. The numbers may only fall.
-const IN_CIRCLES: [(&str, usize); 8] = [
+const IN_CIRCLES: [(&str, usize); 9] = [
     ("dlock", 0),
     ("dlock-cli", 0),
+    ("dlock-etcd", 0),
     ("dlock-redis", 0),
     ("dlock-soak", 8),
     ("dlock-sql", 0),

@@ -33,8 +33,9 @@ struct Row {
 
 /// The sources of the library crates.
 fn sources() -> Vec<String> {
-    let folders = ["src", "dlock-core/src", "dlock-redis/src", "dlock-sql/src", "dlock-zk/src"];
-    let files = folders.iter().flat_map(|folder| rust_files(&root().join(folder)));
+    let crates = ["core", "etcd", "redis", "sql", "zk"].map(|name| format!("dlock-{name}/src"));
+    let folders = crates.iter().map(String::as_str).chain(["src"]);
+    let files = folders.flat_map(|folder| rust_files(&root().join(folder)));
     files.map(|(_, text)| text).collect()
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dlock::guarantees::Guarantees;
 use dlock_testlab::{
+    etcd::{self, EtcdServer},
     judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
@@ -129,4 +130,24 @@ async fn the_tables_in_guarantees_md_are_true_of_zookeeper() {
         Ok(())
     };
     judge("zk", compared.await);
+}
+
+#[tokio::test]
+async fn the_tables_in_guarantees_md_are_true_of_etcd() {
+    let compared = async {
+        let options = etcd::Options::new();
+        let alone = EtcdServer::start(&options).await?;
+        let three = etcd::Ensemble::start(&options).await?;
+        let cluster = match alone.ends_living_leases() {
+            false => "etcd",
+            true => "etcd, before 3.4.31 and 3.5.13",
+        };
+        compare(&[
+            (cluster, given(&three.url()).await),
+            ("etcd, one member", given(&alone.url()).await),
+        ])
+        .await;
+        Ok(())
+    };
+    judge("etcd", compared.await);
 }

@@ -254,3 +254,21 @@ async fn on_zookeeper() {
     };
     judge("zk", tested.await);
 }
+
+/// As on ZooKeeper.
+#[tokio::test]
+async fn on_etcd() {
+    use dlock_testlab::etcd::{EtcdServer, Options};
+
+    let tested = async {
+        let server = EtcdServer::start(&Options::new()).await?;
+        let url = format!("{}?dlock.session_timeout=4s", server.url());
+        elections(&url).await?;
+        busy_jobs(&url).await?;
+        let job = client(&url, Duration::from_secs(2)).await?.job("least")?;
+        let error = job.with_at_least(Duration::from_millis(200)).expect_err("nobody keeps it");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        Ok(())
+    };
+    judge("etcd", tested.await);
+}

@@ -1,10 +1,12 @@
-//! PostgreSQL, MySQL and ZooKeeper by URL, on servers.
+//! PostgreSQL, MySQL, ZooKeeper and etcd by URL, on servers.
 
 use std::time::Duration;
 
 use dlock::LockName;
 use dlock_testlab::{
-    Stop, judge,
+    Stop,
+    etcd::{self, EtcdServer},
+    judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     zookeeper::{self, ZooKeeperServer},
@@ -35,6 +37,15 @@ async fn locks_of_one_zookeeper_meet_and_a_prefix_keeps_them_apart() {
         meet(&format!("zk://{}?dlock.root=/locks", server.address())).await
     };
     judge("zk", tested.await);
+}
+
+#[tokio::test]
+async fn locks_of_one_etcd_meet_and_a_prefix_keeps_them_apart() {
+    let tested = async {
+        let server = EtcdServer::start(&etcd::Options::new()).await?;
+        meet(&format!("{}?dlock.root=/locks", server.url())).await
+    };
+    judge("etcd", tested.await);
 }
 
 async fn meet(url: &str) -> Result<(), Stop> {

@@ -5,7 +5,7 @@ mod outside {
 
     #[test]
     fn every_event_has_the_target_dlock() {
-        let all = ["core", "redis", "sql", "zk"]
+        let all = ["core", "etcd", "redis", "sql", "zk"]
             .iter()
             .flat_map(|name| rust_files(&root().join(format!("dlock-{name}/src"))));
         let mut events = 0;

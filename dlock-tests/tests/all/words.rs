@@ -9,8 +9,15 @@ use dlock_tests::{Text, prose, root, rust_files, spans, texts};
 const AVOID: &str = "### Words to avoid";
 
 /// The messages of the crates are in their sources.
-pub(crate) const SOURCES: [&str; 6] =
-    ["src", "dlock-cli/src", "dlock-core/src", "dlock-redis/src", "dlock-sql/src", "dlock-zk/src"];
+pub(crate) const SOURCES: [&str; 7] = [
+    "src",
+    "dlock-cli/src",
+    "dlock-core/src",
+    "dlock-etcd/src",
+    "dlock-redis/src",
+    "dlock-sql/src",
+    "dlock-zk/src",
+];
 
 /// With these begins no sentence.
 const OPENINGS: [&str; 3] = ["Who ", "What ", "Whoever "];

@@ -3,6 +3,7 @@
 
 pub(super) mod baseline;
 mod dlock;
+mod etcd;
 mod once;
 mod push;
 mod redis;
@@ -42,11 +43,20 @@ pub(crate) enum Own {
     Push,
     /// The locks of tokio, for tasks of one process.
     Tokio,
+    /// The locks that a server offers as a service of its own.
+    LockService,
 }
 
 impl Own {
-    const ALL: [Self; 6] =
-        [Self::Dlock, Self::Bare, Self::Same, Self::Row, Self::Push, Self::Tokio];
+    const ALL: [Self; 7] = [
+        Self::Dlock,
+        Self::Bare,
+        Self::Same,
+        Self::Row,
+        Self::Push,
+        Self::Tokio,
+        Self::LockService,
+    ];
 
     /// Returns the name in the report.
     pub(crate) const fn name(self) -> &'static str {
@@ -57,6 +67,7 @@ impl Own {
             Self::Row => "one row",
             Self::Push => "one push",
             Self::Tokio => "tokio",
+            Self::LockService => "Lock service",
         }
     }
 
@@ -88,6 +99,12 @@ pub(crate) fn be() -> Result<(), Failure> {
         (Own::Push, _) => serve(&runtime, &push::Push::new(&url)),
         (Own::Bare | Own::Same, "redis") => {
             serve(&runtime, &runtime.block_on(redis::RedisBaseline::connect(&url, own))?)
+        }
+        (Own::Bare, "etcd") => {
+            serve(&runtime, &runtime.block_on(etcd::EtcdBaseline::connect(&url))?)
+        }
+        (Own::LockService, "etcd") => {
+            serve(&runtime, &runtime.block_on(etcd::LockService::connect(&url))?)
         }
         (Own::Bare, "zk") => serve(&runtime, &runtime.block_on(zk::ZkBaseline::connect(&url))?),
         (Own::Same, "sqlite" | "postgres" | "mysql") => {

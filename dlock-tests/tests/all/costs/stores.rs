@@ -1,7 +1,9 @@
 //! Two clients of each store, which all that they do is counted of.
 
 use dlock_testlab::{
-    Protocol, Proxy, Verdict, judge,
+    Protocol, Proxy, Verdict,
+    etcd::{self, EtcdServer},
+    judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     redis::{self, RedisServer},
@@ -78,6 +80,21 @@ async fn zookeeper_costs_what_is_written() {
         count("ZooKeeper", &link().await?, &link().await?).await
     };
     judge("zk", counted.await);
+}
+
+#[tokio::test]
+async fn etcd_costs_what_is_written() {
+    let counted = async {
+        let server = EtcdServer::start(&etcd::Options::new()).await?;
+        let link = async || {
+            let proxy = Proxy::start_for(&server.address(), Protocol::Etcd).await?;
+            // A heartbeat is due seldom enough not to be in most of the counts.
+            let url = format!("etcd://{}?dlock.session_timeout=5m", proxy.address());
+            Client::connect(&url, Meter::Wire(proxy)).await
+        };
+        count("etcd", &link().await?, &link().await?).await
+    };
+    judge("etcd", counted.await);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The same work on Redis, ZooKeeper, PostgreSQL and SQLite, side by side. It measures the speed of
+//! The same work on Redis, ZooKeeper, etcd, PostgreSQL and SQLite, side by side. It measures the speed of
 //! an uncontended and of a contended lock, and the effect on a held lock when its holder dies, when
 //! the server restarts, and when the network is cut. Then it recommends a store, based on the
 //! measurements.

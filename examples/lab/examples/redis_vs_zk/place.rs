@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock_testlab::{
     Proxy, Stop, Verdict,
+    etcd::{self, EtcdServer},
     postgres::{self, PostgresServer},
     redis::{self, Persistence, RedisServer},
     zookeeper::{self, ZooKeeperServer},
@@ -21,6 +22,7 @@ pub(crate) struct Place {
 enum Server {
     Redis(RedisServer),
     ZooKeeper(ZooKeeperServer),
+    Etcd(EtcdServer),
     Postgres(PostgresServer),
     /// The directory of the file. The file is removed with it.
     Sqlite(#[expect(dead_code, reason = "it is kept for its drop")] TempDir),
@@ -32,14 +34,15 @@ impl Place {
     /// the disk before they answer, as production servers for locks do, except the Redis without
     /// persistence.
     pub(crate) async fn private() -> Vec<Self> {
-        let (bare, kept, zk, postgres) = tokio::join!(
+        let (bare, kept, zk, etcd, postgres) = tokio::join!(
             Self::redis("Redis", Persistence::None),
             Self::redis("Redis+AOF", Persistence::AofAlways),
             Self::zookeeper(),
+            Self::etcd(),
             Self::postgres(),
         );
         let mut places = Vec::new();
-        for place in [bare, kept, zk, postgres, Self::sqlite()] {
+        for place in [bare, kept, zk, etcd, postgres, Self::sqlite()] {
             match place {
                 Ok(place) => places.push(place),
                 Err(stop) => eprintln!("left out: {}", stop.into_text()),
@@ -67,6 +70,11 @@ impl Place {
         Ok(Self { name: "ZooKeeper".to_owned(), url, server: Server::ZooKeeper(server) })
     }
 
+    async fn etcd() -> Result<Self, Stop> {
+        let server = EtcdServer::start(&etcd::Options::new().with_fsync(true)).await?;
+        Ok(Self { name: "etcd".to_owned(), url: server.url(), server: Server::Etcd(server) })
+    }
+
     async fn postgres() -> Result<Self, Stop> {
         let server = PostgresServer::start(&postgres::Options::new().with_fsync(true)).await?;
         let url = server.url();
@@ -79,11 +87,15 @@ impl Place {
         Ok(Self { name: "SQLite".to_owned(), url, server: Server::Sqlite(dir) })
     }
 
-    /// Returns the URL for locks with this lease. On ZooKeeper a lease is half a session long.
+    /// Returns the URL for locks with this lease. On ZooKeeper a lease is half a session long, on etcd
+    /// two thirds, but etcd counts whole seconds and keeps a session for two at least.
     pub(crate) fn url(&self, lease: Duration) -> String {
         let lease = lease.as_millis();
         let options = match &self.server {
             Server::ZooKeeper(_) => format!("&dlock.session_timeout={}ms", lease * 2),
+            Server::Etcd(_) => {
+                format!("&dlock.session_timeout={}s", (lease * 3).div_ceil(2000).max(2))
+            }
             Server::Postgres(_) | Server::Sqlite(_) => "&dlock.create_schema=true".to_owned(),
             Server::Redis(_) => String::new(),
             // The URL already contains all options.
@@ -114,6 +126,7 @@ impl Place {
         match &self.server {
             Server::Redis(server) => server.kill(),
             Server::ZooKeeper(server) => server.kill(),
+            Server::Etcd(server) => server.kill(),
             Server::Postgres(server) => server.kill(),
             Server::Sqlite(_) | Server::Given => {}
         }
@@ -124,6 +137,7 @@ impl Place {
         match &self.server {
             Server::Redis(server) => server.restart().await,
             Server::ZooKeeper(server) => server.restart().await,
+            Server::Etcd(server) => server.restart().await,
             Server::Postgres(server) => server.restart().await,
             Server::Sqlite(_) | Server::Given => Ok(()),
         }
@@ -133,6 +147,7 @@ impl Place {
         match &self.server {
             Server::Redis(server) => Some(server.address()),
             Server::ZooKeeper(server) => Some(server.address()),
+            Server::Etcd(server) => Some(server.address()),
             Server::Postgres(server) => Some(server.address()),
             Server::Sqlite(_) | Server::Given => None,
         }

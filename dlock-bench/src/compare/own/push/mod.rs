@@ -6,6 +6,7 @@
 //! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  the time of each step to this place
 //! ```
 
+mod etcd;
 mod postgres;
 mod redis;
 mod zk;
@@ -30,6 +31,7 @@ enum Ring {
     Redis(redis::RedisRing),
     Postgres(postgres::PostgresRing),
     Zk(zk::ZkRing),
+    Etcd(etcd::EtcdRing),
 }
 
 impl Push {
@@ -66,6 +68,9 @@ impl Subject for Push {
                     Some("zk") => {
                         Ring::Zk(zk::ZkRing::join(super::address(&self.url), place).await?)
                     }
+                    Some("etcd") => {
+                        Ring::Etcd(etcd::EtcdRing::join(super::address(&self.url), place).await?)
+                    }
                     _ => return Err("the store has no messages".into()),
                 });
                 Ok(String::new())
@@ -77,6 +82,7 @@ impl Subject for Push {
                     Ring::Redis(ring) => ring.go(first, next, from, until).await?,
                     Ring::Postgres(ring) => ring.go(first, next, from, until).await?,
                     Ring::Zk(ring) => ring.go(first, next, from, until).await?,
+                    Ring::Etcd(ring) => ring.go(first, next, from, until).await?,
                 };
                 Ok(took.iter().map(|took| format!("{} ", took.as_nanos())).collect())
             }

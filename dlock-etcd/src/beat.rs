@@ -1,0 +1,113 @@
+//! How long the servers are known to keep the lease of a session.
+//!
+//! A keepalive proves nothing by itself: whichever member believes to lead answers it from memory,
+//! for example an isolated leader, or one that was stopped while another was elected. So a beat is
+//!
+//! 1. a keepalive, sent at `s` and answered in term `t`,
+//! 2. a vote, a request that a majority commits, sent after that answer and answered in term `t`,
+//! 3. a second vote, sent after the first was answered, and answered in term `t`,
+//!
+//! all by the same member. The lease then ends no earlier than `s` plus its TTL. The reason: the
+//! term in a header is that of the last entry that the member has applied, and the header of a
+//! keepalive is filled before the renewal. So the member knew the leader of `t` or a later one, and
+//! asked that one to renew. The votes show that no later leader had been elected: `t` led after the
+//! renewal, and a later leader gives each lease its whole TTL from its election on. One vote is not
+//! enough, because a member that was brought up to date by a snapshot shows its old term until it
+//! applies another entry. To take that long it falls far behind; so a vote that took longer than
+//! [`SLOW`] counts for nothing. A new lease is a beat at the time at which it was requested.
+//!
+//! Answers of acquires and releases are votes, too. So under load, a beat costs one keepalive.
+
+use std::time::Duration;
+
+use dlock_core::Instant;
+
+/// A vote that took longer counts for nothing.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The last keepalive that was answered, until it is proven.
+#[derive(Debug, Default)]
+pub(crate) struct Proof(Option<Asked>);
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The connection, which is to one member.
+    link: u64,
+    term: u64,
+    sent: Instant,
+    /// The time from which the next vote counts: the answer to the keepalive, or to the first vote.
+    from: Instant,
+    votes: u32,
+}
+
+impl Proof {
+    /// Records the answer to a keepalive.
+    pub(crate) fn asked(&mut self, link: u64, term: u64, sent: Instant, answered: Instant) {
+        self.0 = Some(Asked { link, term, sent, from: answered, votes: 0 });
+    }
+
+    /// Records the answer to a vote. Returns the time of the beat that it completes, if it does.
+    pub(crate) fn heard(
+        &mut self,
+        link: u64,
+        term: u64,
+        sent: Instant,
+        answered: Instant,
+    ) -> Option<Instant> {
+        let asked = self.0.as_mut()?;
+        if link != asked.link || sent < asked.from || answered.since(sent) > SLOW {
+            return None;
+        }
+        if term != asked.term {
+            // There was an election: ask again.
+            self.0 = None;
+            return None;
+        }
+        (asked.from, asked.votes) = (answered, asked.votes + 1);
+        if asked.votes < 2 {
+            return None;
+        }
+        self.0.take().map(|asked| asked.sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    /// Records a keepalive in term 5 from 10 to 20, and returns the beats of the votes behind it.
+    fn votes(votes: &[(u64, u64, u64, u64)]) -> Vec<Option<Instant>> {
+        let mut proof = Proof::default();
+        proof.asked(1, 5, at(10), at(20));
+        let heard = votes.iter().map(|(link, term, sent, answered)| {
+            proof.heard(*link, *term, at(*sent), at(*answered))
+        });
+        heard.collect()
+    }
+
+    #[test]
+    fn two_votes_in_the_same_term_prove_a_keepalive() {
+        assert_eq!(votes(&[(1, 5, 20, 30), (1, 5, 30, 40)]), [None, Some(at(10))]);
+        assert_eq!(votes(&[(1, 5, 20, 30), (1, 5, 30, 40), (1, 5, 40, 50)])[2], None);
+    }
+
+    #[test]
+    fn other_votes_prove_nothing() {
+        let good = (1, 5, 20, 30);
+        for (why, second) in [
+            ("sent before the first was answered", (1, 5, 29, 40)),
+            ("another member", (2, 5, 30, 40)),
+            ("another term", (1, 6, 30, 40)),
+            ("slow", (1, 5, 30, 1031)),
+        ] {
+            assert_eq!(votes(&[good, second]), [None, None], "{why}");
+        }
+        assert_eq!(votes(&[(1, 5, 19, 30), good])[1], None, "sent before the keepalive's answer");
+        let after_election = votes(&[(1, 6, 20, 30), (1, 6, 30, 40), (1, 6, 40, 50)]);
+        assert_eq!(after_election, [None; 3]);
+    }
+}

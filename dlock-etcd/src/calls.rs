@@ -1,0 +1,226 @@
+//! Requests of a session, on its connection to one member.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use dlock_core::{Certainty, Clock, Error, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{
+    client::{Failure, FailureKind, Header, Unary},
+    error::no_answer,
+    link::Link,
+    session::Session,
+};
+
+impl Session {
+    /// Replaces the connection. `None` makes all calls fail that use the old one.
+    pub(crate) fn set_link(&self, link: Option<Arc<Link>>) {
+        self.link.send_replace(link);
+    }
+
+    /// Returns the connection, or waits for the next one.
+    pub(crate) async fn link(&self) -> Result<Arc<Link>, Failure> {
+        let mut links = self.link.subscribe();
+        let link = async {
+            tokio::select! {
+                link = links.wait_for(Option::is_some) => link.ok().and_then(|link| link.clone()),
+                () = self.until_over() => None,
+            }
+        };
+        let link = tokio::time::timeout(self.patience(), link).await;
+        link.ok().flatten().ok_or_else(|| {
+            let why = "no member can be reached, or the session has ended";
+            Failure::new(FailureKind::Disconnected, Certainty::NotApplied, why)
+        })
+    }
+
+    /// Waits for an answer on the current connection, until that is given up.
+    pub(crate) async fn on_link<T>(
+        &self,
+        call: impl AsyncFnOnce(&Link) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let link = self.link().await?;
+        let mut links = self.link.subscribe();
+        let given_up =
+            links.wait_for(|now| now.as_ref().is_none_or(|now| now.number != link.number));
+        tokio::select! {
+            answer = call(&link) => {
+                if answer.as_ref().is_err_and(|f| f.kind() == FailureKind::LeaseNotFound) {
+                    self.end();
+                }
+                answer
+            }
+            _ = given_up => {
+                let why = "the connection to a member that does not answer was given up";
+                Err(Failure::new(FailureKind::Disconnected, Certainty::Unknown, why))
+            }
+        }
+    }
+
+    /// Sends a request that is no vote.
+    pub(crate) async fn ask<R: Unary>(&self, request: R) -> Result<(Header, R::Response), Failure> {
+        let deadline = tokio::time::Instant::now() + self.patience();
+        let answer = self.on_link(async |link| link.client.call(request, deadline).await).await;
+        self.note(answer)
+    }
+
+    /// Sends a request that a majority commits before it is answered.
+    pub(crate) async fn voted<R: Unary>(
+        &self,
+        request: R,
+    ) -> Result<(Header, R::Response), Failure> {
+        self.voted_by(request, self.patience()).await
+    }
+
+    pub(crate) async fn voted_by<R: Unary>(
+        &self,
+        request: R,
+        within: Duration,
+    ) -> Result<(Header, R::Response), Failure> {
+        let deadline = tokio::time::Instant::now() + within;
+        let answer = self.on_link(async |link| {
+            let sent = Clock::Boot.now();
+            let answer = link.client.call(request, deadline).await?;
+            self.prove(link.number, answer.0.raft_term, sent);
+            Ok(answer)
+        });
+        self.note(answer.await)
+    }
+
+    /// Records a vote. A beat counts only if the session is not over by then.
+    fn prove(&self, link: u64, term: u64, sent: Instant) {
+        let mut proof = self.proof.lock();
+        let now = Clock::Boot.now();
+        if let Some(beat) = proof.heard(link, term, sent, now)
+            && now < self.lapses()
+        {
+            self.beat.fetch_max(beat.as_nanos(), Ordering::SeqCst);
+        }
+    }
+
+    fn note<T>(&self, answer: Result<(Header, T), Failure>) -> Result<(Header, T), Failure> {
+        if let Ok((header, _)) = &answer {
+            self.seen.fetch_max(header.revision, Ordering::SeqCst);
+        }
+        answer
+    }
+
+    /// Returns the largest revision that an answer has shown, from any member.
+    pub(crate) fn seen(&self) -> i64 {
+        self.seen.load(Ordering::SeqCst)
+    }
+
+    /// Sends a request until the outcome is certain, or the session has ended. Returns the answer,
+    /// and whether the outcome of an earlier sending was unknown.
+    pub(crate) async fn insist<R: Unary>(
+        &self,
+        request: R,
+    ) -> (Result<(Header, R::Response), Failure>, bool) {
+        let (mut unsure, mut pause) = (false, Pause::new());
+        loop {
+            match self.voted(request.clone()).await {
+                Err(failure) if is_passing(&failure) && !self.is_over() => {
+                    unsure |= failure.certainty() == Certainty::Unknown;
+                    pause.wait().await;
+                }
+                answer => return (answer, unsure),
+            }
+        }
+    }
+
+    /// Sends a request that changes nothing until it is answered, for as long as a caller waits.
+    pub(crate) async fn insist_on<R: Unary>(
+        &self,
+        request: R,
+    ) -> Result<(Header, R::Response), Error> {
+        let mut pause = Pause::new();
+        let answer = async {
+            loop {
+                match self.ask(request.clone()).await {
+                    Err(failure) if is_passing(&failure) && !self.is_over() => pause.wait().await,
+                    answer => return answer,
+                }
+            }
+        };
+        match tokio::time::timeout(self.patience(), answer).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(no_answer()),
+        }
+    }
+
+    /// Waits for room in the window, then runs the work to its end: if the caller stops waiting, or
+    /// no answer comes within [`patience`](Self::patience), it continues in the background.
+    pub(crate) async fn see_through<T: Send + 'static>(
+        &self,
+        window: &Arc<Semaphore>,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = match Arc::clone(window).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => self.room(window).await?,
+        };
+        let (runtime, patience) = (self.runtime.clone(), self.patience());
+        let work = async move {
+            let done = work.await;
+            drop(permit);
+            done
+        };
+        // On the runtime of the session, timers included, since the caller's runtime may end.
+        let seen = self.runtime.spawn(async move {
+            let mut work = Box::pin(work);
+            match tokio::time::timeout(patience, &mut work).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    runtime.spawn(work);
+                    Err(no_answer())
+                }
+            }
+        });
+        seen.await.unwrap_or_else(|_| Err(no_answer()))
+    }
+
+    /// Waits for room in the window, as long as there are beats. After that, nothing was sent.
+    async fn room(&self, window: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
+        let mut permit = std::pin::pin!(Arc::clone(window).acquire_owned());
+        let not_sent = || no_answer().with_certainty(Certainty::NotApplied);
+        loop {
+            tokio::select! {
+                permit = &mut permit => return permit.map_err(|_| not_sent()),
+                () = self.until_over() => return Err(not_sent()),
+                () = tokio::time::sleep(self.patience()) => {
+                    if Clock::Boot.now().since(self.beat()) > self.patience() * 2 {
+                        return Err(not_sent());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs work in the background.
+    pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+}
+
+/// Returns whether a retry within the same session may help.
+pub(crate) fn is_passing(failure: &Failure) -> bool {
+    use FailureKind::{Disconnected, Late, Learner, NoLeader, Overloaded, Token};
+    matches!(failure.kind(), Disconnected | Late | Learner | NoLeader | Overloaded | Token)
+}
+
+/// The growing pauses between retries, with jitter.
+pub(crate) struct Pause(Duration);
+
+impl Pause {
+    pub(crate) fn new() -> Self {
+        Self(Duration::from_millis(5))
+    }
+
+    pub(crate) async fn wait(&mut self) {
+        tokio::time::sleep(self.0.mul_f64(rand::random_range(0.5..1.0))).await;
+        self.0 = (self.0 * 2).min(Duration::from_millis(500));
+    }
+}

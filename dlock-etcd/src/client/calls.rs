@@ -1,0 +1,157 @@
+//! Unary calls and streams, with the login.
+//!
+//! A token is sent with each request, and a stream keeps the token that it was opened with. A
+//! member refuses a token that has not been used for five minutes, one that another member does not
+//! know after a restart, and one that is older than the last change of users or roles. Such a
+//! refusal comes before the request is executed, so the client logs in again and sends the request
+//! once more. Tokens are numbered, so that many refused calls lead to one login.
+
+use std::sync::Arc;
+
+use dlock_core::Certainty::NotApplied;
+use futures_util::Stream;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+use tonic::{
+    Request, Status, Streaming,
+    client::Grpc,
+    codegen::http::{Uri, uri::PathAndQuery},
+    metadata::{Ascii, MetadataValue},
+};
+use tonic_prost::ProstCodec;
+
+use super::{
+    AuthenticateRequest, Failure,
+    FailureKind::{AuthDisabled, Protocol, Token as StaleToken, WrongUser},
+    Header, Response, Unary,
+    connection::Sender,
+};
+
+/// The largest answer to accept. tonic's own limit of 4 MiB is less than a request may bring.
+const LARGEST: usize = 256 << 20;
+
+/// A token of a login, with its number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Token {
+    pub(super) number: u64,
+    /// `None` if etcd needs no login.
+    text: Option<MetadataValue<Ascii>>,
+}
+
+/// The calls of a connection.
+pub(super) struct Calls {
+    sender: Sender,
+    origin: Uri,
+    login: Option<(String, String)>,
+    token: Mutex<Token>,
+    /// Held during a login.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Calls {
+    pub(super) fn new(sender: Sender, origin: Uri, login: Option<(String, String)>) -> Self {
+        Self { sender, origin, login, token: Mutex::default(), turn: tokio::sync::Mutex::default() }
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.token.lock().clone()
+    }
+
+    /// Sends a request and waits for the answer until the deadline, with a new login if needed.
+    pub(super) async fn call<R: Unary>(
+        &self,
+        request: R,
+        deadline: Instant,
+    ) -> Result<(Header, R::Response), Failure> {
+        let token = self.token();
+        let again = self.login.is_some().then(|| request.clone());
+        match (self.once(request, &token, deadline).await, again) {
+            (Err(failure), Some(again)) if failure.kind() == StaleToken => {
+                self.log_in(token.number, deadline).await.map_err(Failure::not_applied)?;
+                self.once(again, &self.token(), deadline).await
+            }
+            (Err(failure), None) if failure.kind() == StaleToken => {
+                Err(failure.with_kind(WrongUser))
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    /// Gets a token, unless there is a newer one than that with this number.
+    pub(super) async fn log_in(&self, stale: u64, deadline: Instant) -> Result<(), Failure> {
+        let Some((name, password)) = self.login.clone() else {
+            return Err(Failure::new(WrongUser, NotApplied, "there is no user"));
+        };
+        let turn = timeout_at(deadline, self.turn.lock()).await;
+        let _turn = turn.map_err(|_| Failure::late())?;
+        if self.token.lock().number != stale {
+            return Ok(());
+        }
+        let request = AuthenticateRequest { name, password };
+        let text = match self.once(request, &Token::default(), deadline).await {
+            Ok((_, answer)) => {
+                let mut text = MetadataValue::try_from(answer.token).map_err(|_| {
+                    Failure::new(Protocol, NotApplied, "the token is not printable")
+                })?;
+                text.set_sensitive(true);
+                Some(text)
+            }
+            Err(failure) if failure.kind() == AuthDisabled => None,
+            Err(failure) => return Err(failure),
+        };
+        *self.token.lock() = Token { number: stale + 1, text };
+        Ok(())
+    }
+
+    async fn once<R: Unary>(
+        &self,
+        request: R,
+        token: &Token,
+        deadline: Instant,
+    ) -> Result<(Header, R::Response), Failure> {
+        let codec = ProstCodec::<R, R::Response>::default();
+        let mut grpc = self.grpc();
+        let answer =
+            grpc.unary(with_token(request, token), PathAndQuery::from_static(R::PATH), codec);
+        let answer = timeout_at(deadline, answer).await.map_err(|_| Failure::late())??;
+        Ok(with_header(answer.into_inner()))
+    }
+
+    /// Opens a stream. It returns with the first answer, since etcd sends nothing before.
+    pub(super) async fn stream<Q, A>(
+        self: Arc<Self>,
+        path: &'static str,
+        token: Token,
+        requests: impl Stream<Item = Q> + Send + 'static,
+    ) -> Result<Streaming<A>, Status>
+    where
+        Q: prost::Message + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        let codec = ProstCodec::<Q, A>::default();
+        let request = with_token(requests, &token);
+        let mut grpc = self.grpc();
+        drop(self);
+        let answers = grpc.streaming(request, PathAndQuery::from_static(path), codec);
+        Ok(answers.await?.into_inner())
+    }
+
+    fn grpc(&self) -> Grpc<Sender> {
+        Grpc::with_origin(self.sender.clone(), self.origin.clone())
+            .max_decoding_message_size(LARGEST)
+    }
+}
+
+fn with_token<T>(message: T, token: &Token) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(text) = &token.text {
+        request.metadata_mut().insert("token", text.clone());
+    }
+    request
+}
+
+/// Separates the header from an answer. A header that is missing, as in the list of alarms of 3.4,
+/// is one of no member and of no term.
+pub(super) fn with_header<R: Response>(mut answer: R) -> (Header, R) {
+    (answer.take_header().unwrap_or_default(), answer)
+}

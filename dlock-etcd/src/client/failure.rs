@@ -1,0 +1,309 @@
+//! The meaning of the errors of etcd and of the connection.
+//!
+//! etcd's gRPC codes are coarse (`Unavailable` is a member that stops as well as a vote that was not
+//! answered), and differ between versions. Its texts are stable, so the table goes by these.
+
+use std::{borrow::Cow, error::Error as StdError, fmt};
+
+use dlock_core::{
+    Certainty::{self, NotApplied, Unknown},
+    ConfigIssue, Error, ErrorKind,
+};
+use tonic::{Code, Status};
+
+/// The kind of a [`Failure`], for the protocol's decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// There is no connection, or it broke, or the member stops.
+    Disconnected,
+    /// No answer before the deadline.
+    Late,
+    /// The member has no leader, or no majority answers it: `no leader`, `leader changed`, `request
+    /// timed out`.
+    NoLeader,
+    /// The member is a learner, which answers little more than its status.
+    Learner,
+    /// The quota of the database is used up, and the alarm `NOSPACE` is active.
+    NoSpace,
+    /// The lease does not exist any more.
+    LeaseNotFound,
+    /// The revision was compacted.
+    Compacted,
+    /// A watch had too many messages that nobody read.
+    Lagged,
+    /// The user lacks a right.
+    Denied,
+    /// The member refuses the user and the password, or needs them and has none.
+    WrongUser,
+    /// The token or the revision of the rights is out of date, even after a new login.
+    Token,
+    /// The member has authentication switched off.
+    AuthDisabled,
+    /// The request is too large, or has too many operations.
+    TooLarge,
+    /// The member refuses requests, because it has too many.
+    Overloaded,
+    /// The data of the members differ (the alarm `CORRUPT`).
+    Corrupt,
+    /// The TLS files can't be used.
+    TlsFiles,
+    /// There is no connection by TLS.
+    Tls,
+    /// The server is not etcd, or does not answer as etcd does.
+    Protocol,
+}
+
+use FailureKind::*;
+
+/// Parts of etcd's messages. Where the outcome is unknown, etcd has been seen to apply such a
+/// request: later, or even although it answered the error.
+const TEXTS: &[(&str, FailureKind, Certainty)] = &[
+    ("requested lease not found", LeaseNotFound, NotApplied),
+    ("database space exceeded", NoSpace, Unknown),
+    ("has been compacted", Compacted, NotApplied),
+    ("permission denied", Denied, NotApplied),
+    ("invalid auth token", Token, NotApplied),
+    ("revision of auth store is old", Token, NotApplied),
+    ("revision in header is old", Token, NotApplied),
+    // The answer to a request without a token.
+    ("user name is empty", Token, NotApplied),
+    ("authentication failed", WrongUser, NotApplied),
+    ("user name not found", WrongUser, NotApplied),
+    ("authentication is not enabled", AuthDisabled, NotApplied),
+    ("too many operations", TooLarge, NotApplied),
+    ("request is too large", TooLarge, NotApplied),
+    ("received message larger than max", TooLarge, NotApplied),
+    ("too many requests", Overloaded, NotApplied),
+    ("not supported for learner", Learner, NotApplied),
+    ("no leader", NoLeader, Unknown),
+    ("not leader", NoLeader, Unknown),
+    ("leader changed", NoLeader, Unknown),
+    ("request timed out", NoLeader, Unknown),
+    ("unhealthy cluster", NoLeader, Unknown),
+    ("server stopped", Disconnected, Unknown),
+    ("corrupt", Corrupt, Unknown),
+];
+
+/// An error of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: FailureKind,
+    certainty: Certainty,
+    /// The cause, without secrets.
+    text: Cow<'static, str>,
+}
+
+impl Failure {
+    pub(crate) fn new(
+        kind: FailureKind,
+        certainty: Certainty,
+        text: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { kind, certainty, text: text.into() }
+    }
+
+    /// Returns the failure of an answer that says so with a text of etcd: an unary answer, or the
+    /// reason why a watch has ended.
+    fn from_text(text: &str, otherwise: (FailureKind, Certainty)) -> Self {
+        let known = TEXTS.iter().find(|(part, ..)| text.contains(part));
+        let (kind, certainty) = known.map_or(otherwise, |known| (known.1, known.2));
+        Self::new(kind, certainty, format!("{:.300}", text.escape_debug().to_string()))
+    }
+
+    /// Returns the failure of a watch that the server has ended.
+    pub(super) fn of_watch(reason: &str, compacted: bool) -> Self {
+        let kind = if compacted { Compacted } else { Disconnected };
+        let text = if reason.is_empty() { "the server has ended the watch" } else { reason };
+        Self { certainty: NotApplied, ..Self::from_text(text, (kind, NotApplied)) }
+    }
+
+    /// Returns the failure of a connection that has ended, for a request that may have been sent.
+    pub(super) fn broken(error: &(dyn StdError + 'static)) -> Self {
+        Self::new(Disconnected, Unknown, causes(error))
+    }
+
+    pub(super) fn late() -> Self {
+        Self::new(Late, Unknown, "no answer in time")
+    }
+
+    pub(crate) fn kind(&self) -> FailureKind {
+        self.kind
+    }
+
+    /// Whether the request may have been applied, or may still be applied.
+    pub(crate) fn certainty(&self) -> Certainty {
+        self.certainty
+    }
+
+    /// Sets that the request has not been applied and will not be.
+    pub(super) fn not_applied(self) -> Self {
+        Self { certainty: NotApplied, ..self }
+    }
+
+    /// Names the endpoint that was dialled. Nothing was applied.
+    pub(super) fn of_dialing(self, endpoint: &str) -> Self {
+        let text = format!("{endpoint:.80}: {}", self.text);
+        Self { certainty: NotApplied, text: text.into(), ..self }
+    }
+
+    pub(super) fn with_kind(self, kind: FailureKind) -> Self {
+        Self { kind, ..self }
+    }
+}
+
+/// A request that was never written to the connection.
+#[derive(Debug)]
+pub(super) struct NotSent;
+
+impl fmt::Display for NotSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection has ended")
+    }
+}
+
+impl StdError for NotSent {}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        // An answer has no source: this comes from the connection.
+        if let Some(error) = status.source() {
+            let failure = Self::broken(error);
+            return if error.is::<NotSent>() { failure.not_applied() } else { failure };
+        }
+        let otherwise = match status.code() {
+            Code::Unavailable | Code::Cancelled => (Disconnected, Unknown),
+            Code::DeadlineExceeded => (Late, Unknown),
+            Code::Unauthenticated => (Token, NotApplied),
+            Code::PermissionDenied => (Denied, NotApplied),
+            Code::InvalidArgument | Code::Unimplemented => (Protocol, NotApplied),
+            _ => (Protocol, Unknown),
+        };
+        let message = status.message();
+        Self::from_text(
+            if message.is_empty() { status.code().description() } else { message },
+            otherwise,
+        )
+    }
+}
+
+/// Returns an error with its causes, in one line.
+fn causes(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl StdError for Failure {}
+
+impl From<Failure> for Error {
+    /// Adds the remedy.
+    fn from(failure: Failure) -> Self {
+        let access = ErrorKind::Config(ConfigIssue::Access);
+        let (kind, message) = match failure.kind {
+            Disconnected => (
+                ErrorKind::Unavailable,
+                "no connection to etcd: check that the members run, and that the port is their \
+                 port for clients, without TLS (else use etcds)",
+            ),
+            Tls => (
+                ErrorKind::Unavailable,
+                "no connection to etcd by TLS: check that the members run, that the port is one for \
+                 TLS, that dlock.tls_ca is the authority of their certificates, that these are for \
+                 the names in the URL, and that the members accept dlock.tls_cert and \
+                 dlock.tls_key",
+            ),
+            Late => (
+                ErrorKind::Unavailable,
+                "no answer from etcd in time: check that the members run and that a majority of \
+                 them is connected",
+            ),
+            NoLeader => (
+                ErrorKind::Unavailable,
+                "the members of etcd have no leader that a majority follows: check that a majority \
+                 of them runs and is connected, and that their disks are not too slow",
+            ),
+            Learner => (
+                ErrorKind::Unavailable,
+                "the member is a learner and serves no locks: write the addresses of voting \
+                 members in the URL, or promote it",
+            ),
+            NoSpace => (
+                ErrorKind::Unavailable,
+                "the quota of etcd's database is used up: compact it, run etcdctl defrag on each \
+                 member and etcdctl alarm disarm, and set --auto-compaction-retention",
+            ),
+            LeaseNotFound => (
+                ErrorKind::Unavailable,
+                "the session has ended, and with it all its locks: acquire them again; dlock opens \
+                 a new session",
+            ),
+            Compacted | Lagged => (
+                ErrorKind::Unavailable,
+                "a watch has fallen behind: reduce the load of this machine or of etcd",
+            ),
+            Denied => (
+                access,
+                "no rights: the role of the user needs readwrite on all keys below dlock.root \
+                 (etcdctl role grant-permission ROLE --prefix=true readwrite ROOT/)",
+            ),
+            WrongUser => (
+                access,
+                "etcd does not accept the credentials: check user and password in the URL \
+                 (etcd://user:password@host)",
+            ),
+            AuthDisabled => (
+                access,
+                "etcd has no users: remove user and password from the URL, or run etcdctl auth \
+                 enable",
+            ),
+            Token => (
+                ErrorKind::Unavailable,
+                "etcd does not accept the login, because users or roles are being changed: try \
+                 again",
+            ),
+            TooLarge => (
+                ErrorKind::Unsupported,
+                "the request is too large for etcd (--max-txn-ops, --max-request-bytes): acquire \
+                 fewer locks at once, or use shorter names",
+            ),
+            Overloaded => (
+                ErrorKind::Unavailable,
+                "etcd is overloaded and refuses requests: wait, or reduce its load",
+            ),
+            Corrupt => (
+                ErrorKind::Unavailable,
+                "the members of etcd have different data (alarm CORRUPT): replace the members that \
+                 are wrong",
+            ),
+            TlsFiles => (
+                access,
+                "the files of dlock.tls_* can't be used: check that they are PEM files and belong \
+                 together",
+            ),
+            Protocol => (
+                ErrorKind::Protocol,
+                "the server does not answer like etcd 3.4 or later: check the address and the \
+                 version",
+            ),
+        };
+        Self::new(kind, format!("{message} ({})", failure.text))
+            .with_certainty(failure.certainty)
+            .with_source(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use super::*;
+
+#[test]
+fn every_error_has_its_kind_certainty_and_remedy() {
+    use ErrorKind::{Config, Unavailable, Unsupported};
+    let access = Config(ConfigIssue::Access);
+    for (code, text, kind, certainty, shown, says) in [
+        (
+            Code::NotFound,
+            "etcdserver: requested lease not found",
+            LeaseNotFound,
+            NotApplied,
+            Unavailable,
+            "session",
+        ),
+        (
+            Code::ResourceExhausted,
+            "etcdserver: mvcc: database space exceeded",
+            NoSpace,
+            Unknown,
+            Unavailable,
+            "defrag",
+        ),
+        (
+            Code::OutOfRange,
+            "etcdserver: mvcc: required revision has been compacted",
+            Compacted,
+            NotApplied,
+            Unavailable,
+            "behind",
+        ),
+        (
+            Code::PermissionDenied,
+            "etcdserver: permission denied",
+            Denied,
+            NotApplied,
+            access,
+            "grant-permission",
+        ),
+        (
+            Code::Unauthenticated,
+            "etcdserver: invalid auth token",
+            Token,
+            NotApplied,
+            Unavailable,
+            "again",
+        ),
+        (
+            Code::InvalidArgument,
+            "etcdserver: revision of auth store is old",
+            Token,
+            NotApplied,
+            Unavailable,
+            "again",
+        ),
+        (
+            Code::InvalidArgument,
+            "etcdserver: user name is empty",
+            Token,
+            NotApplied,
+            Unavailable,
+            "again",
+        ),
+        (
+            Code::InvalidArgument,
+            "etcdserver: authentication failed, invalid user ID or password",
+            WrongUser,
+            NotApplied,
+            access,
+            "password",
+        ),
+        (
+            Code::FailedPrecondition,
+            "etcdserver: authentication is not enabled",
+            AuthDisabled,
+            NotApplied,
+            access,
+            "auth enable",
+        ),
+        (
+            Code::InvalidArgument,
+            "etcdserver: too many operations in txn request",
+            TooLarge,
+            NotApplied,
+            Unsupported,
+            "fewer",
+        ),
+        (
+            Code::InvalidArgument,
+            "etcdserver: request is too large",
+            TooLarge,
+            NotApplied,
+            Unsupported,
+            "fewer",
+        ),
+        (
+            Code::ResourceExhausted,
+            "etcdserver: too many requests",
+            Overloaded,
+            NotApplied,
+            Unavailable,
+            "overloaded",
+        ),
+        (
+            Code::FailedPrecondition,
+            "etcdserver: rpc not supported for learner",
+            Learner,
+            NotApplied,
+            Unavailable,
+            "promote",
+        ),
+        (Code::Unavailable, "etcdserver: no leader", NoLeader, Unknown, Unavailable, "majority"),
+        (
+            Code::Unavailable,
+            "etcdserver: request timed out, possibly due to previous leader failure",
+            NoLeader,
+            Unknown,
+            Unavailable,
+            "majority",
+        ),
+        (
+            Code::Unavailable,
+            "etcdserver: server stopped",
+            Disconnected,
+            Unknown,
+            Unavailable,
+            "members run",
+        ),
+        (Code::DataLoss, "etcdserver: corrupt cluster", Corrupt, Unknown, Unavailable, "CORRUPT"),
+        (Code::Unimplemented, "", Protocol, NotApplied, ErrorKind::Protocol, "version"),
+        (Code::Internal, "odd\nline", Protocol, Unknown, ErrorKind::Protocol, "odd\\nline"),
+        (Code::DeadlineExceeded, "", Late, Unknown, Unavailable, "majority"),
+    ] {
+        let failure = Failure::from(Status::new(code, text));
+        assert_eq!((failure.kind(), failure.certainty()), (kind, certainty), "{text}");
+        let error = Error::from(failure);
+        assert_eq!((error.kind(), error.certainty()), (shown, certainty), "{text}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_watch_that_the_server_ends_applies_nothing() {
+    for (reason, compacted, kind) in [
+        ("", false, Disconnected),
+        ("", true, Compacted),
+        ("etcdserver: permission denied", false, Denied),
+        ("etcdserver: invalid auth token", false, Token),
+    ] {
+        let failure = Failure::of_watch(reason, compacted);
+        assert_eq!((failure.kind(), failure.certainty()), (kind, NotApplied), "{reason}");
+    }
+}
+
+#[test]
+fn an_error_of_the_connection_names_its_causes() {
+    let mut status = Status::unknown("transport error");
+    status.set_source(std::sync::Arc::new(std::io::Error::other("reset by peer")));
+    let failure = Failure::from(status);
+    assert_eq!((failure.kind(), failure.certainty()), (Disconnected, Unknown));
+    assert_eq!(failure.to_string(), "reset by peer");
+}

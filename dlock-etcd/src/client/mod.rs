@@ -1,0 +1,174 @@
+//! A small client of etcd: one connection to one member.
+//!
+//! The crate `etcd-client` is not used, for these reasons (version 0.21). It generates its messages
+//! in a build script that needs `protoc` on every machine. It balances requests over its endpoints:
+//! with one of three members down, calls fail with a connect error, and with one paused they hang
+//! until a ping fails. dlock's rules need the opposite: the answers to a renewal and to the votes
+//! after it, and a watch with the reads after its events, must come from the same member. Its
+//! streams do not come back either, so a user has to set up watches and renewals again in any case.
+//!
+//! - [`dial`] connects, logs in, and returns when the member has told its status. There is no
+//!   reconnect: the session chooses the next member.
+//! - [`Client::call`] sends any unary request; `messages` connects each with its method and answer.
+//! - [`Client::keep`] renews a lease on a stream of its own.
+//! - [`Client::watch`] sets a watch; all watches share a stream.
+//! - [`Failure`] says what failed, and whether the request may have been applied.
+
+mod calls;
+mod connection;
+mod failure;
+mod keep;
+mod messages;
+mod tls;
+mod watch;
+
+use std::{fmt, sync::Arc};
+
+use dlock_core::Certainty::NotApplied;
+use parking_lot::Mutex;
+pub(crate) use prost::bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+use tonic::codegen::http::Uri;
+
+use self::{
+    calls::Calls,
+    connection::{Connection, connect},
+    keep::Keeper,
+    watch::WatchStream,
+};
+pub(crate) use self::{
+    failure::{Failure, FailureKind},
+    messages::*,
+    tls::Tls,
+    watch::{Change, Seen, Watch},
+};
+
+/// The credentials of a client and its TLS files.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
+    /// The user and the password.
+    pub(crate) login: Option<(String, String)>,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl fmt::Debug for Access {
+    /// Prints the credentials without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.login.as_ref().map(|(user, _)| user);
+        f.debug_struct("Access").field("user", &user).field("tls", &self.tls).finish()
+    }
+}
+
+/// One connection to one member. Clones share it. It never connects again: after it has broken,
+/// all calls fail with [`FailureKind::Disconnected`], and [`dial`] makes a new one. It is closed
+/// when the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    member_id: u64,
+    calls: Arc<Calls>,
+    keeper: Keeper,
+    /// The stream for new watches.
+    watches: Mutex<Option<Arc<WatchStream>>>,
+    connection: Connection,
+}
+
+/// Connects to the member at `endpoint` (`host:port`), logs in, and asks for its status. Nothing is
+/// applied if it fails: each failure is `NotApplied`.
+pub(crate) async fn dial(
+    endpoint: &str,
+    access: &Access,
+    deadline: Instant,
+) -> Result<(Client, Header, StatusResponse), Failure> {
+    let dialing = async {
+        let scheme = if access.tls.is_some() { "https" } else { "http" };
+        let origin: Uri = format!("{scheme}://{endpoint}").parse().map_err(|_| {
+            Failure::new(FailureKind::Disconnected, NotApplied, "the address is not host:port")
+        })?;
+        let (sender, connection) = connect(endpoint, access.tls.as_ref()).await?;
+        let calls = Calls::new(sender, origin, access.login.clone());
+        let greeting = async {
+            if access.login.is_some() {
+                calls.log_in(0, deadline).await?;
+            }
+            calls.call(StatusRequest {}, deadline).await
+        };
+        let (header, status) = greeting.await.map_err(|failure| match failure.kind() {
+            // A server reports a missing or wrong certificate of the client only now.
+            FailureKind::Disconnected if access.tls.is_some() => {
+                failure.with_kind(FailureKind::Tls)
+            }
+            _ => failure,
+        })?;
+        let shared = Shared {
+            member_id: header.member_id,
+            calls: Arc::new(calls),
+            keeper: Keeper::default(),
+            watches: Mutex::default(),
+            connection,
+        };
+        Ok((Client { shared: Arc::new(shared) }, header, status))
+    };
+    let result = timeout_at(deadline, dialing).await.unwrap_or_else(|_| Err(Failure::late()));
+    result.map_err(|failure| failure.of_dialing(endpoint))
+}
+
+impl Client {
+    /// Sends a request and waits for the answer until the deadline. If the member does not accept
+    /// the token, the client logs in again and repeats the request once. If the future is dropped,
+    /// the request may be applied all the same.
+    pub(crate) async fn call<R: Unary>(
+        &self,
+        request: R,
+        deadline: Instant,
+    ) -> Result<(Header, R::Response), Failure> {
+        self.shared.calls.call(request, deadline).await
+    }
+
+    /// Renews a lease and returns its time to live in seconds, from the renewal on. A lease that
+    /// does not exist (any more) is a failure with the kind `LeaseNotFound`. Renewals are sent one
+    /// after the other. The header was filled before the renewal.
+    pub(crate) async fn keep(
+        &self,
+        lease: i64,
+        deadline: Instant,
+    ) -> Result<(Header, i64), Failure> {
+        self.shared.keeper.keep(&self.shared.calls, lease, deadline).await
+    }
+
+    /// Watches a key, or all keys from `key` up to, but without, `range_end` (if this is not empty),
+    /// from now on. `without` leaves out puts or deletions.
+    pub(crate) fn watch(&self, key: Bytes, range_end: Bytes, without: Option<FilterType>) -> Watch {
+        let calls = &self.shared.calls;
+        let mut watches = self.shared.watches.lock();
+        let stream = match &*watches {
+            Some(stream) if stream.is_open(calls.token().number) => Arc::clone(stream),
+            _ => {
+                let ended = self.shared.connection.ended.clone();
+                Arc::clone(watches.insert(WatchStream::open(Arc::clone(calls), ended)))
+            }
+        };
+        drop(watches);
+        stream.watch(key, range_end, without)
+    }
+
+    /// Waits until the connection has ended.
+    pub(crate) async fn closed(&self) {
+        // Nothing is ever sent: this ends when the sender is gone.
+        let _ = self.shared.connection.ended.clone().changed().await;
+    }
+
+    /// Returns the id of the member.
+    pub(crate) fn member_id(&self) -> u64 {
+        self.shared.member_id
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("member_id", &self.shared.member_id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,275 @@
+//! All watches of a connection on one stream.
+//!
+//! A watch is set from now on, not from a revision: one from a revision that exists is put aside by
+//! the member and looked at every 100 ms. So what happened before it was set is not seen: read once
+//! after [`Seen::Created`]. When the stream breaks, all its watches end.
+//!
+//! The client chooses the ids. A member answers requests in their order, and one that it refuses
+//! with the id -1, so `asked` keeps the order. It is changed under the lock that is held while the
+//! request is put into the stream, or two requests could be in different orders.
+//!
+//! A stream keeps its token, and new watches on it are refused when the token has expired, while
+//! the old watches go on. So after a login the next watch opens another stream, and the old one
+//! lives as long as its watches.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::poll_fn,
+    sync::{Arc, Weak},
+    task::{Context, Poll, Waker},
+};
+
+use dlock_core::Certainty::NotApplied;
+use futures_util::stream;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use super::{
+    Bytes, EventType, Failure,
+    FailureKind::{Disconnected, Lagged},
+    FilterType, WatchCancelRequest, WatchCreateRequest, WatchOrder, WatchRequest, WatchResponse,
+    calls::{Calls, Token},
+};
+
+/// How many messages of a watch may wait to be read.
+const UNREAD: usize = 64;
+
+/// A message of a [`Watch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The member has set the watch: each change after this revision will be seen.
+    Created { revision: i64 },
+    /// A key has changed.
+    Changed(Change),
+}
+
+/// A change of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The revision of the change. A serializable read at the same member may show the state before
+    /// it: read until the answer's revision is at least this one.
+    pub(crate) revision: i64,
+    pub(crate) key: Bytes,
+    pub(crate) kind: EventType,
+}
+
+/// A watch. It ends on the server when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    id: i64,
+    stream: Arc<WatchStream>,
+}
+
+/// A stream with its watches.
+#[derive(Debug)]
+pub(super) struct WatchStream {
+    /// The number of the token of the stream.
+    token: u64,
+    requests: mpsc::UnboundedSender<WatchRequest>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    watchers: HashMap<i64, Watcher>,
+    last_id: i64,
+    /// The requests that are not answered, in their order.
+    asked: VecDeque<i64>,
+    /// Why the stream has ended.
+    end: Option<Failure>,
+}
+
+#[derive(Debug, Default)]
+struct Watcher {
+    unread: VecDeque<Seen>,
+    /// Why the watch has ended.
+    end: Option<Failure>,
+    reader: Option<Waker>,
+}
+
+impl WatchStream {
+    /// Opens a stream. The task ends with the connection, or after the last watch is gone.
+    pub(super) fn open(calls: Arc<Calls>, ended: tokio::sync::watch::Receiver<()>) -> Arc<Self> {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "it holds no more than two requests for each watch of this connection, and is \
+                      emptied into the connection"
+        )]
+        let (requests, queue) = mpsc::unbounded_channel();
+        let token = calls.token();
+        let stream = Arc::new(Self { token: token.number, requests, state: Mutex::default() });
+        let task = run(Arc::downgrade(&stream), calls, token, queue, ended);
+        tokio::runtime::Handle::current().spawn(task);
+        stream
+    }
+
+    /// Whether new watches can be set on it with the token of this number.
+    pub(super) fn is_open(&self, token: u64) -> bool {
+        self.token == token && self.state.lock().end.is_none()
+    }
+
+    /// Sets a watch.
+    pub(super) fn watch(
+        self: Arc<Self>,
+        key: Bytes,
+        range_end: Bytes,
+        without: Option<FilterType>,
+    ) -> Watch {
+        let filters = without.into_iter().map(i32::from).collect();
+        let mut state = self.state.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        state.watchers.insert(id, Watcher::default());
+        state.asked.push_back(id);
+        let request = WatchCreateRequest { key, range_end, filters, watch_id: id };
+        // If the stream has ended, the watch ends with it.
+        let _ = self.requests.send(WatchRequest { order: Some(WatchOrder::Create(request)) });
+        drop(state);
+        Watch { id, stream: self }
+    }
+
+    /// Takes a message of the server.
+    fn take(&self, message: WatchResponse) {
+        let state = &mut *self.state.lock();
+        let mut id = message.watch_id;
+        if message.created {
+            if id < 0 || state.asked.front() == Some(&id) {
+                id = state.asked.pop_front().unwrap_or(id);
+            } else {
+                state.asked.retain(|asked| *asked != id);
+            }
+        }
+        let Some(watcher) = state.watchers.get_mut(&id) else { return };
+        if message.canceled {
+            let compacted = message.compact_revision != 0;
+            watcher.end(Failure::of_watch(&message.cancel_reason, compacted));
+            return;
+        }
+        if message.created {
+            let revision = message.header.map_or(0, |header| header.revision);
+            watcher.push(Seen::Created { revision });
+        }
+        for event in message.events {
+            let kind = event.kind();
+            let Some(kv) = event.kv else { continue };
+            watcher.push(Seen::Changed(Change { revision: kv.mod_revision, key: kv.key, kind }));
+        }
+        if watcher.unread.len() > UNREAD && watcher.end.is_none() {
+            watcher.end(Failure::new(Lagged, NotApplied, "too many messages were not read"));
+            self.cancel(id);
+        }
+    }
+
+    fn cancel(&self, watch_id: i64) {
+        let order = WatchOrder::Cancel(WatchCancelRequest { watch_id });
+        // If the stream has ended, so has the watch.
+        let _ = self.requests.send(WatchRequest { order: Some(order) });
+    }
+
+    /// Ends all watches.
+    fn end(&self, failure: Failure) {
+        let mut state = self.state.lock();
+        for watcher in state.watchers.values_mut() {
+            if watcher.end.is_none() {
+                watcher.end(failure.clone());
+            }
+        }
+        state.end = Some(failure);
+    }
+}
+
+impl Watcher {
+    fn push(&mut self, seen: Seen) {
+        if self.end.is_none() {
+            self.unread.push_back(seen);
+            self.wake();
+        }
+    }
+
+    fn end(&mut self, failure: Failure) {
+        self.end = Some(failure);
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl Watch {
+    /// Waits for the next message: first [`Seen::Created`], then changes in the order of their
+    /// revisions. An error is the end: the connection or the stream has broken (`Disconnected`), the
+    /// watch was refused (`Denied`, `Token`), or the messages were read too slowly (`Lagged`,
+    /// `Compacted`). Each further call returns the error again: set a new watch. After `Denied` and
+    /// `Token` send a call first; it logs in again if the token has expired.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no message is lost.
+    pub(crate) async fn next(&mut self) -> Result<Seen, Failure> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &Context<'_>) -> Poll<Result<Seen, Failure>> {
+        let state = &mut *self.stream.state.lock();
+        let end = state.end.as_ref();
+        let Some(watcher) = state.watchers.get_mut(&self.id) else {
+            return Poll::Ready(Err(closed()));
+        };
+        if let Some(seen) = watcher.unread.pop_front() {
+            return Poll::Ready(Ok(seen));
+        }
+        match watcher.end.as_ref().or(end) {
+            Some(failure) => Poll::Ready(Err(failure.clone())),
+            None => {
+                watcher.reader = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let watcher = self.stream.state.lock().watchers.remove(&self.id);
+        if watcher.is_some_and(|watcher| watcher.end.is_none()) {
+            self.stream.cancel(self.id);
+        }
+    }
+}
+
+/// Reads the messages of a stream until it ends, or until nobody has a watch on it any more.
+async fn run(
+    stream: Weak<WatchStream>,
+    calls: Arc<Calls>,
+    token: Token,
+    mut queue: mpsc::UnboundedReceiver<WatchRequest>,
+    mut ended: tokio::sync::watch::Receiver<()>,
+) {
+    let reading = async {
+        let queue = stream::poll_fn(move |context| queue.poll_recv(context));
+        let mut answers = calls.stream("/etcdserverpb.Watch/Watch", token, queue).await?;
+        while let Some(message) = answers.message().await? {
+            match stream.upgrade() {
+                Some(stream) => stream.take(message),
+                None => break,
+            }
+        }
+        Ok::<(), tonic::Status>(())
+    };
+    let result = tokio::select! {
+        result = reading => result.map_err(Failure::from),
+        _ = ended.changed() => Ok(()),
+    };
+    if let Some(stream) = stream.upgrade() {
+        stream.end(result.err().unwrap_or_else(closed));
+    }
+}
+
+fn closed() -> Failure {
+    Failure::new(Disconnected, NotApplied, "the stream of watches has ended")
+}
+
+#[cfg(test)]
+mod tests;

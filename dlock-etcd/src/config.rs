@@ -1,0 +1,321 @@
+//! The configuration of an etcd store.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use dlock_core::{BackendUrl, ConfigIssue, Error, Format};
+use percent_encoding::percent_decode_str;
+
+use crate::{
+    client::{Access, Tls},
+    error::value,
+};
+
+/// The configuration of an etcd store: its members, the login, and the prefix of its locks.
+///
+/// ```
+/// use std::time::Duration;
+/// use dlock_etcd::EtcdConfig;
+/// # fn main() -> Result<(), dlock_core::Error> {
+/// let config = EtcdConfig::from_url("etcd://user:secret@e1,e2,e3/shop/locks")?
+///     .with_session_timeout(Duration::from_secs(20));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct EtcdConfig {
+    /// The members, each as `host:port`.
+    pub(crate) hosts: Vec<String>,
+    /// Empty, or a prefix that does not end with a slash.
+    pub(crate) root: String,
+    pub(crate) session_timeout: Duration,
+    /// Without TLS files for the authorities until they are checked.
+    pub(crate) access: Access,
+    pub(crate) format: Format,
+}
+
+impl EtcdConfig {
+    /// The names of dlock's own options in a URL, without `dlock.`.
+    pub const OPTIONS: &'static [&'static str] =
+        &["format", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
+
+    /// The schemes of the URLs.
+    pub const SCHEMES: &'static [&'static str] = &["etcd", "etcds"];
+
+    const DEFAULT_ROOT: &'static str = "/dlock";
+    const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+    const PORT: u16 = 2379;
+
+    /// Uses these members of one cluster, each `host` or `host:port`.
+    ///
+    /// # Errors
+    /// `Config(Url)` if there is no member, or if a host is invalid.
+    pub fn new<'a>(hosts: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
+        let hosts = hosts
+            .into_iter()
+            .map(|host| BackendUrl::with_port(host, Self::PORT).map_err(malformed))
+            .collect::<Result<Vec<_>, _>>()?;
+        if hosts.is_empty() {
+            return Err(malformed("a host is missing"));
+        }
+        Ok(Self {
+            hosts,
+            root: Self::DEFAULT_ROOT.to_owned(),
+            session_timeout: Self::DEFAULT_TIMEOUT,
+            access: Access::default(),
+            format: Format::default(),
+        })
+    }
+
+    /// Reads a URL. The crate's documentation lists the schemes and options.
+    ///
+    /// # Errors
+    /// `Config(Url)`, `Config(UnknownScheme)`, `Config(UnknownOption)`, `Config(RepeatedOption)`,
+    /// `Config(OptionValue)`, and `Config(MissingFeature)` for TLS without the feature `tls`. No
+    /// error shows a password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        let mut url: BackendUrl = url.parse()?;
+        let config = Self::take(&mut url)?;
+        url.finish(Self::OPTIONS)?;
+        config.checked()
+    }
+
+    /// Sets the prefix of the locks' keys, `/dlock` by default. With `/app/locks`, the lock `orders`
+    /// is Go's `NewMutex(session, "/app/locks/orders")`. Empty, or `/`, means no prefix but a slash.
+    #[must_use]
+    pub fn with_root(mut self, root: &str) -> Self {
+        root.trim_end_matches('/').clone_into(&mut self.root);
+        self
+    }
+
+    /// Sets how long the servers keep the session of a silent client, 2 s to 5 min; 15 s by default.
+    /// The servers raise it if it is below 1.5 times their election timeout. The lock of a dead
+    /// holder is free after this time. Leases are at most two thirds as long: see
+    /// [`Backend::longest_lease`](dlock_core::Backend::longest_lease).
+    #[must_use]
+    pub const fn with_session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// Sets the user and the password.
+    #[must_use]
+    pub fn with_login(mut self, user: &str, password: &str) -> Self {
+        self.access.login = Some((user.to_owned(), password.to_owned()));
+        self
+    }
+
+    /// Uses TLS, with the authorities in this PEM file, and optionally the client's own certificate
+    /// and key. It needs the Cargo feature `tls`.
+    #[must_use]
+    pub fn with_tls(mut self, authorities: PathBuf, own: Option<(PathBuf, PathBuf)>) -> Self {
+        self.access.tls = Some(Tls { authorities, certificate: own });
+        self
+    }
+
+    /// Sets the format in which dlock writes records. The default is the one that the previous
+    /// version of dlock reads. Set [`Format::NEWEST`] when no such program uses the servers any
+    /// more. All formats are read. `dlock.format` in a URL does the same.
+    #[must_use]
+    pub const fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Takes dlock's options out of a URL and reads the rest.
+    pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
+        let scheme = url.scheme().to_owned();
+        if !Self::SCHEMES.contains(&scheme.as_str()) {
+            return Err(Error::config(
+                ConfigIssue::UnknownScheme,
+                format!("{scheme:.40}: is not a scheme of etcd: use {}", Self::SCHEMES.join(", ")),
+            ));
+        }
+        if url.has_doubtful_options() {
+            // The @ may end a password, and messages show the root.
+            return Err(malformed("an @ after the ? must be written as %40"));
+        }
+        let (mut config, has_root) = Self::read_address(url.address())?;
+        config.access.tls =
+            (scheme == "etcds").then(|| Tls { authorities: PathBuf::new(), certificate: None });
+        if let Some(root) = url.take("root") {
+            if has_root {
+                return Err(value(
+                    "the URL has a path and dlock.root, which mean the same: leave one out",
+                ));
+            }
+            config = config.with_root(&root);
+        }
+        if let Some(timeout) = url.take_duration("session_timeout")? {
+            config.session_timeout = timeout;
+        }
+        config.format = url.take_format()?;
+        config.take_tls(url)?;
+        Ok(config)
+    }
+
+    /// Reads `//[user:password@]host[:port][,...][/root]`. Returns whether there is a root.
+    fn read_address(address: &str) -> Result<(Self, bool), Error> {
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
+        if rest.contains('?') {
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                "etcd URLs have only dlock's own options: write them with dlock. before the name, \
+                 such as dlock.session_timeout=20s",
+            ));
+        }
+        let (authority, root) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, ""),
+        };
+        if root.contains('@') {
+            // Here it ends a password, which must not become part of a key.
+            return Err(malformed("an @ after a slash must be written as %40"));
+        }
+        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let mut config = Self::new(hosts.split(','))?;
+        let has_root = !root.trim_matches('/').is_empty();
+        if has_root {
+            config = config.with_root(&decoded(root)?);
+        }
+        config.access.login = match login.split_once(':') {
+            _ if login.is_empty() => None,
+            Some((user, password)) if !user.is_empty() && !password.is_empty() => {
+                Some((decoded(user)?, decoded(password)?))
+            }
+            _ => return Err(malformed("the credentials are not user:password")),
+        };
+        Ok((config, has_root))
+    }
+
+    fn take_tls(&mut self, url: &mut BackendUrl) -> Result<(), Error> {
+        let authorities = url.take("tls_ca").map(PathBuf::from);
+        let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together: set both")),
+        };
+        match &mut self.access.tls {
+            Some(tls) => {
+                *tls = Tls { authorities: authorities.unwrap_or_default(), certificate };
+            }
+            None if authorities.is_some() || certificate.is_some() => {
+                return Err(value("dlock.tls_* has no effect without TLS: use an etcds URL"));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Checks the complete configuration.
+    pub(crate) fn checked(self) -> Result<Self, Error> {
+        // Above 5 min the servers replicate remaining TTLs, which a new leader may then use.
+        let (shortest, longest) = (Duration::from_secs(2), Duration::from_secs(300));
+        if self.session_timeout < shortest || self.session_timeout > longest {
+            return Err(value("dlock.session_timeout is out of range: use 2s to 5m"));
+        }
+        if self.session_timeout.subsec_nanos() != 0 {
+            return Err(value("dlock.session_timeout is not in whole seconds: use 15s"));
+        }
+        if self.root.chars().any(char::is_control) || self.root.len() > 1024 {
+            return Err(value(
+                "dlock.root is not a prefix of keys: use at most 1,024 bytes without control \
+                 characters, such as /shop/locks",
+            ));
+        }
+        match &self.access.tls {
+            Some(_) if cfg!(not(feature = "tls")) => Err(Error::config(
+                ConfigIssue::MissingFeature,
+                "etcds: needs the Cargo feature \"tls\": enable it for dlock in Cargo.toml",
+            )),
+            Some(tls) if tls.authorities.as_os_str().is_empty() => Err(value(
+                "etcds: trusts no authority by default: set dlock.tls_ca to the file of the \
+                 authority that signed the servers' certificates",
+            )),
+            _ => Ok(self),
+        }
+    }
+
+    /// Returns the kind and the address of the store, without secrets.
+    pub(crate) fn store(&self) -> String {
+        let mut hosts = self.hosts.clone();
+        hosts.sort();
+        let tls = if self.access.tls.is_some() { "s" } else { "" };
+        format!("etcd{tls}://{}{}", hosts.join(","), self.root)
+    }
+}
+
+fn decoded(text: &str) -> Result<String, Error> {
+    let text = percent_decode_str(text).decode_utf8();
+    text.map(|text| text.into_owned())
+        .map_err(|_| malformed("a part of the URL is not UTF-8: percent-encode it as UTF-8"))
+}
+
+/// Returns the error of a malformed URL. No message shows the URL, which may contain a password.
+fn malformed(what: &str) -> Error {
+    Error::config(
+        ConfigIssue::Url,
+        format!("{what}: write etcd://user:password@host1:2379,host2:2379/root"),
+    )
+}
+
+impl fmt::Debug for EtcdConfig {
+    /// Prints the configuration without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdConfig")
+            .field("store", &self.store())
+            .field("user", &self.access.login.as_ref().map(|(user, _)| user))
+            .field("session_timeout", &self.session_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_read() {
+        let config =
+            EtcdConfig::from_url("etcd://u:p%40s@e1,e2:4001/shop/locks?dlock.session_timeout=20s")
+                .unwrap();
+        assert_eq!(config.hosts, ["e1:2379", "e2:4001"]);
+        assert_eq!(config.root, "/shop/locks");
+        assert_eq!(config.session_timeout, Duration::from_secs(20));
+        assert_eq!(config.access.login, Some(("u".to_owned(), "p@s".to_owned())));
+        assert_eq!(config.store(), "etcd://e1:2379,e2:4001/shop/locks");
+        assert!(!format!("{config:?}").contains("p@s"));
+        let plain = EtcdConfig::from_url("etcd://e1").unwrap();
+        assert_eq!(
+            (plain.root.as_str(), plain.store().as_str()),
+            ("/dlock", "etcd://e1:2379/dlock")
+        );
+        assert_eq!(EtcdConfig::from_url("etcd://e1?dlock.root=/").unwrap().root, "");
+    }
+
+    #[test]
+    fn bad_urls_are_refused_without_the_password() {
+        use ConfigIssue::{OptionValue, RepeatedOption, UnknownOption, UnknownScheme, Url};
+        for (url, issue) in [
+            ("etcd:e1", Url),
+            ("etcd://", Url),
+            ("etcd://secret@e1", Url),
+            ("etcd://u:@e1", Url),
+            ("etcd://u:se/cret@e1", Url),
+            ("etcd://u:secret?@e1", Url),
+            ("etcd://e1,,e2", Url),
+            ("zk://e1", UnknownScheme),
+            ("etcd://e1?timeout=3", UnknownOption),
+            ("etcd://e1?dlock.rot=3", UnknownOption),
+            ("etcd://e1?dlock.root=a&dlock.root=b", RepeatedOption),
+            ("etcd://e1/a?dlock.root=b", OptionValue),
+            ("etcd://e1?dlock.session_timeout=1s", OptionValue),
+            ("etcd://e1?dlock.session_timeout=6m", OptionValue),
+            ("etcd://e1?dlock.session_timeout=2500ms", OptionValue),
+            ("etcd://e1?dlock.tls_ca=a", OptionValue),
+            ("etcd://e1?dlock.format=7", OptionValue),
+        ] {
+            let error = EtcdConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), dlock_core::ErrorKind::Config(issue), "{url}: {error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Taking locks, or places in their queues, with one transaction.
+//!
+//! The transaction creates the keys if the epoch has not ended and the keys are absent, and reads
+//! what is before them. All keys of a transaction have one create revision. So two multi-locks have
+//! the same order in every queue that they share, and can't wait for each other in a circle.
+//!
+//! With [`Queue::FailIfBusy`], the transaction also requires that no key is in the way. If one is,
+//! the answer shows whether the claims fit nevertheless, such as a reader behind readers. Then a
+//! second transaction creates the keys if nothing has changed since.
+//!
+//! The stages of the claims are locked for all of this. If the answer to a transaction is lost, the
+//! outcome is determined before the next step: see [`epoch`](crate::epoch).
+
+use std::sync::Arc;
+
+use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Instant, Queue};
+use futures_util::future::join_all;
+
+use crate::{
+    calls::{Pause, is_passing},
+    client::{
+        Compare, CompareResult, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest,
+        TxnResponse,
+    },
+    error::{conflict, gone},
+    own::{OwnClaim, Spot, Stage},
+    queue::{Standing, blockers, range, standing},
+    session::Session,
+};
+
+/// The outcome of a creation.
+enum Made {
+    /// All keys exist, and this is the state of each claim.
+    There(Vec<(Spot, Result<Standing, Error>)>),
+    /// A lock is not free, and no key exists.
+    Busy,
+}
+
+impl Session {
+    /// Takes all locks, joins all queues, or leaves no trace.
+    pub(crate) async fn enter(
+        self: Arc<Self>,
+        requests: Vec<AcquireRequest>,
+    ) -> Result<Vec<Acquired>, Error> {
+        loop {
+            let claims: Vec<_> = requests.iter().map(|request| self.claim_of(request)).collect();
+            // No lease ends while its request is under way.
+            let asking: Vec<_> = claims.iter().map(|claim| claim.wait()).collect();
+            let answer = self.enter_claims(&claims, &requests).await;
+            drop(asking);
+            let Err(error) = answer else { return answer };
+            // The core releases the claims that have a key. The others can't get one any more.
+            for claim in &claims {
+                if claim.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
+                    self.forget(claim);
+                }
+            }
+            let ([claim], ErrorKind::NotHeld, false) = (&*claims, error.kind(), self.is_over())
+            else {
+                return Err(error);
+            };
+            if !claim.was_left() {
+                // It was lost at this moment. It is sent again, after its old key is deleted.
+                self.clear(claim).await?;
+            }
+            if claim.was_left() {
+                // It was released meanwhile, by a task that deletes the key.
+                return Err(error.with_certainty(Certainty::Unknown));
+            }
+        }
+    }
+
+    async fn enter_claims(
+        self: &Arc<Self>,
+        claims: &[Arc<OwnClaim>],
+        requests: &[AcquireRequest],
+    ) -> Result<Vec<Acquired>, Error> {
+        // Always in the order of the request. The claims of one request are in no other, so two
+        // calls can't lock the same stages in different orders.
+        let mut stages = Vec::with_capacity(claims.len());
+        for claim in claims {
+            stages.push(claim.stage.lock().await);
+        }
+        if claims.iter().any(|claim| claim.is_over()) {
+            return Err(gone());
+        }
+        let began = Clock::Boot.now();
+        let tries = requests.iter().any(|request| request.queue == Queue::FailIfBusy);
+        let made = if stages.iter().all(|stage| matches!(**stage, Stage::New)) {
+            self.create(claims, tries).await?
+        } else {
+            let known = stages.iter().map(|stage| match &**stage {
+                Stage::There(spot) => Ok(spot.clone()),
+                _ => Err(gone()),
+            });
+            let known = known.collect::<Result<Vec<_>, _>>()?;
+            // The reads must show all that was committed before.
+            let revision = self.vote().await?;
+            Made::There(self.standings(claims, known, revision).await)
+        };
+        let Made::There(made) = made else {
+            claims.iter().for_each(|claim| self.forget(claim));
+            return Ok(vec![Acquired::Busy; claims.len()]);
+        };
+        for (stage, (spot, _)) in stages.iter_mut().zip(&made) {
+            **stage = Stage::There(spot.clone());
+        }
+        let settling = claims.iter().zip(&mut stages).zip(requests).zip(made).map(
+            async |(((claim, stage), request), (_, standing))| {
+                self.settle(claim, stage, standing, request, began).await
+            },
+        );
+        // All are settled, even if one fails. The keys exist, so the core releases the claims.
+        let settled: Result<Vec<_>, _> = join_all(settling).await.into_iter().collect();
+        settled.map_err(|error| match error.kind() {
+            ErrorKind::Config(_) if claims.len() == 1 => error,
+            _ => error.with_certainty(Certainty::Unknown),
+        })
+    }
+
+    /// Acts on the state of a claim. `began` is a time before its request was sent.
+    async fn settle(
+        self: &Arc<Self>,
+        claim: &Arc<OwnClaim>,
+        stage: &mut Stage,
+        standing: Result<Standing, Error>,
+        request: &AcquireRequest,
+        began: Instant,
+    ) -> Result<Acquired, Error> {
+        let Stage::There(spot) = stage else { return Err(gone()) };
+        match standing? {
+            Standing::Held { followed } => {
+                Ok(Acquired::Granted(self.hold(claim, spot, began, followed).await?))
+            }
+            Standing::Behind(_) if claim.is_over() => Err(gone()),
+            Standing::Behind(behind) if request.queue == Queue::Enqueue => {
+                spot.behind = Some(behind);
+                Ok(Acquired::Queued)
+            }
+            Standing::Behind(_) => {
+                self.take_back(claim, stage).await?;
+                Ok(Acquired::Busy)
+            }
+            Standing::Conflict(kind, capacity) => {
+                self.take_back(claim, stage).await?;
+                Err(conflict(kind, capacity))
+            }
+            Standing::Gone => {
+                *stage = Stage::Gone;
+                self.lose(claim);
+                Err(gone())
+            }
+        }
+    }
+
+    /// Deletes the key, so that the claim leaves no trace.
+    async fn take_back(&self, claim: &Arc<OwnClaim>, stage: &mut Stage) -> Result<(), Error> {
+        if let Stage::There(spot) = stage {
+            self.delete(&claim.key, spot.created).await?;
+        }
+        *stage = Stage::Gone;
+        self.forget(claim);
+        Ok(())
+    }
+
+    /// Creates the keys of all these claims or of none.
+    async fn create(&self, claims: &[Arc<OwnClaim>], tries: bool) -> Result<Made, Error> {
+        // A try has read, at this revision, that all claims fit.
+        let mut fit_at = None;
+        let mut pause = Pause::new();
+        loop {
+            let epoch = self.epoch().await?;
+            let asked = self.voted(self.creation(claims, epoch, tries, fit_at)).await;
+            let failure = match asked {
+                Ok((header, answer)) if answer.succeeded => {
+                    return Ok(Made::There(created(claims, header.revision, answer)));
+                }
+                Ok((header, mut answer)) => {
+                    let mut read = answer.ranges().map(|range| range.kvs);
+                    let marker = read.next().and_then(|kvs| kvs.into_iter().next());
+                    let own = read.by_ref().take(claims.len()).map(|kvs| kvs.into_iter().next());
+                    let own: Vec<_> = own.collect();
+                    if let Some(spots) = self.known(claims, own).await? {
+                        let made = self.standings(claims, spots, header.revision).await;
+                        return Ok(Made::There(made));
+                    }
+                    if marker.is_none_or(|marker| marker.mod_revision != epoch) {
+                        self.end_epoch(epoch).await?;
+                    } else if tries {
+                        for (claim, kvs) in claims.iter().zip(read) {
+                            match standing(&claim.prefix, claim.mode(), i64::MAX, kvs)? {
+                                Standing::Held { .. } => {}
+                                Standing::Conflict(kind, of) => return Err(conflict(kind, of)),
+                                _ => return Ok(Made::Busy),
+                            }
+                        }
+                        fit_at = Some(header.revision);
+                    }
+                    continue;
+                }
+                Err(failure) => failure,
+            };
+            if failure.certainty() == Certainty::Unknown {
+                let revision = self.end_epoch(epoch).await?;
+                let own = claims.iter().map(|claim| own_key(claim)).collect();
+                let (revision, read) = self.read(own, revision).await?;
+                let own = read.into_iter().map(|range| range.kvs.into_iter().next()).collect();
+                if let Some(spots) = self.known(claims, own).await? {
+                    return Ok(Made::There(self.standings(claims, spots, revision).await));
+                }
+            }
+            // No key exists, and none will.
+            if !is_passing(&failure) || self.is_over() || claims.iter().any(|c| c.is_over()) {
+                return Err(Error::from(failure).with_certainty(Certainty::NotApplied));
+            }
+            pause.wait().await;
+        }
+    }
+
+    /// Returns the transaction that creates the keys.
+    fn creation(
+        &self,
+        claims: &[Arc<OwnClaim>],
+        epoch: i64,
+        tries: bool,
+        fit_at: Option<i64>,
+    ) -> TxnRequest {
+        let mut compare = vec![self.in_epoch(epoch)];
+        let (mut success, mut failure) = (Vec::new(), vec![self.read_marker().into()]);
+        let mut looks: Vec<RequestOp> = Vec::new();
+        for claim in claims {
+            let mode = claim.mode();
+            compare.push(Compare::created(claim.key.clone(), CompareResult::Equal, 0));
+            success.push(RequestOp::from(PutRequest {
+                key: claim.key.clone(),
+                value: claim.value(mode),
+                lease: self.lease,
+            }));
+            failure.push(own_key(claim).into());
+            looks.push(blockers(&claim.prefix, mode, None).into());
+            if tries {
+                let (key, end) = range(&claim.prefix, mode);
+                let unchanged = match fit_at {
+                    None => Compare::created(key, CompareResult::Equal, 0),
+                    Some(at) => Compare::modified(key, CompareResult::Less, at + 1),
+                };
+                compare.push(unchanged.up_to(end));
+            }
+        }
+        match tries {
+            true => failure.extend(looks),
+            false => success.extend(looks),
+        }
+        TxnRequest { compare, success, failure }
+    }
+
+    /// Returns the keys of the claims if they exist and belong to this session. All exist or none;
+    /// if not, somebody has deleted some of them, and the rest is deleted.
+    async fn known(
+        &self,
+        claims: &[Arc<OwnClaim>],
+        own: Vec<Option<KeyValue>>,
+    ) -> Result<Option<Vec<Spot>>, Error> {
+        if own.iter().flatten().filter(|kv| kv.lease == self.lease).count() == claims.len() {
+            let spots = own.into_iter().flatten().map(|kv| Spot {
+                created: kv.create_revision,
+                modified: kv.mod_revision,
+                behind: None,
+            });
+            return Ok(Some(spots.collect()));
+        }
+        // The key of an earlier session ends with that.
+        for kv in own.into_iter().flatten() {
+            self.delete(&kv.key, kv.create_revision).await?;
+        }
+        Ok(None)
+    }
+
+    /// Returns the states of claims, no older than this revision.
+    async fn standings(
+        &self,
+        claims: &[Arc<OwnClaim>],
+        spots: Vec<Spot>,
+        revision: i64,
+    ) -> Vec<(Spot, Result<Standing, Error>)> {
+        let mut made = Vec::with_capacity(spots.len());
+        for (claim, spot) in claims.iter().zip(spots) {
+            let standing = self.standing(claim, spot.created, revision).await;
+            made.push((spot, standing));
+        }
+        made
+    }
+}
+
+/// Returns the read of a claim's own key.
+pub(crate) fn own_key(claim: &OwnClaim) -> RangeRequest {
+    RangeRequest { key: claim.key.clone(), keys_only: true, ..Default::default() }
+}
+
+/// Returns the state of claims that were created at this revision. After a try there are no reads,
+/// since nothing is in the way.
+fn created(
+    claims: &[Arc<OwnClaim>],
+    revision: i64,
+    mut answer: TxnResponse,
+) -> Vec<(Spot, Result<Standing, Error>)> {
+    let mut reads = answer.ranges();
+    let made = claims.iter().map(|claim| {
+        let ahead = reads.next().map(|range| range.kvs).unwrap_or_default();
+        let standing = standing(&claim.prefix, claim.mode(), revision, ahead);
+        (Spot { created: revision, modified: revision, behind: None }, standing)
+    });
+    made.collect()
+}

@@ -1,0 +1,74 @@
+//! The epoch of a session, which shuts out late creations.
+//!
+//! Each session has a marker, a key with its lease. The marker's mod revision is the epoch. Every
+//! creation of a claim compares the marker's mod revision in its transaction. After an unknown
+//! outcome of a creation, the client writes the marker again, until that is answered. From then on
+//! the creation has been applied or never will be: a read shows which. Revisions never repeat, so a
+//! late write of the marker opens no old epoch. It only makes the next creation fail its condition,
+//! and that client writes the marker once more.
+//!
+//! If the quota of the database is used up, the servers refuse to write the marker. Then it is
+//! deleted, which they accept. A key that is absent has the mod revision 0, which is no epoch.
+
+use std::sync::atomic::Ordering;
+
+use crate::{
+    client::{
+        Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, PutRequest, RangeRequest,
+    },
+    session::Session,
+};
+
+impl Session {
+    /// Returns the current epoch. Begins one if there is none.
+    pub(crate) async fn epoch(&self) -> Result<i64, Failure> {
+        match self.epoch.load(Ordering::SeqCst) {
+            0 => {
+                let _turn = self.raising.lock().await;
+                match self.epoch.load(Ordering::SeqCst) {
+                    0 => self.begin_epoch().await,
+                    epoch => Ok(epoch),
+                }
+            }
+            epoch => Ok(epoch),
+        }
+    }
+
+    /// Ends an epoch: no creation with it is applied any more. Returns a revision that shows all
+    /// that were.
+    pub(crate) async fn end_epoch(&self, epoch: i64) -> Result<i64, Failure> {
+        let _turn = self.raising.lock().await;
+        let now = self.epoch.load(Ordering::SeqCst);
+        if now > epoch {
+            return Ok(now);
+        }
+        match self.begin_epoch().await {
+            Err(failure) if failure.kind() == FailureKind::NoSpace => {
+                let key = self.marker.clone();
+                let delete = DeleteRangeRequest { key, ..Default::default() };
+                let (header, _) = self.insist(delete).await.0?;
+                self.epoch.store(0, Ordering::SeqCst);
+                Ok(header.revision)
+            }
+            begun => begun,
+        }
+    }
+
+    async fn begin_epoch(&self) -> Result<i64, Failure> {
+        let key = self.marker.clone();
+        let put = PutRequest { key, lease: self.lease, ..Default::default() };
+        let (header, _) = self.insist(put).await.0?;
+        self.epoch.store(header.revision, Ordering::SeqCst);
+        Ok(header.revision)
+    }
+
+    /// Returns the condition that this is the epoch.
+    pub(crate) fn in_epoch(&self, epoch: i64) -> Compare {
+        Compare::modified(self.marker.clone(), CompareResult::Equal, epoch)
+    }
+
+    /// Returns a read of the marker.
+    pub(crate) fn read_marker(&self) -> RangeRequest {
+        RangeRequest { key: self.marker.clone(), keys_only: true, ..Default::default() }
+    }
+}

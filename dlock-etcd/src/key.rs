@@ -1,0 +1,231 @@
+//! The keys of locks, claims and sessions.
+//!
+//! ```text
+//! <root>/<name>/<claim>       a mutex or a writer: 32 hexadecimal digits
+//! <root>/<name>/<lease>       Go's mutex: the lease of its session, up to 16 digits
+//! <root>/<name>/n<format>-*   a claim of a later format
+//! <root>/<name>/p<claim>      permits
+//! <root>/<name>/r<claim>      a reader
+//! <root>/%session/<lease>     the marker of a session
+//! <root>/%vote                never exists
+//! ```
+//!
+//! The letters matter: whatever blocks a reader sorts before `r`. In a name only `%` and `/` are
+//! encoded, so that the keys of one lock never begin with those of another.
+
+use dlock_core::{ClaimId, FencingToken, LockName, Mode};
+use percent_encoding::percent_decode_str;
+
+use crate::client::Bytes;
+
+/// The number of tokens of one create revision: `revision * 32768 + k`. Revisions below 2^48 have
+/// tokens, which is enough for 89 years at 100,000 writes a second.
+pub(crate) const TOKENS: u32 = 1 << 15;
+
+/// Returns the first token of a claim that was created at this revision.
+pub(crate) fn token(created: i64) -> Option<FencingToken> {
+    let first = u64::try_from(created).ok()?.checked_mul(u64::from(TOKENS))?;
+    FencingToken::new(first).ok()
+}
+
+/// The kind of a claim's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Writer,
+    Reader,
+    Permits,
+}
+
+/// The meaning of a key below a lock's prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A claim of dlock.
+    Ours(Kind, ClaimId),
+    /// Go's mutex. Its claim has the number of the lease.
+    Go(ClaimId),
+    /// A claim of a format that this version does not read.
+    Newer(u64),
+    /// Another program's key.
+    Foreign,
+}
+
+/// The keys below one root.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// Ends with a slash.
+    root: String,
+}
+
+impl Keys {
+    /// Creates the keys below a root, which does not end with a slash.
+    pub(crate) fn below(root: &str) -> Self {
+        Self { root: format!("{root}/") }
+    }
+
+    /// Returns the prefix of all keys.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// Returns the prefix of a lock's keys.
+    pub(crate) fn prefix(&self, name: &LockName) -> String {
+        format!("{}{}/", self.root, encoded(name.as_str()))
+    }
+
+    /// Returns the key of a session's marker.
+    pub(crate) fn marker(&self, lease: i64) -> String {
+        format!("{}%session/{lease:x}", self.root)
+    }
+
+    /// Returns the key that never exists. Its deletion changes nothing, and is voted on.
+    pub(crate) fn vote(&self) -> String {
+        format!("{}%vote", self.root)
+    }
+
+    /// Returns the range of the keys of all locks whose names begin with this text.
+    pub(crate) fn starting_with(&self, name: &str) -> (Bytes, Bytes) {
+        let first = format!("{}{}", self.root, encoded(name));
+        let mut end = first.clone().into_bytes();
+        // No byte of UTF-8 is 0xFF.
+        if let Some(last) = end.last_mut() {
+            *last = last.saturating_add(1);
+        }
+        (first.into(), end.into())
+    }
+
+    /// Returns the name of the lock whose key this is. `None` for markers and other programs' keys.
+    pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
+        let (segment, _) = key.strip_prefix(&self.root)?.split_once('/')?;
+        let name = LockName::new(&percent_decode_str(segment).decode_utf8().ok()?).ok()?;
+        (encoded(name.as_str()) == segment).then_some(name)
+    }
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Writer, Self::Reader, Self::Permits];
+
+    pub(crate) const fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Shared => Self::Reader,
+            Mode::Permits { .. } => Self::Permits,
+            _ => Self::Writer,
+        }
+    }
+
+    /// Returns the key of a claim of this kind.
+    pub(crate) fn key(self, prefix: &str, claim: ClaimId) -> String {
+        let letter = match self {
+            Self::Writer => "",
+            Self::Reader => "r",
+            Self::Permits => "p",
+        };
+        format!("{prefix}{letter}{claim}")
+    }
+}
+
+impl Entry {
+    /// Parses the part of a key behind the prefix of its lock.
+    pub(crate) fn parse(rest: &str) -> Self {
+        if let Some(format) = rest.strip_prefix('n').and_then(|rest| rest.split_once('-')) {
+            let digits = format.0.bytes().all(|byte| byte.is_ascii_digit());
+            return match format.0.parse() {
+                Ok(format) if digits => Self::Newer(format),
+                _ => Self::Foreign,
+            };
+        }
+        let (kind, id) = match rest.split_at_checked(1) {
+            Some(("r", id)) => (Kind::Reader, id),
+            Some(("p", id)) => (Kind::Permits, id),
+            _ => (Kind::Writer, rest),
+        };
+        if let Ok(claim) = id.parse() {
+            return Self::Ours(kind, claim);
+        }
+        match u64::from_str_radix(rest, 16) {
+            // As Go writes it: lower case, and no zeros in front.
+            Ok(lease) if format!("{lease:x}") == rest => Self::Go(ClaimId::from_bits(lease.into())),
+            _ => Self::Foreign,
+        }
+    }
+}
+
+fn encoded(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
+}
+
+/// Returns the key of a claim as Go would write it, if Go's mutex may have it.
+pub(crate) fn go_key(prefix: &str, claim: ClaimId) -> Option<String> {
+    Some(format!("{prefix}{:x}", u64::try_from(claim.to_bits()).ok()?))
+}
+
+/// Returns the end of the range of all keys with this prefix, which ends with a slash.
+pub(crate) fn end(prefix: &str) -> String {
+    let mut end = prefix.to_owned();
+    end.pop();
+    end.push('0'); // The character behind the slash.
+    end
+}
+
+/// Returns the first key behind this one.
+pub(crate) fn past(key: &[u8]) -> Bytes {
+    [key, &[0]].concat().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_nest_and_round_trip() {
+        let keys = Keys::below("/dlock");
+        for (name, prefix) in [
+            ("orders", "/dlock/orders/"),
+            ("a/b", "/dlock/a%2Fb/"),
+            ("100%", "/dlock/100%25/"),
+            ("%session", "/dlock/%25session/"),
+            ("é 🔒", "/dlock/é 🔒/"),
+        ] {
+            let name = LockName::new(name).unwrap();
+            assert_eq!(keys.prefix(&name), prefix);
+            let key = Kind::Reader.key(prefix, ClaimId::random());
+            assert_eq!(keys.name_of(&key), Some(name));
+        }
+        for key in
+            [keys.marker(77), keys.vote(), "/dlock".into(), "/x/a/b".into(), "/dlock/%41/x".into()]
+        {
+            assert_eq!(keys.name_of(&key), None, "{key}");
+        }
+        assert_eq!(end("/dlock/a/"), "/dlock/a0");
+    }
+
+    #[test]
+    fn keys_tell_their_kind_and_claim() {
+        let claim = ClaimId::random();
+        for kind in Kind::ALL {
+            assert_eq!(Entry::parse(&kind.key("", claim)), Entry::Ours(kind, claim));
+        }
+        let go = ClaimId::from_bits(0x694d_7d2a_5c1f_0d06);
+        assert_eq!(Entry::parse("694d7d2a5c1f0d06"), Entry::Go(go));
+        assert_eq!(go_key("p/", go).as_deref(), Some("p/694d7d2a5c1f0d06"));
+        assert_eq!(go_key("p/", ClaimId::from_bits(u128::MAX)), None);
+        assert_eq!(Entry::parse("n9-anything"), Entry::Newer(9));
+    }
+
+    #[test]
+    fn a_foreign_key_is_not_a_claim() {
+        let claim = ClaimId::random().to_string();
+        for rest in ["", "lock", "0a", "ABC", "+1", "n-", "nx-", "n+1-", "r1", "sub/1", "rr"] {
+            assert_eq!(Entry::parse(rest), Entry::Foreign, "{rest}");
+        }
+        for rest in [format!("q{claim}"), format!("{claim}0"), format!("r{claim}/x")] {
+            assert_eq!(Entry::parse(&rest), Entry::Foreign, "{rest}");
+        }
+    }
+
+    #[test]
+    fn the_largest_revision_with_tokens_has_room_for_each() {
+        let last = (1_i64 << 48) - 1;
+        assert_eq!(token(last).unwrap().plus(u64::from(TOKENS) - 1), FencingToken::MAX);
+        assert_eq!((token(last + 1), token(-1), token(0)), (None, None, None));
+    }
+}

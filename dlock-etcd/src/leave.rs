@@ -1,0 +1,105 @@
+//! Release and cancellation of claims.
+//!
+//! The deletion of the key is the release, and it wakes the next waiter. It is repeated until the
+//! outcome is certain. It requires that the key still has the create revision of the claim: the same
+//! claim id may be created again, and a late deletion must not end that. If the process dies before,
+//! the key ends with the lease.
+
+use std::sync::Arc;
+
+use dlock_core::{Claim, Error, Format, Released};
+
+use crate::{
+    client::{
+        Bytes, Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, RangeRequest,
+        TxnRequest,
+    },
+    key::{Kind, go_key},
+    own::{OwnClaim, Stage},
+    record::Record,
+    session::Session,
+};
+
+impl Session {
+    /// Releases or cancels a claim, which may belong to another client.
+    pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
+        let Some(own) = self.find(claim.id) else {
+            return self.evict(&claim).await;
+        };
+        // From here on its end is no loss, unless it was one before.
+        let lost = own.leave();
+        let released = self.clear(&own).await?;
+        Ok(if lost { Released::AlreadyLost } else { released })
+    }
+
+    /// Deletes the key of a claim of this session, and forgets the claim.
+    pub(crate) async fn clear(&self, claim: &Arc<OwnClaim>) -> Result<Released, Error> {
+        // Waits for a creation that is under way.
+        let mut stage = claim.stage.lock().await;
+        let answer = match &*stage {
+            Stage::There(spot) => self.delete(&claim.key, spot.created).await,
+            Stage::New | Stage::Gone => Ok(Released::AlreadyLost),
+        };
+        *stage = Stage::Gone;
+        drop(stage);
+        self.forget(claim);
+        answer
+    }
+
+    /// Deletes a key that was created at this revision, and repeats that until the outcome is
+    /// certain, or the session is over.
+    pub(crate) async fn delete(&self, key: &Bytes, created: i64) -> Result<Released, Error> {
+        let delete = DeleteRangeRequest { key: key.clone(), ..Default::default() };
+        let txn = TxnRequest {
+            compare: vec![Compare::created(key.clone(), CompareResult::Equal, created)],
+            success: vec![delete.clone().into()],
+            failure: Vec::new(),
+        };
+        let mut unsure = false;
+        loop {
+            let (answer, unknown) = self.insist(txn.clone()).await;
+            unsure |= unknown;
+            let failure: Failure = match answer {
+                // An earlier sending may have deleted it.
+                Ok((_, answer)) if answer.succeeded || unsure => return Ok(Released::Released),
+                Ok(_) => return Ok(Released::AlreadyLost),
+                // etcd 3.5 refuses transactions without writes, too, but no plain deletion. There
+                // are no new claims now.
+                Err(failure) if failure.kind() == FailureKind::NoSpace => {
+                    match self.insist(delete.clone()).await.0 {
+                        // The transaction that raises the alarm is refused, but applied.
+                        Ok(_) => return Ok(Released::Released),
+                        Err(failure) => failure,
+                    }
+                }
+                Err(failure) => failure,
+            };
+            if failure.kind() == FailureKind::Denied || self.is_over() {
+                return Err(failure.into());
+            }
+            // Not abandoned: the key would block the lock for as long as the session lives.
+            tracing::warn!(target: "dlock", %failure, "deleting a key failed, will be retried");
+            tokio::time::sleep(self.patience()).await;
+        }
+    }
+
+    /// Deletes the key of a claim that belongs to another or an earlier session, or to Go's mutex.
+    async fn evict(&self, claim: &Claim) -> Result<Released, Error> {
+        let prefix = self.keys.prefix(&claim.name);
+        let keys = Kind::ALL.map(|kind| kind.key(&prefix, claim.id));
+        let reads = keys.into_iter().chain(go_key(&prefix, claim.id));
+        let reads = reads.map(|key| RangeRequest { key: key.into(), ..Default::default() }.into());
+        let txn = TxnRequest { success: reads.collect(), ..TxnRequest::default() };
+        let mut released = Released::AlreadyLost;
+        let (_, mut found) = self.insist(txn).await.0?;
+        for kv in found.ranges().flat_map(|range| range.kvs) {
+            if let Some(format) = Record::parse(&kv.value).and_then(|record| record.newer()) {
+                return Err(Format::unknown(format));
+            }
+            if self.delete(&kv.key, kv.create_revision).await? == Released::Released {
+                released = Released::Released;
+            }
+        }
+        Ok(released)
+    }
+}

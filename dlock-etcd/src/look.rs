@@ -1,0 +1,106 @@
+//! The holders and waiters of a lock, and the names of all locks.
+//!
+//! Both are read in pages, since a message of gRPC has a limited size. A page of `inspect` is read
+//! at the revision of the first one, so that all show one state.
+
+use std::time::Duration;
+
+use dlock_core::{ClaimState, Clock, Error, Format, LockName, LockState};
+
+use crate::{
+    client::{KeyValue, LeaseTimeToLiveRequest, RangeRequest},
+    key::{end, past, token},
+    queue::{Node, holding},
+    record::Record,
+    session::Session,
+};
+
+/// The number of keys in one answer: with a note, a claim has at most 2 KB.
+const PAGE: i64 = 1000;
+
+impl Session {
+    /// Returns the holders and waiters, no older than this call.
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let prefix = self.keys.prefix(name);
+        let range = RangeRequest {
+            key: prefix.clone().into(),
+            range_end: end(&prefix).into(),
+            ..Default::default()
+        };
+        let mut kvs: Vec<KeyValue> = Vec::new();
+        let mut read = range;
+        loop {
+            let (header, page) = self.get(read.clone()).await?;
+            let last = page.kvs.last().map(|kv| kv.key.clone());
+            kvs.extend(page.kvs);
+            let (true, Some(last)) = (page.more, last) else { break };
+            read.key = past(&last);
+            if read.revision == 0 {
+                read.revision = header.revision;
+            }
+        }
+        let nodes = kvs.into_iter().map(|kv| Node::read(&prefix, kv));
+        let mut nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        nodes.sort_by_key(|node| node.created);
+        let modes = nodes.iter().map(Node::mode).collect::<Result<Vec<_>, _>>()?;
+        let held = holding(modes.iter().copied());
+        let mut states = Vec::with_capacity(nodes.len());
+        for (at, (node, mode)) in nodes.iter().zip(modes).enumerate() {
+            let token = if at < held { token(node.created) } else { None };
+            let remaining = self.remaining(node).await?;
+            let record = node.record.as_ref();
+            states.push(
+                ClaimState::new(node.claim, mode, token, remaining)
+                    .with_note(record.and_then(|record| record.note.clone()))
+                    .with_format(record.map_or(Format::OLDEST, Record::known_format)),
+            );
+        }
+        let waiters = states.split_off(held);
+        let last = states.iter().filter_map(|holder| holder.token).max();
+        Ok(LockState::new(states, waiters, last))
+    }
+
+    /// Returns the rest of a claim's lease. Only its client knows the end: for other clients it is
+    /// the whole lease, and for Go's mutex the rest of its session.
+    async fn remaining(&self, node: &Node) -> Result<Duration, Error> {
+        if let Some(claim) = self.find(node.claim) {
+            return Ok(claim.remaining(Clock::Boot.now()));
+        }
+        if !node.is_go {
+            return Ok(node.record.as_ref().map_or(self.ttl, |record| record.lease));
+        }
+        let request = LeaseTimeToLiveRequest { id: node.lease, keys: false };
+        let (_, left) = self.insist_on(request).await?;
+        Ok(Duration::from_secs(u64::try_from(left.ttl).unwrap_or(0)))
+    }
+
+    /// Returns the names that begin with `prefix` and are held or waited for, at most `limit`.
+    pub(crate) async fn names(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let (key, range_end) = self.keys.starting_with(prefix);
+        let mut read = RangeRequest { key, range_end, keys_only: true, ..Default::default() };
+        let mut names: Vec<LockName> = Vec::new();
+        loop {
+            let (_, page) = self.get(read.clone()).await?;
+            for kv in &page.kvs {
+                let name = str::from_utf8(&kv.key).ok().and_then(|key| self.keys.name_of(key));
+                // The keys of a name follow each other.
+                if let Some(name) = name.filter(|name| names.last() != Some(name)) {
+                    names.push(name);
+                }
+            }
+            let Some(last) = page.kvs.last().filter(|_| page.more && names.len() < limit) else {
+                names.truncate(limit);
+                return Ok(names);
+            };
+            read.key = past(&last.key);
+        }
+    }
+
+    /// Reads one page, from a majority.
+    async fn get(
+        &self,
+        read: RangeRequest,
+    ) -> Result<(crate::client::Header, crate::client::RangeResponse), Error> {
+        self.insist_on(RangeRequest { limit: PAGE, ..read }).await
+    }
+}

@@ -1,0 +1,218 @@
+//! The task behind a session and its successors.
+//!
+//! It sends heartbeats, ends claims that are not renewed, watches the keys of held claims, moves to
+//! another member when one is late, and opens the next session when one has ended. Claims end with
+//! their session: holders get the event of a loss, and waiters send a new claim in the next session.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use dlock_core::Clock;
+
+use crate::{
+    calls::Pause,
+    client::{Bytes, FilterType, LeaseRevokeRequest, Seen},
+    enter::own_key,
+    link::Link,
+    own::{OwnClaim, Stage},
+    session::Session,
+    store::Store,
+};
+
+/// The time between two looks at the leases.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Serves one session after the other, for as long as the store is used.
+pub(crate) async fn run(store: Weak<Store>) {
+    let _ended = Ended(Weak::clone(&store));
+    loop {
+        let Some(session) = store.upgrade().map(|store| store.session()) else { return };
+        let (weak, lease) = (Arc::downgrade(&session), session.lease);
+        let mut links = session.link.subscribe();
+        drop(session);
+        tokio::select! {
+            () = look(&weak) => {}
+            () = beat(&weak, &store) => {}
+        }
+        // A lease that may be over is revoked, so that the next holders need not wait for its end.
+        let revoke = LeaseRevokeRequest { id: lease };
+        let Some(ended) = weak.upgrade() else {
+            // The store was dropped.
+            let link = links.borrow_and_update().clone();
+            if let Some(link) = link {
+                let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+                let _ = link.client.call(revoke, deadline).await;
+            }
+            return;
+        };
+        ended.end();
+        drop(ended);
+        open_next(&store, revoke).await;
+    }
+}
+
+/// Ends the session if the runtime drops the task, since the session is not kept alive any more.
+struct Ended(Weak<Store>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(store) = self.0.upgrade() {
+            store.session().end();
+        }
+    }
+}
+
+/// Opens the next session, however long it takes, and revokes the lease of the last one.
+async fn open_next(store: &Weak<Store>, revoke: LeaseRevokeRequest) {
+    let mut pause = Pause::new();
+    loop {
+        let Some(opening) = store.upgrade().map(|store| store.open_next()) else { return };
+        let opened = opening.await;
+        let Some(store) = store.upgrade() else { return };
+        match opened {
+            Ok(session) => {
+                tracing::info!(target: "dlock", store = store.name, "new etcd session");
+                let revoking = Arc::clone(&session);
+                session.background(async move {
+                    // It may have ended by itself.
+                    let _ = revoking.ask(revoke).await;
+                });
+                store.replace(session);
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(target: "dlock", %error, "etcd session failed, will be retried");
+                store.note(error);
+            }
+        }
+        drop(store);
+        pause.wait().await;
+    }
+}
+
+/// Looks after the leases of the claims, until the session has ended.
+async fn look(weak: &Weak<Session>) {
+    loop {
+        {
+            let Some(session) = weak.upgrade() else { return };
+            if !session.is_alive() {
+                return;
+            }
+            let now = Clock::Boot.now();
+            for claim in session.lapse(now) {
+                tracing::debug!(target: "dlock", claim = %claim.id, lock.name = %claim.name, "lease expired");
+                let ending = Arc::clone(&session);
+                session.background(async move {
+                    // If this fails, the session has ended, and the key with it.
+                    let _ = ending.clear(&claim).await;
+                });
+            }
+            for claim in session.take_matured(now) {
+                if claim.is_granted() {
+                    session.background(guard(weak.clone(), claim));
+                }
+            }
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// Waits until the key of a held claim is deleted by somebody else, or the claim has ended.
+async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
+    let mut pause = Pause::new();
+    loop {
+        let Some(session) = weak.upgrade() else { return };
+        let Stage::There(spot) = claim.stage.lock().await.clone() else { return };
+        let Ok(link) = session.link().await else { return };
+        let mut watch = link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut));
+        drop((session, link));
+        loop {
+            let seen = tokio::select! {
+                () = claim.until_over() => return,
+                seen = watch.next() => seen,
+            };
+            let Some(session) = weak.upgrade() else { return };
+            let revision = match seen {
+                Ok(Seen::Created { revision }) => revision,
+                Ok(Seen::Changed(change)) => change.revision,
+                Err(_) => break,
+            };
+            match session.read(vec![own_key(&claim)], revision).await {
+                Ok((_, read)) => {
+                    let own = read.iter().flat_map(|range| &range.kvs);
+                    if !own.into_iter().any(|own| own.create_revision == spot.created) {
+                        session.lose(&claim);
+                        return;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        pause.wait().await;
+    }
+}
+
+/// Sends heartbeats, and moves to another member if one is late or the connection breaks.
+async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
+    loop {
+        let due = {
+            let Some(session) = weak.upgrade() else { return };
+            // Without claims, less often: the next grant may need a heartbeat first.
+            let rhythm = session.rhythm() * if session.has_claims() { 1 } else { 2 };
+            rhythm.saturating_sub(Clock::Boot.now().since(session.beat()))
+        };
+        let Some(session) = weak.upgrade() else { return };
+        let link = session.link.borrow().clone();
+        let (rhythm, over) = (session.rhythm(), session.is_over());
+        if over {
+            return;
+        }
+        let well = match link {
+            None => false,
+            Some(link) if due.is_zero() => {
+                let beat = tokio::time::timeout(rhythm, session.heartbeat()).await;
+                if let Ok(Err(failure)) = &beat {
+                    tracing::debug!(target: "dlock", %failure, member = %link.status.version, "heartbeat failed");
+                }
+                matches!(beat, Ok(Ok(())))
+            }
+            Some(link) => {
+                drop(session);
+                tokio::select! {
+                    () = link.client.closed() => false,
+                    () = tokio::time::sleep(due.min(TICK)) => true,
+                }
+            }
+        };
+        if !well {
+            move_on(weak, store).await;
+        }
+    }
+}
+
+/// Connects to another member, however long it takes, until the session is over.
+async fn move_on(weak: &Weak<Session>, store: &Weak<Store>) {
+    let mut pause = Pause::new();
+    loop {
+        let (Some(session), Some(store)) = (weak.upgrade(), store.upgrade()) else { return };
+        if !session.is_alive() {
+            return;
+        }
+        session.set_link(None);
+        match Link::open(&store.config, Some(session.cluster), session.rhythm()).await {
+            Ok(link) => {
+                tracing::debug!(target: "dlock", store = store.name, "connected to another member");
+                session.set_link(Some(Arc::new(link)));
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(target: "dlock", %error, "no member answers, will be retried");
+                store.note(error);
+            }
+        }
+        drop((session, store));
+        pause.wait().await;
+    }
+}

@@ -1,0 +1,119 @@
+//! The value of a claim's key: `<mode> <lease in ms>`, then an optional marker of the format, then
+//! an optional note: `x 30000 web-3 pid 4711`.
+//!
+//! The mode is `x` (exclusive), `s` (shared) or `2/5` (2 of 5 permits). A downgrade writes the same
+//! key with another mode. The lease is information for people and for
+//! [`inspect`](dlock_core::Backend::inspect). Go's mutex writes an empty value.
+
+use std::time::Duration;
+
+use dlock_core::{Format, Mode, Note};
+
+/// The start of a word with the number of a format. No note contains this character.
+const FORMAT: char = '\u{1}';
+
+/// The value of a claim's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) mode: Mode,
+    pub(crate) lease: Duration,
+    pub(crate) note: Option<Note>,
+    /// The number of its format, which this version may not read.
+    pub(crate) format: u64,
+}
+
+impl Record {
+    pub(crate) fn text(&self) -> String {
+        let mode = match self.mode {
+            Mode::Shared => "s".to_owned(),
+            Mode::Permits { n, of } => format!("{n}/{of}"),
+            _ => "x".to_owned(),
+        };
+        let mut text = format!("{mode} {}", self.lease.as_millis());
+        if self.format != 1 {
+            text += &format!(" {FORMAT}{}", self.format);
+        }
+        if let Some(note) = &self.note {
+            text += " ";
+            text += note.as_str();
+        }
+        text
+    }
+
+    /// Parses a value. Returns `None` if another program wrote it.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (mode, text) = text.split_once(' ')?;
+        let mode = match mode {
+            "x" => Mode::Exclusive,
+            "s" => Mode::Shared,
+            permits => {
+                let (n, of) = permits.split_once('/')?;
+                Mode::permits(number(n)?, number(of)?).ok()?
+            }
+        };
+        let (lease, behind) = text.split_once(' ').unwrap_or((text, ""));
+        let marked = behind.strip_prefix(FORMAT).and_then(|behind| {
+            let (format, note) = behind.split_once(' ').unwrap_or((behind, ""));
+            Some((number(format)?, note))
+        });
+        let (format, note) = marked.unwrap_or((1, behind));
+        // An invalid note is left out: the queue depends on the mode.
+        let note = Note::new(note).ok();
+        Some(Self { mode, lease: Duration::from_millis(number(lease)?), note, format })
+    }
+
+    /// Returns its format, or format 1 if this version does not read its format.
+    pub(crate) fn known_format(&self) -> Format {
+        Format::known(self.format).unwrap_or_default()
+    }
+
+    /// Returns the number of its format, if this version does not read it.
+    pub(crate) fn newer(&self) -> Option<u64> {
+        Format::known(self.format).is_err().then_some(self.format)
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        let lease = Duration::from_secs(30);
+        for note in [None, Note::new("web-3 pid 4711 é").ok()] {
+            for mode in [Mode::Exclusive, Mode::Shared, Mode::permits(2, 5).unwrap()] {
+                for format in [1, 2, 9] {
+                    let record = Record { mode, lease, note: note.clone(), format };
+                    assert_eq!(Record::parse(record.text().as_bytes()), Some(record));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_named_and_its_mode_is_read() {
+        let read = Record::parse(b"2/5 1 \x019 web-3").unwrap();
+        assert_eq!((read.newer(), read.mode), (Some(9), Mode::permits(2, 5).unwrap()));
+        assert_eq!(Record::parse(b"x 1 \x012").unwrap().newer(), None);
+    }
+
+    #[test]
+    fn a_note_that_can_not_be_changes_nothing_else() {
+        for note in ["", "a\n", &"x".repeat(Note::MAX_BYTES + 1)] {
+            let read = Record::parse(format!("s 1 {note}").as_bytes()).unwrap();
+            assert_eq!((read.mode, read.note, read.format), (Mode::Shared, None, 1));
+        }
+    }
+
+    #[test]
+    fn a_foreign_value_is_no_record() {
+        for bytes in [&b""[..], b"x", b"x ", b"x y", b"0/5 1", b"6/5 1", b"/ 1", b"y 1", b"\xff"] {
+            assert_eq!(Record::parse(bytes), None, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! One session: its lease, its claims, and its lifetime.
+//!
+//! One lease serves all claims of a process, so that a heartbeat renews them all. `beat.rs` explains
+//! which answers prove that the servers keep it. A session whose local deadline has passed is over
+//! for good, and answers that come later count for nothing: a lease that was found ended may be
+//! revoked later than it is renewed.
+//!
+//! # Concurrency
+//!
+//! - `claims` changes under its mutex. `end` sets `over`, then takes all claims out. A claim that
+//!   enters later is ended by `enter`, which looks at `over` again.
+//! - `beat` only grows, and only before the deadline of the beat before it: `prove` holds `proof`.
+//! - `link` is `None` while another member is dialled. Calls notice each change, and give up.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use dlock_core::{
+    AcquireRequest, Certainty, ClaimId, Clock, Error, Format, Instant, StoreEvent, StoreEventSender,
+};
+use parking_lot::Mutex;
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, Semaphore, watch},
+};
+
+use crate::{
+    beat::Proof,
+    client::{Bytes, Failure, FailureKind, LeaseGrantRequest, PutRequest},
+    config::EtcdConfig,
+    key::Keys,
+    link::{Link, vote},
+    own::OwnClaim,
+};
+
+/// How long the key of a granted claim is not watched, since most claims are released before.
+pub(crate) const BRIEF: Duration = Duration::from_secs(1);
+
+/// The number of requests of a kind that are under way at a time, so that votes are not late.
+const MOST: usize = 512;
+
+/// The number of names in one transaction, which may have 128 conditions and 128 operations: two
+/// of each for every name, and one of each for the epoch.
+pub(crate) const MOST_NAMES: usize = 63;
+
+/// One session.
+pub(crate) struct Session {
+    pub(crate) keys: Keys,
+    format: Format,
+    /// The id of the lease, and its TTL as granted.
+    pub(crate) lease: i64,
+    pub(crate) ttl: Duration,
+    pub(crate) cluster: u64,
+    pub(crate) marker: Bytes,
+    pub(crate) link: watch::Sender<Option<Arc<Link>>>,
+    /// See `epoch.rs`.
+    pub(crate) epoch: AtomicI64,
+    pub(crate) raising: tokio::sync::Mutex<()>,
+    claims: Mutex<HashMap<ClaimId, Arc<OwnClaim>>>,
+    /// Claims that were granted a short while ago, with the time of the grant, in that order.
+    fresh: Mutex<VecDeque<(Instant, Arc<OwnClaim>)>>,
+    pub(crate) proof: Mutex<Proof>,
+    pub(crate) beat: AtomicU64,
+    beating: tokio::sync::Mutex<()>,
+    /// The largest revision that an answer has shown.
+    pub(crate) seen: AtomicI64,
+    pub(crate) acquires: Arc<Semaphore>,
+    pub(crate) releases: Arc<Semaphore>,
+    pub(crate) polls: Semaphore,
+    over: AtomicBool,
+    ending: Notify,
+    events: StoreEventSender,
+    /// The runtime on which requests run to their end.
+    pub(crate) runtime: Handle,
+}
+
+impl Session {
+    /// Opens a session.
+    pub(crate) async fn open(
+        config: &EtcdConfig,
+        events: StoreEventSender,
+        runtime: Handle,
+    ) -> Result<Arc<Self>, Error> {
+        let patience = config.session_timeout / 3;
+        let link = Link::open(config, None, patience).await?;
+        let keys = Keys::below(&config.root);
+        let deadline = || tokio::time::Instant::now() + patience;
+        let ttl = i64::try_from(config.session_timeout.as_secs()).unwrap_or(i64::MAX);
+        let began = Clock::Boot.now();
+        let request = LeaseGrantRequest { ttl, id: 0 };
+        let (_, granted) = link.client.call(request, deadline()).await?;
+        let marker = Bytes::from(keys.marker(granted.id));
+        let put = PutRequest { key: marker.clone(), lease: granted.id, ..Default::default() };
+        let (header, _) = link.client.call(put, deadline()).await?;
+        Ok(Arc::new(Self {
+            keys,
+            format: config.format,
+            lease: granted.id,
+            ttl: Duration::from_secs(granted.ttl.unsigned_abs()),
+            cluster: link.cluster,
+            marker,
+            link: watch::Sender::new(Some(Arc::new(link))),
+            epoch: AtomicI64::new(header.revision),
+            raising: tokio::sync::Mutex::default(),
+            claims: Mutex::default(),
+            fresh: Mutex::default(),
+            proof: Mutex::default(),
+            beat: AtomicU64::new(began.as_nanos()),
+            beating: tokio::sync::Mutex::default(),
+            seen: AtomicI64::new(header.revision),
+            acquires: Arc::new(Semaphore::new(MOST)),
+            releases: Arc::new(Semaphore::new(MOST)),
+            polls: Semaphore::new(MOST),
+            over: AtomicBool::new(false),
+            ending: Notify::new(),
+            events,
+            runtime,
+        }))
+    }
+
+    /// Returns the longest lease: two thirds of the TTL. The rest is for heartbeats.
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.ttl * 2 / 3
+    }
+
+    /// Returns how long a caller waits for an answer. After that, the request continues in the
+    /// background.
+    pub(crate) fn patience(&self) -> Duration {
+        self.ttl / 3
+    }
+
+    /// Returns the time between heartbeats, after which an answer is late, too.
+    pub(crate) fn rhythm(&self) -> Duration {
+        self.ttl / 6
+    }
+
+    // --- claims ---
+
+    /// Returns this client's claim, a new one if necessary, with its lease restarted.
+    pub(crate) fn claim_of(&self, request: &AcquireRequest) -> Arc<OwnClaim> {
+        let mut claims = self.claims.lock();
+        let new = || Arc::new(OwnClaim::new(request, &self.keys, self.format));
+        let claim = Arc::clone(claims.entry(request.claim).or_insert_with(new));
+        claim.touch(request.lease);
+        claim
+    }
+
+    pub(crate) fn find(&self, claim: ClaimId) -> Option<Arc<OwnClaim>> {
+        self.claims.lock().get(&claim).cloned()
+    }
+
+    pub(crate) fn has_claims(&self) -> bool {
+        !self.claims.lock().is_empty()
+    }
+
+    /// Removes a claim, if it is still this one.
+    pub(crate) fn forget(&self, claim: &Arc<OwnClaim>) {
+        claim.lose();
+        let mut claims = self.claims.lock();
+        if claims.get(&claim.id).is_some_and(|known| Arc::ptr_eq(known, claim)) {
+            claims.remove(&claim.id);
+        }
+    }
+
+    /// Removes a claim whose key is deleted, or will be, and sends the event of a loss.
+    pub(crate) fn lose(&self, claim: &Arc<OwnClaim>) {
+        if claim.lose() {
+            // There may be no receiver.
+            self.events.send(StoreEvent::Ended(claim.id));
+        }
+        self.forget(claim);
+    }
+
+    /// Records a grant. The key will be watched if the claim is held for longer than [`BRIEF`].
+    pub(crate) fn granted(&self, claim: &Arc<OwnClaim>) {
+        self.fresh.lock().push_back((Clock::Boot.now(), Arc::clone(claim)));
+    }
+
+    /// Returns the claims that were granted [`BRIEF`] ago or earlier. Each is returned once.
+    pub(crate) fn take_matured(&self, now: Instant) -> Vec<Arc<OwnClaim>> {
+        let mut fresh = self.fresh.lock();
+        let matured = fresh.partition_point(|(granted, _)| now.since(*granted) >= BRIEF);
+        fresh.drain(..matured).map(|(_, claim)| claim).collect()
+    }
+
+    /// Ends the claims whose lease has ended, and returns them.
+    pub(crate) fn lapse(&self, now: Instant) -> Vec<Arc<OwnClaim>> {
+        let mut lapsed = Vec::new();
+        for claim in self.claims.lock().values() {
+            if let Some(granted) = claim.lapse(now) {
+                lapsed.push(Arc::clone(claim));
+                if granted {
+                    self.events.send(StoreEvent::Ended(claim.id));
+                }
+            }
+        }
+        lapsed
+    }
+
+    // --- its lifetime ---
+
+    /// Returns the time of the last beat.
+    pub(crate) fn beat(&self) -> Instant {
+        Instant::from_nanos(self.beat.load(Ordering::SeqCst))
+    }
+
+    /// Returns the local deadline: until then the servers keep the lease. The margin is for clocks
+    /// that drift apart by 2 %.
+    pub(crate) fn lapses(&self) -> Instant {
+        self.beat().saturating_add(self.ttl - self.ttl / 50)
+    }
+
+    /// Returns the start of a lease that is granted `at` this time. It is earlier if the last beat
+    /// would not cover the whole lease. `None` if the session is over.
+    pub(crate) fn since(&self, at: Instant, lease: Duration) -> Option<Instant> {
+        self.is_alive().then(|| at.min(self.lapses().saturating_sub(lease)))
+    }
+
+    /// Returns whether the servers keep the lease for certain. If the local deadline has passed, the
+    /// session ends.
+    pub(crate) fn is_alive(&self) -> bool {
+        if Clock::Boot.now() >= self.lapses() {
+            self.end();
+        }
+        !self.is_over()
+    }
+
+    /// Sends heartbeats until a lease that begins now is covered by a beat. Callers share them.
+    pub(crate) async fn cover(&self, lease: Duration) -> Result<(), Failure> {
+        let lease = lease.min(self.longest_lease());
+        while self.lapses() < Clock::Boot.now().saturating_add(lease) {
+            let _turn = self.beating.lock().await;
+            if self.lapses() < Clock::Boot.now().saturating_add(lease) {
+                self.heartbeat_alone().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Renews the lease and proves it.
+    pub(crate) async fn heartbeat(&self) -> Result<(), Failure> {
+        let _turn = self.beating.lock().await;
+        self.heartbeat_alone().await
+    }
+
+    async fn heartbeat_alone(&self) -> Result<(), Failure> {
+        let late = || tokio::time::Instant::now() + self.rhythm();
+        for _ in 0..3 {
+            let sent = Clock::Boot.now();
+            let asked = self.on_link(async |link| {
+                let (header, _) = link.client.keep(self.lease, late()).await?;
+                let answered = Clock::Boot.now();
+                self.proof.lock().asked(link.number, header.raft_term, sent, answered);
+                Ok(())
+            });
+            asked.await?;
+            for _ in 0..2 {
+                // Under load, the answers of other requests are votes.
+                if self.beat() < sent {
+                    self.voted_by(vote(&self.keys), self.rhythm()).await?;
+                }
+            }
+            if self.beat() >= sent {
+                return Ok(());
+            }
+            if !self.is_alive() {
+                break;
+            }
+        }
+        let why = "the members elect leaders, so that no heartbeat counts";
+        Err(Failure::new(FailureKind::NoLeader, Certainty::NotApplied, why))
+    }
+
+    /// Returns whether it has ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it ends.
+    pub(crate) async fn until_over(&self) {
+        let mut ending = std::pin::pin!(self.ending.notified());
+        ending.as_mut().enable();
+        if !self.is_over() {
+            ending.await;
+        }
+    }
+
+    /// Ends the session, and all its claims with it.
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        let claims: Vec<_> = self.claims.lock().drain().map(|(_, claim)| claim).collect();
+        for claim in claims {
+            self.lose(&claim);
+        }
+        self.ending.notify_waiters();
+    }
+}

@@ -1,0 +1,216 @@
+//! Waiting for a grant, and holding.
+//!
+//! No server grants anything: a claim holds the lock when no key that blocks it is left. A waiter
+//! watches one such key, from now on: a watch from an earlier revision would be served with a delay
+//! of up to 100 ms. So it reads once when the watch is set, and at each event, always including its
+//! own key, which somebody may have deleted. A member reports a change before it shows it to reads.
+//! So each read is repeated until its revision is at least that of the event. If the connection
+//! breaks, the watch is set anew, at the next member, and again followed by a read. If every event
+//! is lost, a read per TTL finds the change.
+
+use std::sync::Arc;
+
+use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode};
+
+use crate::{
+    calls::Pause,
+    client::{Bytes, Failure, FilterType, RangeRequest, RangeResponse, Seen, TxnRequest, Watch},
+    enter::own_key,
+    error::{conflict, gone, no_answer, no_tokens},
+    key::token,
+    link::vote,
+    own::{OwnClaim, Spot, Stage},
+    queue::{Behind, Standing, blockers, standing},
+    session::{BRIEF, Session},
+};
+
+impl Session {
+    /// Waits until a queued claim is granted.
+    pub(crate) async fn wait(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant, Error> {
+        let claim = self.find(request.claim).ok_or_else(gone)?;
+        let _waiting = claim.wait();
+        let Stage::There(spot) = claim.stage.lock().await.clone() else { return Err(gone()) };
+        if claim.is_granted() {
+            return self.hold(&claim, &spot, Clock::Boot.now(), false).await;
+        }
+        let standing = tokio::select! {
+            () = claim.until_over() => return Err(gone()),
+            standing = self.turn(&claim, &spot) => standing?,
+        };
+        match standing {
+            Standing::Held { followed } => {
+                self.hold(&claim, &spot, Clock::Boot.now(), followed).await
+            }
+            Standing::Conflict(kind, capacity) => Err(conflict(kind, capacity)),
+            _ => {
+                self.lose(&claim);
+                Err(gone())
+            }
+        }
+    }
+
+    /// Waits until the claim does not wait any more.
+    async fn turn(&self, claim: &OwnClaim, spot: &Spot) -> Result<Standing, Error> {
+        let mut pause = Pause::new();
+        let mut behind = match &spot.behind {
+            Some(behind) => behind.clone(),
+            None => match self.standing(claim, spot.created, self.seen()).await? {
+                Standing::Behind(behind) => behind,
+                standing => return Ok(standing),
+            },
+        };
+        loop {
+            let link = self.link().await?;
+            let mut watch = watch(&link.client, claim, &behind);
+            // A watch of the own key costs one request more, so not for short waits.
+            let mut own: Option<Watch> = None;
+            let mut brief = std::pin::pin!(tokio::time::sleep(BRIEF));
+            let next = loop {
+                let seen = tokio::select! {
+                    seen = watch.next() => seen,
+                    seen = next(&mut own) => seen,
+                    () = brief.as_mut(), if own.is_none() => {
+                        own = Some(link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut)));
+                        continue;
+                    }
+                    () = tokio::time::sleep(self.ttl) => Ok(Seen::Created { revision: 0 }),
+                };
+                let at_least = match seen {
+                    // This member may be behind the one before.
+                    Ok(Seen::Created { revision }) => revision.max(self.seen()),
+                    Ok(Seen::Changed(change)) => change.revision,
+                    Err(failure) => {
+                        tracing::debug!(target: "dlock", %failure, lock.name = %claim.name, "watch ended, will be set again");
+                        pause.wait().await;
+                        break None;
+                    }
+                };
+                match self.standing(claim, spot.created, at_least).await? {
+                    Standing::Behind(next) if next == behind => {}
+                    Standing::Behind(next) => break Some(next),
+                    standing => return Ok(standing),
+                }
+            };
+            if let Some(next) = next {
+                behind = next;
+            }
+        }
+    }
+
+    /// Returns the state of a claim that was created at this revision, no older than `at_least`.
+    pub(crate) async fn standing(
+        &self,
+        claim: &OwnClaim,
+        created: i64,
+        at_least: i64,
+    ) -> Result<Standing, Error> {
+        // The semaphore is never closed.
+        let _permit = self.polls.acquire().await;
+        let mode = claim.mode();
+        let reads = vec![blockers(&claim.prefix, mode, Some(created)), own_key(claim)];
+        let (_, read) = self.read(reads, at_least.max(created)).await?;
+        let mut read = read.into_iter().map(|range| range.kvs);
+        let (ahead, own) = (read.next().unwrap_or_default(), read.next().unwrap_or_default());
+        match own.iter().any(|own| own.create_revision == created) {
+            true => standing(&claim.prefix, mode, created, ahead),
+            false => Ok(Standing::Gone),
+        }
+    }
+
+    /// Reads from the connected member until it has applied `at_least`. Returns the revision.
+    pub(crate) async fn read(
+        &self,
+        reads: Vec<RangeRequest>,
+        at_least: i64,
+    ) -> Result<(i64, Vec<RangeResponse>), Failure> {
+        let began = Clock::Boot.now();
+        let local = |read: RangeRequest| RangeRequest { serializable: true, ..read }.into();
+        let success = reads.into_iter().map(local).collect();
+        let txn = TxnRequest { success, ..TxnRequest::default() };
+        let (mut tries, mut pause) = (0, Pause::new());
+        loop {
+            match self.ask(txn.clone()).await {
+                Ok((header, mut answer)) if header.revision >= at_least => {
+                    return Ok((header.revision, answer.ranges().collect()));
+                }
+                // It is microseconds behind its own events, and longer behind other members.
+                Ok(_) if tries < 3 => tries += 1,
+                Err(failure) if !crate::calls::is_passing(&failure) || self.is_over() => {
+                    return Err(failure);
+                }
+                Err(failure) if Clock::Boot.now().since(began) > self.patience() => {
+                    return Err(failure);
+                }
+                _ => pause.wait().await,
+            }
+        }
+    }
+
+    /// Sends a vote, and returns its revision.
+    pub(crate) async fn vote(&self) -> Result<i64, Failure> {
+        Ok(self.insist(vote(&self.keys)).await.0?.0.revision)
+    }
+
+    /// Records that the claim holds the lock since `at`.
+    pub(crate) async fn hold(
+        self: &Arc<Self>,
+        claim: &Arc<OwnClaim>,
+        spot: &Spot,
+        at: Instant,
+        followed: bool,
+    ) -> Result<Grant, Error> {
+        let lease = claim.lease();
+        // An answer proves nothing about the lease: this process may have been stopped.
+        match tokio::time::timeout(self.patience(), self.cover(lease)).await {
+            Ok(covered) => covered?,
+            Err(_) => return Err(no_answer()),
+        }
+        let since = self.since(at, lease).ok_or_else(gone)?;
+        let token = token(spot.created).ok_or_else(no_tokens)?;
+        let (grant, first) = claim.grant(token, since).ok_or_else(gone)?;
+        if first {
+            self.granted(claim);
+            // A later claim sees from the numbers that this one has its permits. A waiter behind it
+            // watches only this key.
+            let waited = spot.behind.is_some();
+            if waited && followed && matches!(claim.mode(), Mode::Permits { .. }) {
+                self.wake_next(claim);
+            }
+        }
+        Ok(grant)
+    }
+
+    /// Writes the key of a claim with permits again, which wakes the waiter behind it: that waiter
+    /// is now the next in line. If this is lost, the waiter reads after a TTL.
+    fn wake_next(self: &Arc<Self>, claim: &Arc<OwnClaim>) {
+        let (session, claim) = (Arc::clone(self), Arc::clone(claim));
+        self.background(async move {
+            let mut stage = claim.stage.lock().await;
+            if let Stage::There(spot) = &mut *stage
+                && let Err(error) = session.write(&claim, spot, claim.mode()).await
+            {
+                tracing::debug!(target: "dlock", %error, lock.name = %claim.name, "the next waiter was not woken");
+            }
+        });
+    }
+}
+
+fn watch(client: &crate::client::Client, claim: &OwnClaim, behind: &Behind) -> Watch {
+    match behind {
+        Behind::End(key) => client.watch(key.clone(), Bytes::new(), Some(FilterType::NoPut)),
+        Behind::Change(key) => client.watch(key.clone(), Bytes::new(), None),
+        Behind::Permits => {
+            let range = ["p", "q"].map(|letter| format!("{}{letter}", claim.prefix).into());
+            let [from, to]: [Bytes; 2] = range;
+            client.watch(from, to, None)
+        }
+    }
+}
+
+/// Waits for the next message of a watch that may not be set.
+async fn next(watch: &mut Option<Watch>) -> Result<Seen, Failure> {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}

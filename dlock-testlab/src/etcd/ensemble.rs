@@ -1,0 +1,164 @@
+//! Three servers that elect a leader, with links between them that can be cut.
+
+use futures_util::future::{join_all, try_join_all};
+
+use super::{
+    EtcdServer, Options, Role,
+    config::Part,
+    links::{Links, NODES},
+    programs::Programs,
+    server::ATTEMPTS,
+};
+use crate::{Flow, Stop, Verdict, wait::until};
+
+/// Three etcd servers. They end when this value is dropped. Nodes are identified by their index.
+///
+/// They are connected through proxies on the runtime that started them.
+#[derive(Debug)]
+pub struct Ensemble {
+    nodes: Vec<EtcdServer>,
+    links: Links,
+}
+
+impl Ensemble {
+    /// Starts all three, and waits until each of them serves.
+    ///
+    /// # Errors
+    /// [`Stop::missing`] if etcd is not installed.
+    pub async fn start(options: &Options) -> Result<Self, Stop> {
+        let programs = Programs::find()?;
+        for _ in 0..ATTEMPTS {
+            let ensemble = Self::spawn(&programs, options).await?;
+            // The first node that loses a port ends the wait, because the others may be waiting for
+            // that node.
+            let serve = ensemble.nodes.iter().map(async |node| match node.serves().await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(None),
+                Err(stop) => Err(Some(stop)),
+            });
+            match try_join_all(serve).await {
+                Ok(_) => {
+                    ensemble.nodes[0].add_root().await?;
+                    return Ok(ensemble);
+                }
+                Err(Some(stop)) => return Err(stop),
+                Err(None) => {}
+            }
+        }
+        let text = format!("each of {ATTEMPTS} times a free port was taken before etcd had it");
+        Err(Stop::failed(text))
+    }
+
+    async fn spawn(programs: &Programs, options: &Options) -> Result<Self, Stop> {
+        let places: Vec<_> = (0..NODES).map(|_| EtcdServer::place()).collect::<Result<_, _>>()?;
+        let at = places.iter().map(|(home, ports)| (home.path().to_owned(), ports.peers));
+        let links = Links::between_all(&at.collect::<Vec<_>>()).await?;
+        let token = rand::random();
+        let nodes = places.into_iter().enumerate().map(|(node, (home, ports))| {
+            EtcdServer::spawn(programs, home, ports, Part::Node(node, NODES, token), options)
+        });
+        Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, links })
+    }
+
+    /// Returns the nodes, always in the same order. Each can be paused, killed and restarted.
+    pub fn nodes(&self) -> &[EtcdServer] {
+        &self.nodes
+    }
+
+    /// Returns the addresses for clients: `127.0.0.1:port` of each node.
+    pub fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(EtcdServer::address).collect()
+    }
+
+    /// Returns the URL for clients: `etcd://127.0.0.1:a,127.0.0.1:b,127.0.0.1:c`, with the user if
+    /// there is [one](Options::with_root).
+    pub fn url(&self) -> String {
+        let user = self.nodes[0].options.user_info();
+        format!("etcd://{user}{}", self.addresses().join(","))
+    }
+
+    /// Returns the role of each node; `None` for a node that does not answer.
+    pub async fn roles(&self) -> Vec<Option<Role>> {
+        join_all(self.nodes.iter().map(async |node| node.role().await.ok())).await
+    }
+
+    /// Returns the index of the leader. Waits until there is exactly one: a leader that has lost
+    /// its followers may take a while to notice.
+    ///
+    /// # Errors
+    /// If there is no leader in time.
+    pub async fn leader(&self) -> Result<usize, Stop> {
+        until("one node leads", || async {
+            match self.in_role(Role::Leader).await[..] {
+                [leader] => Ok(leader),
+                _ => Err(Stop::failed(format!("{:?}", self.roles().await))),
+            }
+        })
+        .await
+    }
+
+    /// Returns the nodes that follow at this moment.
+    pub async fn followers(&self) -> Vec<usize> {
+        self.in_role(Role::Follower).await
+    }
+
+    async fn in_role(&self, role: Role) -> Vec<usize> {
+        let roles = self.roles().await;
+        (0..NODES).filter(|node| roles[*node] == Some(role)).collect()
+    }
+
+    /// Waits until all three serve.
+    ///
+    /// # Errors
+    /// If one of them does not in time.
+    pub async fn until_well(&self) -> Verdict {
+        until("all nodes serve", || async {
+            let (leader, followers) = (self.leader().await?, self.followers().await);
+            match followers.len() == NODES - 1 {
+                true => Ok(()),
+                false => Err(Stop::failed(format!("{leader} has only {followers:?}"))),
+            }
+        })
+        .await
+    }
+
+    /// Makes this node the leader, in an orderly way.
+    ///
+    /// # Errors
+    /// If the node can't lead, or there is no leader that could hand over.
+    pub async fn move_leader(&self, to: usize) -> Verdict {
+        let leader = self.leader().await?;
+        if leader != to {
+            let id = self.nodes[to].member_id().await?;
+            self.nodes[leader].etcdctl(&["move-leader", &id]).await?;
+        }
+        Ok(())
+    }
+
+    /// Holds back all bytes between these two nodes. Both stay connected to the third one.
+    pub fn cut(&self, one: usize, other: usize) {
+        self.links.between_those(|a, b| (a, b) == (one, other), Flow::Hold);
+    }
+
+    /// Holds back all bytes between this node and both others, whichever leads. The node continues
+    /// to serve reads that need no vote. A leader continues to answer renewals of leases until its
+    /// election timeout has passed, and the others elect another leader.
+    pub fn isolate(&self, node: usize) {
+        self.links.between_those(|a, _| a == node, Flow::Hold);
+    }
+
+    /// Forwards all bytes between this node and both others again, including those that were held
+    /// back. Does not wait until the node serves.
+    pub fn heal(&self, node: usize) {
+        self.links.between_those(|a, _| a == node, Flow::Pass);
+    }
+
+    /// Kills all nodes that run, and restarts all. Waits until each serves.
+    ///
+    /// # Errors
+    /// If one of them does not.
+    pub async fn restart(&self) -> Verdict {
+        self.nodes.iter().for_each(EtcdServer::kill);
+        try_join_all(self.nodes.iter().map(EtcdServer::restart)).await.map(|_| ())
+    }
+}
