@@ -25,7 +25,7 @@ macro_rules! models {
 }
 
 models! { all: hand_off lease quorum redis_hand_over redis_keys redis_late sql_queue zookeeper }
-models! { etcd: belief }
+models! { etcd: belief queue }
 
 #[test]
 fn every_model_is_tested() {

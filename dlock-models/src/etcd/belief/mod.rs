@@ -6,11 +6,6 @@ use crate::check::{EXCLUSION, breaks, holds};
 const MEMBERS: usize = 3;
 /// The number of ticks in a lease.
 const TTL: u8 = 2;
-/// The last term.
-const TERMS: u8 = 3;
-/// The number of heartbeats that the client begins.
-const ROUNDS: u8 = 2;
-
 /// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,7 +16,7 @@ pub enum Rule {
     SecondVote,
     /// The votes are answered in the term of the keepalive's answer.
     SameTerm,
-    /// The votes are sent after the answer to the keepalive.
+    /// The votes are sent after the keepalive.
     VotesLast,
     /// Both votes are answered by the same member.
     OneVoter,
@@ -43,8 +38,13 @@ pub const RULES: [(Rule, &str); 7] = [
     (Rule::LeadersRevoke, EXCLUSION),
 ];
 
-#[derive(Default)]
 struct Heartbeats {
+    /// The last term.
+    terms: u8,
+    /// The number of heartbeats that the client begins.
+    rounds: u8,
+    /// Whether members are brought up to date by snapshots.
+    snapshots: bool,
     without: Option<Rule>,
 }
 
@@ -113,8 +113,8 @@ struct Client {
 struct Round {
     /// The ticks until the deadline that this keepalive sets, if it is proven.
     left: u8,
-    /// The term in the header of the keepalive's answer.
-    term: u8,
+    /// The term in the header of the keepalive's answer, once the member has written it.
+    term: Option<u8>,
     /// Whether a leader has renewed the lease.
     renewed: bool,
     voter: Option<usize>,
@@ -122,6 +122,8 @@ struct Round {
     votes: u8,
     /// Whether a vote is under way.
     asked: bool,
+    /// The term in the answer to the last vote.
+    heard: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +137,10 @@ enum Action {
     /// A leader finds the lease expired, and proposes to revoke it.
     Expire(usize),
     Revoke,
-    /// The client sends a keepalive to this member, which writes the header of its answer.
-    Keepalive(usize),
+    /// The client begins a heartbeat.
+    Keepalive,
+    /// This member writes the header of the answer to the keepalive.
+    Read(usize),
     /// This member renews the lease in its memory.
     Renew(usize),
     /// The client sends a vote to this member, and it is committed.
@@ -165,7 +169,7 @@ impl Heartbeats {
 
     fn may_renew(&self, state: &State, at: usize) -> bool {
         let (Some(round), member) = (state.client.round, state.members[at]) else { return false };
-        let knows = member.leads.is_some_and(|term| term >= round.term);
+        let knows = round.term.is_some() && member.leads >= round.term;
         // A leader that has waited for the revocation of an expired lease may answer yes.
         let alive = member.left.is_some_and(|left| left > 0 || state.has_revoked(at));
         !round.renewed && knows && alive
@@ -173,9 +177,8 @@ impl Heartbeats {
 
     fn may_vote(&self, state: &State, at: usize) -> bool {
         let Some(round) = state.client.round else { return false };
-        let begins = round.renewed || !self.has(Rule::VotesLast);
         let same = round.voter.is_none_or(|voter| voter == at) || !self.has(Rule::OneVoter);
-        begins && same && !round.asked && round.votes < self.votes()
+        same && !round.asked && round.votes < self.votes()
     }
 
     /// A member applies the next entry. `early` if it answers before the entry's term is in its
@@ -204,9 +207,7 @@ impl Heartbeats {
         let Some(round) = &mut state.client.round else { return };
         round.asked = false;
         round.votes += 1;
-        if term != round.term && self.has(Rule::SameTerm) {
-            state.client.round = None;
-        }
+        round.heard = term;
         self.count(state);
     }
 
@@ -217,7 +218,8 @@ impl Heartbeats {
             && round.votes == self.votes()
         {
             client.round = None;
-            if !client.lapsed || !self.has(Rule::InTime) {
+            let proven = Some(round.heard) <= round.term || !self.has(Rule::SameTerm);
+            if proven && (!client.lapsed || !self.has(Rule::InTime)) {
                 client.left = client.left.max(round.left);
             }
         }
@@ -270,21 +272,27 @@ impl State {
     }
 
     /// Begins a heartbeat. The client no longer waits for earlier votes.
-    fn begin(&mut self, at: usize) {
+    fn begin(&mut self) {
         for entry in self.log.iter_mut().filter(|entry| entry.content == Content::Vote) {
             entry.content = Content::Stray;
         }
-        let term = self.members[at].header;
-        let (voter, votes) = (None, 0);
-        let round = Round { left: TTL, term, renewed: false, voter, votes, asked: false };
         self.client.rounds -= 1;
-        self.client.round = Some(round);
+        self.client.round = Some(Round {
+            left: TTL,
+            term: None,
+            renewed: false,
+            voter: None,
+            votes: 0,
+            asked: false,
+            heard: 0,
+        });
     }
 }
 
 /// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
-    breaks("etcd::belief", rule, Heartbeats { without: Some(rule) }, property)
+    let model = Heartbeats { terms: 2, rounds: 1, snapshots: true, without: Some(rule) };
+    breaks("etcd::belief", rule, model, property)
 }
 
 /// Visits every state of the protocol with all its rules. No property is violated.
@@ -292,5 +300,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// # Panics
 /// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
-    holds("etcd::belief", Heartbeats::default(), 1);
+    for (terms, rounds, snapshots, least) in [(2, 2, true, 370_000), (3, 1, false, 1)] {
+        holds("etcd::belief", Heartbeats { terms, rounds, snapshots, without: None }, least);
+    }
 }

@@ -3,8 +3,7 @@
 use stateright::{Model, Property};
 
 use super::{
-    Action, Client, Content, Heartbeats, MEMBERS, Member, ROUNDS, Revocation, Rule, State, TERMS,
-    TTL,
+    Action, Client, Content, Heartbeats, MEMBERS, Member, Revocation, Rule, State, TTL,
 };
 use crate::check::EXCLUSION;
 
@@ -21,7 +20,7 @@ impl Model for Heartbeats {
             log: Vec::new(),
             members,
             revocation: Revocation::No,
-            client: Client { left: TTL, lapsed: false, rounds: ROUNDS, round: None },
+            client: Client { left: TTL, lapsed: false, rounds: self.rounds, round: None },
         }]
     }
 
@@ -34,8 +33,11 @@ impl Model for Heartbeats {
         if state.revocation == Revocation::Proposed {
             actions.push(Action::Revoke);
         }
+        if state.client.rounds > 0 {
+            actions.push(Action::Keepalive);
+        }
         for (at, member) in state.members.iter().enumerate() {
-            if state.term < TERMS {
+            if state.term < self.terms && at <= usize::from(state.term) {
                 actions.push(Action::Elect(at));
             }
             if let Some(entry) = state.log.get(member.applied) {
@@ -44,14 +46,14 @@ impl Model for Heartbeats {
                     actions.push(Action::ApplyEarly(at));
                 }
             }
-            if member.applied < state.members[state.leader].applied {
+            if self.snapshots && member.applied < state.members[state.leader].applied {
                 actions.push(Action::Snapshot(at));
             }
             if self.may_revoke(state, at) {
                 actions.push(Action::Expire(at));
             }
-            if state.client.rounds > 0 {
-                actions.push(Action::Keepalive(at));
+            if state.client.round.is_some_and(|round| round.term.is_none()) {
+                actions.push(Action::Read(at));
             }
             if self.may_renew(state, at) {
                 actions.push(Action::Renew(at));
@@ -79,7 +81,16 @@ impl Model for Heartbeats {
                 state.revocation = Revocation::Committed;
                 state.commit(Content::Revoke);
             }
-            Action::Keepalive(at) => state.begin(at),
+            Action::Keepalive => state.begin(),
+            Action::Read(at) => {
+                let term = state.members[at].header;
+                let round = state.client.round.as_mut()?;
+                round.term = Some(term);
+                if !self.has(Rule::VotesLast) {
+                    // The keepalive is sent now.
+                    round.left = TTL;
+                }
+            }
             Action::Renew(at) => {
                 if !state.has_revoked(at) {
                     state.members[at].left = Some(TTL);
