@@ -89,7 +89,7 @@ pub(super) static SESSIONS: Setup = Setup {
     needs: [2; CLIENTS],
     wants: [1, 1, 1],
     sessions: [0, 1, 1],
-    faults: Faults { late: 1, ends: 1, ..NONE },
+    faults: Faults { ends: 1, ..NONE },
 };
 
 /// A semaphore.

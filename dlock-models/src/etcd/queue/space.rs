@@ -52,14 +52,16 @@ impl EtcdQueue {
         }
     }
 
-    /// Whether this key exists, and its claim has to wait.
-    fn queued(&self, state: &State, at: usize) -> bool {
-        let mut keys = state.keys.iter().filter(|key| key.client == at && key.deleted.is_none());
-        keys.all(|key| !self.is_free_for(state, at, key.created))
-    }
-
-    fn has_key(state: &State, at: usize) -> bool {
-        state.keys.iter().any(|key| key.client == at && key.deleted.is_none())
+    fn breaks_of(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
+        let there = state.keys.iter().any(|key| key.client == at && key.deleted.is_none());
+        if !there || !self.is_queued(state, at) {
+            return;
+        }
+        actions.push(Action::Break { client: at, all: false });
+        let slots = self.setup.sessions;
+        if (0..CLIENTS).all(|other| slots[other] != slots[at] || self.is_queued(state, other)) {
+            actions.push(Action::Break { client: at, all: true });
+        }
     }
 }
 
@@ -91,12 +93,8 @@ impl Model for EtcdQueue {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for at in 0..CLIENTS {
             self.actions_of(state, at, actions);
-            if state.faults.broken > 0 && Self::has_key(state, at) && self.queued(state, at) {
-                actions.push(Action::Break { client: at, all: false });
-                let others = || (0..CLIENTS).filter(|other| self.setup.sessions[*other] == self.setup.sessions[at]);
-                if others().all(|other| self.queued(state, other)) && others().count() > 1 {
-                    actions.push(Action::Break { client: at, all: true });
-                }
+            if state.faults.broken > 0 {
+                self.breaks_of(state, at, actions);
             }
             let mut clients = (0..CLIENTS).filter(|other| self.setup.sessions[*other] == at);
             let busy = clients.any(|client| state.clients[client].phase != Phase::Idle);

@@ -229,8 +229,8 @@ impl EtcdQueue {
         }
     }
 
-    /// Runs all pending steps without faults. Returns whether no client then waits for a lock that
-    /// is free for it.
+    /// Runs all pending steps without faults. Returns whether a client then holds the lock, or no
+    /// client waits; and no client waits for permits that are free.
     pub(super) fn comes_to_rest(&self, state: &State) -> bool {
         if !state.clients.iter().any(|client| client.phase.waits()) {
             return true;
@@ -245,11 +245,9 @@ impl EtcdQueue {
             let Some(next) = next else { break };
             self.act(&mut state, next);
         }
-        let waiting = (0..CLIENTS).filter(|at| state.clients[*at].phase.waits());
-        waiting.into_iter().all(|at| {
-            let own = state.clients[at].phase.own().unwrap_or_default();
-            !self.is_free_for(&state, at, own)
-        })
+        let mut waiting = (0..CLIENTS).filter(|at| state.clients[*at].phase.waits()).peekable();
+        let held = state.clients.iter().any(|client| client.phase.holds());
+        (held || waiting.peek().is_none()) && waiting.all(|at| !self.is_free_for(&state, at))
     }
 
     /// Whether the store has a session that its clients have abandoned.
@@ -257,10 +255,18 @@ impl EtcdQueue {
         state.sessions[slot].dead + 1 < state.sessions[slot].number
     }
 
-    /// Whether the claims before this one leave it enough permits.
-    pub(super) fn is_free_for(&self, state: &State, at: usize, own: u8) -> bool {
+    /// Whether the claims before this client's leave it enough permits.
+    fn is_free_for(&self, state: &State, at: usize) -> bool {
+        let (own, needs) = (state.clients[at].phase.own(), &self.setup.needs);
+        let taken = own.map(|own| state.view(state.rev, own, needs).taken);
+        taken.is_some_and(|taken| taken + needs[at] <= PERMIT_COUNT)
+    }
+
+    /// Whether all keys of this client have to wait.
+    pub(super) fn is_queued(&self, state: &State, at: usize) -> bool {
+        let mut keys = state.keys.iter().filter(|key| key.client == at && key.deleted.is_none());
         let needs = &self.setup.needs;
-        state.view(state.rev, own, needs).taken + needs[at] <= PERMIT_COUNT
+        keys.all(|key| state.view(state.rev, key.created, needs).taken + needs[at] > PERMIT_COUNT)
     }
 
     pub(super) fn act(&self, state: &mut State, action: Action) {
