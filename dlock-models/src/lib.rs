@@ -10,6 +10,7 @@
 //! client holds the lock or no client waits.
 
 pub mod check;
+pub mod etcd;
 pub mod hand_off;
 pub mod lease;
 pub mod quorum;

@@ -1,11 +1,13 @@
 //! The tests of each model: every reachable state keeps the promises, and without any one of the
 //! rules some state does not.
 
-/// The tests of these models.
+use dlock_models::{self as all, etcd};
+
+/// The tests of the models in this module.
 macro_rules! models {
-    ($($model:ident)+) => {$(
+    ($module:ident: $($model:ident)+) => {$(
         mod $model {
-            use dlock_models::$model::{RULES, visit, without};
+            use super::$module::$model::{RULES, visit, without};
 
             #[test]
             fn no_state_breaks_a_promise() {
@@ -23,8 +25,10 @@ macro_rules! models {
 }
 
 models! {
-    hand_off lease quorum redis_hand_over redis_keys redis_late sql_queue zookeeper zookeeper_session
+    all: hand_off lease quorum redis_hand_over redis_keys redis_late sql_queue zookeeper
+        zookeeper_session
 }
+models! { etcd: belief queue }
 
 #[test]
 fn every_model_is_tested() {

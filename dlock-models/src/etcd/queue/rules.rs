@@ -1,0 +1,114 @@
+//! The rules, and the setups in which they are checked.
+
+use super::{CLIENTS, Faults, NOBODYS};
+use crate::check::{EXCLUSION, WAKES};
+
+/// The rules of the protocol. Each can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// A creation compares the epoch, which is raised after an unknown outcome.
+    Epoch,
+    /// If the server is out of space, the client raises the epoch by deleting the marker.
+    RaiseWhenFull,
+    /// The client creates no key while its marker is deleted.
+    MarkerFirst,
+    /// A cancelled claim with an unknown outcome is searched in a new epoch, and deleted.
+    SeeThrough,
+    /// A deletion compares the create revision.
+    CompareDelete,
+    /// After a plain deletion without an answer the claim is not created again.
+    FreshClaim,
+    /// A key that the client finds must belong to the current session.
+    OwnerCheck,
+    /// A read after an event, or when a watch is set, shows at least its revision.
+    EventBound,
+    /// A waiter is granted the lock only if its own key exists.
+    OwnKey,
+    /// At another member, the client reads its place again.
+    ForgetPlace,
+    /// A claim for permits that becomes the first waiter reads the queue.
+    FirstReads,
+    /// A waiter that is granted permits puts its key again.
+    Mark,
+}
+
+/// The rules, and the property that is violated without each of them.
+pub const RULES: [(Rule, &str); 13] = [
+    (Rule::Epoch, NOBODYS),
+    (Rule::Epoch, WAKES),
+    (Rule::RaiseWhenFull, NOBODYS),
+    (Rule::MarkerFirst, NOBODYS),
+    (Rule::SeeThrough, NOBODYS),
+    (Rule::CompareDelete, EXCLUSION),
+    (Rule::FreshClaim, EXCLUSION),
+    (Rule::OwnerCheck, EXCLUSION),
+    (Rule::EventBound, WAKES),
+    (Rule::OwnKey, EXCLUSION),
+    (Rule::ForgetPlace, WAKES),
+    (Rule::FirstReads, WAKES),
+    (Rule::Mark, WAKES),
+];
+
+/// The clients and faults of a model.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) permits: bool,
+    /// The number of permits that each client wants.
+    pub(super) needs: [u8; CLIENTS],
+    /// The number of times that each client wants the lock.
+    pub(super) wants: [u8; CLIENTS],
+    /// The sessions of the clients.
+    pub(super) sessions: [usize; CLIENTS],
+    pub(super) faults: Faults,
+}
+
+const NONE: Faults = Faults { late: 0, broken: 0, failovers: 0, ends: 0, full: 0 };
+
+/// Requests that take effect late, on a server that runs out of space.
+pub(super) static LATE: Setup = Setup {
+    permits: false,
+    needs: [2; CLIENTS],
+    wants: [2, 2, 0],
+    sessions: [0, 1, 2],
+    faults: Faults { late: 1, full: 1, ..NONE },
+};
+
+/// Members that lag behind, and keys that are deleted by hand.
+pub(super) static VIEWS: Setup = Setup {
+    permits: false,
+    needs: [2; CLIENTS],
+    wants: [1, 1, 1],
+    sessions: [0, 1, 1],
+    faults: Faults { broken: 1, failovers: 1, ..NONE },
+};
+
+/// Sessions that end.
+pub(super) static SESSIONS: Setup = Setup {
+    permits: false,
+    needs: [2; CLIENTS],
+    wants: [1, 1, 1],
+    sessions: [0, 1, 1],
+    faults: Faults { ends: 1, ..NONE },
+};
+
+/// A semaphore.
+pub(super) static PERMITS: Setup = Setup {
+    permits: true,
+    needs: [2, 1, 1],
+    wants: [1, 1, 1],
+    sessions: [0, 1, 2],
+    faults: Faults { broken: 1, failovers: 1, ..NONE },
+};
+
+impl Rule {
+    /// Returns the setup that shows the violation.
+    pub(super) fn setup(self) -> &'static Setup {
+        match self {
+            Self::EventBound | Self::OwnKey | Self::ForgetPlace => &VIEWS,
+            Self::OwnerCheck => &SESSIONS,
+            Self::FirstReads | Self::Mark => &PERMITS,
+            _ => &LATE,
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The steps of clients and store.
+
+use super::{
+    Action, CLIENTS, EtcdQueue, Letter, PERMIT_COUNT, Phase, Rule, Session, State, Watch, Watched,
+};
+
+impl EtcdQueue {
+    pub(super) fn has(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    fn slot(&self, at: usize) -> usize {
+        self.setup.sessions[at]
+    }
+
+    pub(super) fn session(&self, state: &State, at: usize) -> Session {
+        state.sessions[self.slot(at)]
+    }
+
+    fn creation(&self, state: &State, at: usize) -> Letter {
+        let session = self.session(state, at);
+        let (claim, epoch) = (state.clients[at].claim, session.marker);
+        Letter::Create { client: at, claim, session: session.number, epoch }
+    }
+
+    /// A create transaction takes effect and is answered.
+    fn create(&self, state: &mut State, at: usize) {
+        match state.find(at, state.clients[at].claim) {
+            Some(_) => self.found(state, at),
+            None => {
+                let own = state.create(at, state.clients[at].claim, self.session(state, at).number);
+                self.stand(state, at, own);
+            }
+        }
+    }
+
+    /// Goes on with the claim's key, which exists.
+    fn found(&self, state: &mut State, at: usize) {
+        let claim = state.clients[at].claim;
+        let Some(key) = state.find(at, claim) else { return };
+        if key.session == self.session(state, at).number || !self.has(Rule::OwnerCheck) {
+            return self.stand(state, at, key.created);
+        }
+        // The key of an earlier session, which will vanish.
+        state.delete_claim(at, claim, Some(key.created));
+        state.clients[at].phase = Phase::Asking;
+    }
+
+    /// Goes on from the place that the store has shown.
+    fn stand(&self, state: &mut State, at: usize, own: u8) {
+        let now = state.rev;
+        self.decide(state, at, own, now, None);
+    }
+
+    /// Decides by what the member shows at this revision.
+    fn decide(&self, state: &mut State, at: usize, own: u8, rev: u8, watch: Option<Watch>) {
+        let view = state.view(rev, own, &self.setup.needs);
+        state.clients[at].seen = rev;
+        let need = self.setup.needs[at];
+        if !view.is_there && self.has(Rule::OwnKey) {
+            // The place in the queue is lost; the client makes another claim.
+            state.clients[at].claim += 1;
+            state.clients[at].phase = Phase::Asking;
+        } else if view.taken + need <= PERMIT_COUNT {
+            let waited = state.clients[at].phase.waits();
+            let marks = self.setup.permits && waited && self.has(Rule::Mark);
+            if !self.setup.permits {
+                state.tokens.add(own);
+            }
+            state.clients[at].phase = Phase::Held { own, marks };
+        } else {
+            let first = self.setup.permits && view.taken <= PERMIT_COUNT;
+            let watched = match view.before {
+                Some(before) if !first => Watched::Key(before),
+                _ => Watched::Range,
+            };
+            state.clients[at].phase = match watch.filter(|watch| watch.watched == watched) {
+                Some(watch) => Phase::Watching { own, watch },
+                None => Phase::Placed { own, watched, blind: false },
+            };
+        }
+    }
+
+    fn watch(&self, state: &mut State, at: usize, from: u8) {
+        let client = &mut state.clients[at];
+        let Phase::Placed { own, watched, blind } = client.phase else { return };
+        let watch = Watch { watched, from };
+        let least = if self.has(Rule::EventBound) { from.max(client.seen) } else { client.seen };
+        client.phase = match blind {
+            true => Phase::Watching { own, watch },
+            false => Phase::Reading { own, watch: Some(watch), least },
+        };
+    }
+
+    fn event(&self, state: &mut State, at: usize) {
+        let Phase::Watching { own, watch } = state.clients[at].phase else { return };
+        let Some(rev) = state.event(own, watch) else { return };
+        let client = &mut state.clients[at];
+        if self.setup.permits && watch.watched != Watched::Range && !self.has(Rule::FirstReads) {
+            client.phase = Phase::Placed { own, watched: Watched::Range, blind: true };
+            return;
+        }
+        let least = if self.has(Rule::EventBound) { rev.max(client.seen) } else { client.seen };
+        let watch = Some(Watch { from: rev, ..watch });
+        client.phase = Phase::Reading { own, watch, least };
+    }
+
+    fn fail_over(&self, state: &mut State, at: usize) {
+        let client = &mut state.clients[at];
+        let Some(own) = client.phase.own() else { return };
+        let place = match client.phase {
+            Phase::Placed { watched, .. } => Some(watched),
+            Phase::Watching { watch, .. } => Some(watch.watched),
+            _ => None,
+        };
+        client.phase = match place.filter(|_| !self.has(Rule::ForgetPlace)) {
+            Some(watched) => Phase::Placed { own, watched, blind: true },
+            None => Phase::Reading { own, watch: None, least: client.seen },
+        };
+    }
+
+    fn raise(&self, state: &mut State, at: usize) {
+        let full = state.full;
+        let session = &mut state.sessions[self.slot(at)];
+        if !full {
+            session.puts += 1;
+            session.marker = session.puts;
+        } else if self.has(Rule::RaiseWhenFull) {
+            session.marker = 0;
+        }
+    }
+
+    fn search(&self, state: &mut State, at: usize) {
+        let client = state.clients[at];
+        match (state.find(at, client.claim), client.wanted) {
+            (Some(_), true) => self.found(state, at),
+            (Some(key), false) => {
+                let own = key.created;
+                state.clients[at].phase = Phase::Leaving { own, was_held: false };
+            }
+            (None, true) => state.clients[at].phase = Phase::Asking,
+            (None, false) => self.finish(state, at, false),
+        }
+    }
+
+    fn cancel(&self, state: &mut State, at: usize) {
+        state.clients[at].wanted = false;
+        let phase = state.clients[at].phase;
+        match (phase, phase.own()) {
+            (_, Some(own)) => {
+                state.clients[at].phase = Phase::Leaving { own, was_held: false };
+            }
+            (Phase::Unsure | Phase::Searching, _) if self.has(Rule::SeeThrough) => {}
+            _ => self.finish(state, at, false),
+        }
+    }
+
+    /// The create revision that a deletion compares. A server without space refuses transactions.
+    fn compares(&self, state: &State, own: u8) -> Option<u8> {
+        (self.has(Rule::CompareDelete) && !state.full).then_some(own)
+    }
+
+    /// A new attempt after a cancelled one may have the same claim.
+    fn finish(&self, state: &mut State, at: usize, was_held: bool) {
+        let client = &mut state.clients[at];
+        let burnt = client.plain && self.has(Rule::FreshClaim);
+        if was_held || burnt {
+            client.claim += 1;
+        }
+        (client.plain, client.wanted, client.phase) = (false, false, Phase::Idle);
+        (client.wants, client.seen) = (client.wants + 1, 0);
+    }
+
+    fn hand_in(&self, state: &mut State, letter: Letter) {
+        state.late.retain(|other| *other != letter);
+        match letter {
+            Letter::Create { client, claim, session, epoch } => {
+                let now = self.session(state, client);
+                // The epoch of a session that its clients have abandoned was not ended.
+                let open = session != now.number || epoch == now.marker || !self.has(Rule::Epoch);
+                let alive = session > now.dead;
+                if open && alive && !state.full && state.find(client, claim).is_none() {
+                    state.create(client, claim, session);
+                }
+            }
+            Letter::Delete { client, claim, created } => {
+                state.delete_claim(client, claim, created);
+            }
+        }
+    }
+
+    fn end_session(&self, state: &mut State, slot: usize) {
+        let session = &mut state.sessions[slot];
+        (session.number, session.marker) = (session.number + 1, 0);
+        for at in (0..CLIENTS).filter(|at| self.slot(*at) == slot) {
+            match state.clients[at].phase {
+                Phase::Idle => {}
+                Phase::Held { .. } | Phase::Leaving { was_held: true, .. } => {
+                    self.finish(state, at, true);
+                }
+                _ if state.clients[at].wanted => state.clients[at].phase = Phase::Asking,
+                _ => self.finish(state, at, false),
+            }
+        }
+    }
+
+    fn session_ends(&self, state: &mut State, slot: usize) {
+        state.sessions[slot].dead += 1;
+        let dead = state.sessions[slot].dead;
+        state.delete(|key| self.slot(key.client) == slot && key.session <= dead);
+    }
+
+    /// Returns the next step of this client that needs no other client and no fault.
+    pub(super) fn own_step(&self, state: &State, at: usize) -> Option<Action> {
+        match state.clients[at].phase {
+            Phase::Idle | Phase::Held { marks: false, .. } => None,
+            Phase::Held { .. } => (!state.full).then_some(Action::Mark(at)),
+            Phase::Asking if state.full => None,
+            Phase::Asking if self.session(state, at).marker == 0 && self.has(Rule::MarkerFirst) => {
+                Some(Action::PutMarker(at))
+            }
+            Phase::Asking => Some(Action::Create(at)),
+            Phase::Unsure => Some(Action::Raise(at)),
+            Phase::Searching => Some(Action::Search(at)),
+            Phase::Placed { .. } => Some(Action::Watch(at, state.rev)),
+            Phase::Reading { .. } => Some(Action::Read(at, state.rev)),
+            Phase::Watching { own, watch } => state.event(own, watch).map(|_| Action::Event(at)),
+            Phase::Leaving { .. } => Some(Action::Delete(at)),
+        }
+    }
+
+    /// Runs all pending steps without faults. Returns whether a client then holds the lock, or no
+    /// client waits; and no client waits for permits that are free.
+    pub(super) fn comes_to_rest(&self, state: &State) -> bool {
+        if !state.clients.iter().any(|client| client.phase.waits()) {
+            return true;
+        }
+        let mut state = state.clone();
+        loop {
+            let ended = (0..CLIENTS).find(|at| self.is_dying(&state, *at));
+            let next = match ended {
+                Some(slot) => Some(Action::SessionEnds(slot)),
+                None => (0..CLIENTS).find_map(|at| self.own_step(&state, at)),
+            };
+            let Some(next) = next else { break };
+            self.act(&mut state, next);
+        }
+        let mut waiting = (0..CLIENTS).filter(|at| state.clients[*at].phase.waits()).peekable();
+        let held = state.clients.iter().any(|client| client.phase.holds());
+        (held || waiting.peek().is_none()) && waiting.all(|at| !self.is_free_for(&state, at))
+    }
+
+    /// Whether the store has a session that its clients have abandoned.
+    pub(super) fn is_dying(&self, state: &State, slot: usize) -> bool {
+        state.sessions[slot].dead + 1 < state.sessions[slot].number
+    }
+
+    /// Whether the claims before this client's leave it enough permits.
+    fn is_free_for(&self, state: &State, at: usize) -> bool {
+        let (own, needs) = (state.clients[at].phase.own(), &self.setup.needs);
+        let taken = own.map(|own| state.view(state.rev, own, needs).taken);
+        taken.is_some_and(|taken| taken + needs[at] <= PERMIT_COUNT)
+    }
+
+    /// Whether all keys of this client have to wait.
+    pub(super) fn is_queued(&self, state: &State, at: usize) -> bool {
+        let mut keys = state.keys.iter().filter(|key| key.client == at && key.deleted.is_none());
+        let needs = &self.setup.needs;
+        keys.all(|key| state.view(state.rev, key.created, needs).taken + needs[at] > PERMIT_COUNT)
+    }
+
+    pub(super) fn act(&self, state: &mut State, action: Action) {
+        match action {
+            Action::Want(at) => {
+                (state.clients[at].phase, state.clients[at].wanted) = (Phase::Asking, true);
+            }
+            Action::Create(at) => self.create(state, at),
+            Action::CreateUnanswered(at) | Action::CreateLost(at) | Action::CreateLate(at) => {
+                let creation = self.creation(state, at);
+                match action {
+                    Action::CreateUnanswered(_) => self.hand_in(state, creation),
+                    Action::CreateLate(_) => state.send_late(creation),
+                    _ => {}
+                }
+                state.faults.late -= 1;
+                state.clients[at].phase = Phase::Unsure;
+            }
+            Action::CreateRefused(at) => state.clients[at].phase = Phase::Unsure,
+            Action::PutMarker(at) => self.raise(state, at),
+            Action::Raise(at) => {
+                self.raise(state, at);
+                state.clients[at].phase = Phase::Searching;
+            }
+            Action::Search(at) => self.search(state, at),
+            Action::Watch(at, from) => self.watch(state, at, from),
+            Action::Read(at, rev) => {
+                if let Phase::Reading { own, watch, .. } = state.clients[at].phase {
+                    self.decide(state, at, own, rev, watch);
+                }
+            }
+            Action::Event(at) => self.event(state, at),
+            Action::Mark(at) => {
+                if let Phase::Held { own, .. } = state.clients[at].phase {
+                    state.mark(own);
+                    state.clients[at].phase = Phase::Held { own, marks: false };
+                }
+            }
+            Action::Cancel(at) => self.cancel(state, at),
+            Action::Leave(at) => {
+                if let Phase::Held { own, .. } = state.clients[at].phase {
+                    state.clients[at].phase = Phase::Leaving { own, was_held: true };
+                    state.clients[at].wanted = false;
+                }
+            }
+            Action::Delete(at) => {
+                if let Phase::Leaving { own, was_held } = state.clients[at].phase {
+                    let created = self.compares(state, own);
+                    state.delete_claim(at, state.clients[at].claim, created);
+                    self.finish(state, at, was_held);
+                }
+            }
+            Action::DeleteLate(at) => {
+                if let Phase::Leaving { own, .. } = state.clients[at].phase {
+                    state.faults.late -= 1;
+                    let created = self.compares(state, own);
+                    let claim = state.clients[at].claim;
+                    state.send_late(Letter::Delete { client: at, claim, created });
+                    state.clients[at].plain |= state.full;
+                }
+            }
+            Action::HandIn(letter) => self.hand_in(state, letter),
+            Action::Break { client, all } => {
+                state.faults.broken -= 1;
+                let slot = self.slot(client);
+                state.delete(|key| {
+                    key.client == client || all && self.slot(key.client) == slot
+                });
+            }
+            Action::FailOver(at) => {
+                state.faults.failovers -= 1;
+                self.fail_over(state, at);
+            }
+            Action::EndSession(slot) => {
+                state.faults.ends -= 1;
+                self.end_session(state, slot);
+            }
+            Action::SessionEnds(slot) => self.session_ends(state, slot),
+            Action::RunFull => {
+                state.faults.full -= 1;
+                state.full = true;
+            }
+            Action::FreeSpace => state.full = false,
+        }
+        state.trim();
+    }
+}

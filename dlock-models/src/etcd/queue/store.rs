@@ -1,0 +1,90 @@
+//! The store: keys, and what a member shows of them.
+
+use super::{Client, Key, Letter, Phase, State, Watch, Watched};
+
+/// The queue as a member shows it to a claim.
+pub(super) struct View {
+    /// Whether the claim's own key is there.
+    pub(super) is_there: bool,
+    /// The permits of the claims before it.
+    pub(super) taken: u8,
+    /// The create revision of the key before its own.
+    pub(super) before: Option<u8>,
+}
+
+impl State {
+    /// Returns the queue at this revision, for the claim with this create revision.
+    pub(super) fn view(&self, at_rev: u8, own: u8, needs: &[u8]) -> View {
+        let there = |key: &&Key| key.created <= at_rev && key.deleted.is_none_or(|d| d > at_rev);
+        let before = self.keys.iter().filter(there).filter(|key| key.created < own);
+        View {
+            is_there: self.keys.iter().filter(there).any(|key| key.created == own),
+            taken: before.clone().map(|key| needs[key.client]).sum(),
+            before: before.map(|key| key.created).max(),
+        }
+    }
+
+    /// The key of this claim, if it exists now.
+    pub(super) fn find(&self, client: usize, claim: u8) -> Option<Key> {
+        let mut keys = self.keys.iter().filter(|key| key.deleted.is_none());
+        keys.find(|key| (key.client, key.claim) == (client, claim)).copied()
+    }
+
+    pub(super) fn create(&mut self, client: usize, claim: u8, session: u8) -> u8 {
+        self.rev += 1;
+        let created = self.rev;
+        self.keys.push(Key { client, claim, session, created, marked: 0, deleted: None });
+        created
+    }
+
+    /// Deletes all these keys at one revision.
+    pub(super) fn delete(&mut self, which: impl Fn(&Key) -> bool) {
+        let now = self.rev + 1;
+        for key in self.keys.iter_mut().filter(|key| key.deleted.is_none() && which(key)) {
+            key.deleted = Some(now);
+            self.rev = now;
+        }
+    }
+
+    pub(super) fn delete_claim(&mut self, client: usize, claim: u8, created: Option<u8>) {
+        self.delete(|key| {
+            let same = created.is_none_or(|created| created == key.created);
+            (key.client, key.claim) == (client, claim) && same
+        });
+    }
+
+    pub(super) fn mark(&mut self, own: u8) {
+        let there = |key: &&mut Key| key.created == own && key.deleted.is_none();
+        if let Some(key) = self.keys.iter_mut().find(there) {
+            self.rev += 1;
+            key.marked = self.rev;
+        }
+    }
+
+    /// Returns the revision of the first change that this watch reports next.
+    pub(super) fn event(&self, own: u8, watch: Watch) -> Option<u8> {
+        let watched = |key: &&Key| match watch.watched {
+            Watched::Range => key.created < own,
+            Watched::Key(created) => key.created == created,
+        };
+        let changes = self.keys.iter().filter(watched).flat_map(|key| [Some(key.marked), key.deleted]);
+        changes.flatten().filter(|rev| *rev > watch.from).min()
+    }
+
+    /// Forgets the deleted keys that no client can learn of any more.
+    pub(super) fn trim(&mut self) {
+        let oldest = |client: &Client| match client.phase {
+            Phase::Watching { watch, .. } | Phase::Reading { watch: Some(watch), .. } => {
+                client.seen.min(watch.from)
+            }
+            _ => client.seen,
+        };
+        let waiting = self.clients.iter().filter(|client| client.phase.waits());
+        let shown = waiting.map(oldest).min().unwrap_or(u8::MAX);
+        self.keys.retain(|key| key.deleted.is_none_or(|deleted| deleted > shown));
+    }
+
+    pub(super) fn send_late(&mut self, letter: Letter) {
+        crate::check::send(&mut self.late, letter);
+    }
+}
