@@ -21,10 +21,12 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use super::{
-    AuthenticateRequest, Failure,
-    FailureKind::{AuthDisabled, Protocol, Token as StaleToken, WrongUser},
-    Header, Response, Unary,
     connection::Sender,
+    failure::{
+        Failure,
+        FailureKind::{AuthDisabled, Protocol, Token as StaleToken, WrongUser},
+    },
+    messages::{AuthenticateRequest, Header, Response, Unary},
 };
 
 /// The largest answer to accept. tonic's own limit of 4 MiB is less than a request may bring.
@@ -80,7 +82,11 @@ impl Calls {
     /// Gets a token, unless there is a newer one than that with this number.
     pub(super) async fn log_in(&self, stale: u64, deadline: Instant) -> Result<(), Failure> {
         let Some((name, password)) = self.login.clone() else {
-            return Err(Failure::new(WrongUser, NotApplied, "there is no user"));
+            return Err(Failure::new(
+                WrongUser,
+                NotApplied,
+                "there is no user: write user and password in the URL",
+            ));
         };
         let turn = timeout_at(deadline, self.turn.lock()).await;
         let _turn = turn.map_err(|_| Failure::late())?;
@@ -91,7 +97,11 @@ impl Calls {
         let text = match self.once(request, &Token::default(), deadline).await {
             Ok((_, answer)) => {
                 let mut text = MetadataValue::try_from(answer.token).map_err(|_| {
-                    Failure::new(Protocol, NotApplied, "the token is not printable")
+                    Failure::new(
+                        Protocol,
+                        NotApplied,
+                        "the token is not printable: check that the server is etcd",
+                    )
                 })?;
                 text.set_sensitive(true);
                 Some(text)

@@ -29,7 +29,7 @@ mod with_tls {
     use tokio_rustls::{TlsConnector, client::TlsStream};
 
     use super::Tls;
-    use crate::client::{Failure, FailureKind::TlsFiles};
+    use crate::client::failure::{Failure, FailureKind::TlsFiles};
 
     /// Loaded files.
     pub(in crate::client) struct Secure(TlsConnector);
@@ -104,7 +104,7 @@ mod without_tls {
     use dlock_core::Certainty::NotApplied;
 
     use super::Tls;
-    use crate::client::{Failure, FailureKind::TlsFiles};
+    use crate::client::failure::{Failure, FailureKind::TlsFiles};
 
     /// Never there: the configuration refuses TLS without the feature.
     pub(in crate::client) enum Secure {}
@@ -112,7 +112,11 @@ mod without_tls {
     impl Tls {
         #[expect(clippy::unused_self, reason = "the same shape as with TLS")]
         pub(in crate::client) fn load(&self) -> Result<Secure, Failure> {
-            Err(Failure::new(TlsFiles, NotApplied, "dlock was built without the feature \"tls\""))
+            Err(Failure::new(
+                TlsFiles,
+                NotApplied,
+                "dlock was built without TLS: enable the feature \"tls\"",
+            ))
         }
     }
 

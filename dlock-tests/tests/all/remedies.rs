@@ -39,9 +39,9 @@ const SENTENCE: usize = 5;
 
 /// What a remedy begins with.
 const VERBS: &str = "\
-    acquire add allow answer call check choose close connect correct create delete drop enable \
+    acquire add allow answer call check choose close compact connect correct create delete drop enable \
     encode end find free give grant have increase inspect keep leave let list lower make move \
-    name open percent-encode raise reduce release remove repair report reset restore retry run \
+    name open percent-encode raise reduce release remove repair replace report reset restore retry run \
     see set start stop take test truncate try unlock upgrade use wait write";
 
 /// What may stand before the verb.
@@ -66,11 +66,17 @@ const EXCEPT: &[(&str, &str)] = &[
     ("no answer within the wait", "the source of an error that has one"),
     ("the store can't say whether these claims are held", "logged; the renewal is retried"),
     ("a semaphore of {of} permits", "a part of the text behind it"),
+    ("a semaphore of {capacity} permits", "a part of the text behind it"),
     ("a mutex or read-write lock", "a part of the text behind it"),
     ("can't access at least one of the keys", "a part of an answer of Redis"),
     ("can't publish to the channel", "a part of an answer of Redis"),
     ("DB index is out of range", "a part of an answer of Redis"),
     ("ON CONFLICT clause does not match", "a part of an answer of SQLite"),
+    ("the lease does not exist any more", "the session ends, which has a remedy"),
+    ("the server has ended the stream of renewals", "logged; the renewal is retried"),
+    ("the stream of watches has ended", "logged; the watch is set again"),
+    ("too many messages were not read", "logged; the watch is set again"),
+    ("{}: {error}", "a file of the URL, and the reason"),
     ("not connected yet", "replaced by the first answer"),
     ("masters do not answer", "the source of an error that has one"),
     ("a master of the quorum is unreachable", "the source of an error that has one"),
