@@ -1,9 +1,9 @@
 //! How long a client may rely on its ZooKeeper session: from a request that was answered, and that
 //! a later write confirms.
 //!
-//! Models the local deadline of `dlock-zk/src/session.rs` and `beat.rs`, and the servers as in the
-//! sources of Apache ZooKeeper: `SessionTrackerImpl`, `LearnerSessionTracker`, `Learner`,
-//! `LearnerHandler`, `Leader`, `PrepRequestProcessor`.
+//! Models `dlock-zk/src/proof.rs`, and the servers as in the sources of Apache ZooKeeper:
+//! `SessionTrackerImpl`, `LearnerSessionTracker`, `Learner`, `LearnerHandler`, `Leader`,
+//! `PrepRequestProcessor`.
 //!
 //! The leader ends a session that nothing has *touched* for a session timeout. Only these touch a
 //! session at the leader: its creation, a reconnect, and the report of a follower. A follower sends
@@ -28,9 +28,10 @@
 //!
 //! Assumptions: a follower sends a report at least every half tick, so the leader's pings are on
 //! time and arrive without delay. A session timeout has two ticks or more, so half a tick is a
-//! quarter of a timeout or less. Clocks run equally fast; the model `lease` has the margin for that.
-//! An observer that is connected to another observer or follower (`observerMasterPort`) is not
-//! covered, since its reports take two steps of half a tick each.
+//! quarter of a timeout or less. The difference may be delay: the model has none. Clocks run equally
+//! fast; the model `lease` has the margin for that. An observer that is connected to a follower or
+//! another observer (`observerMasterPort`) is not covered, since its reports take two steps of half
+//! a tick each.
 //!
 //! Left out: the pings of the driver, which only touch the session more often; the rounding of the
 //! leader's deadline, which only makes it later; and a client that is connected to the leader, where
