@@ -37,6 +37,7 @@ fn every_model_is_tested() {
         include_str!("../src/lib.rs").lines().filter_map(|line| line.strip_prefix("pub mod "));
     for model in there.map(|name| name.trim_end_matches(';')) {
         let helps = model == "check";
-        assert!(helps || tested.contains(&format!(" {model} ")), "{model}");
+        let is_tested = tested.split_whitespace().any(|word| word == model);
+        assert!(helps || is_tested, "{model}");
     }
 }

@@ -15,8 +15,8 @@
 //! session had not ended by then. Together they prove that it lives until `s` + T. A later leader
 //! gives each session its whole timeout. `dlock-models/src/zookeeper_session` checks this rule.
 //!
-//! It assumes that a follower's answer to a ping reaches its leader within a quarter of T and half
-//! a tick. With the default of 15 s and ticks of 2 s, that leaves 2.75 s for the network.
+//! It assumes that the ping and the answer to it take at most a quarter of T less half a tick. With
+//! the default of 15 s and ticks of 2 s, that leaves 2.75 s for the leader and the network.
 //!
 //! # Concurrency
 //!

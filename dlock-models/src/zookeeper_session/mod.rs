@@ -1,16 +1,16 @@
 //! How long a client may rely on its ZooKeeper session: from a request that was answered, and that
 //! a later write confirms.
 //!
-//! Models the local deadline of `dlock-zk/src/session.rs` and `beat.rs`, and the servers as in the
-//! sources of Apache ZooKeeper: `SessionTrackerImpl`, `LearnerSessionTracker`, `Learner`,
-//! `LearnerHandler`, `Leader`, `PrepRequestProcessor`.
+//! Models `dlock-zk/src/proof.rs`, and the servers as in the sources of Apache ZooKeeper:
+//! `SessionTrackerImpl`, `LearnerSessionTracker`, `Learner`, `LearnerHandler`, `Leader`,
+//! `PrepRequestProcessor`.
 //!
 //! The leader ends a session that nothing has *touched* for a session timeout. Only these touch a
 //! session at the leader: its creation, a reconnect, and the report of a follower. A follower sends
 //! a report when the leader pings it, every half tick. The report names the sessions that the
-//! follower has heard since its last report. A write that a follower forwards does **not** touch its
-//! session: the leader only checks that it has not ended the session. So the leader may commit a
-//! write and end its session at once. A new leader gives each session its whole timeout.
+//! follower has heard since its last report. A write that a follower forwards does **not** touch
+//! its session: the leader only checks that it has not ended the session. So the leader may commit
+//! a write and end its session at once. A new leader gives each session its whole timeout.
 //!
 //! The rule: a *pulse* is a request that a server has answered; it may be a read. A *beat* is a
 //! write that is committed. If a pulse was answered a quarter of a session timeout before the beat
@@ -21,20 +21,21 @@
 //! One client uses one follower. It sends reads and writes at any time, so it may also stop for any
 //! time. Requests, answers, and the messages from the follower to the leader are delayed without
 //! limit. Each connection keeps their order, and reports and forwarded writes share a connection.
-//! The client may reconnect, and the leader may change: the session then gets its whole timeout, and
-//! messages that are under way are lost. The leader ends the session at its deadline or at any time
-//! after it. From then on another client may hold the lock. The model has no last tick, because all
-//! its times are relative.
+//! The client may reconnect, and the leader may change: the session then gets its whole timeout,
+//! and messages that are under way are lost. The leader ends the session at its deadline or at any
+//! time after it. From then on another client may hold the lock. The model has no last tick,
+//! because all its times are relative.
 //!
 //! Assumptions: a follower sends a report at least every half tick, so the leader's pings are on
 //! time and arrive without delay. A session timeout has two ticks or more, so half a tick is a
-//! quarter of a timeout or less. Clocks run equally fast; the model `lease` has the margin for that.
-//! An observer that is connected to another observer or follower (`observerMasterPort`) is not
-//! covered, since its reports take two steps of half a tick each.
+//! quarter of a timeout or less. The difference may be delay: the model has none. Clocks run
+//! equally fast; the model `lease` has the margin for that. An observer that is connected to a
+//! follower or another observer (`observerMasterPort`) is not covered, since its reports take two
+//! steps of half a tick each.
 //!
 //! Left out: the pings of the driver, which only touch the session more often; the rounding of the
-//! leader's deadline, which only makes it later; and a client that is connected to the leader, where
-//! each request touches the session.
+//! leader's deadline, which only makes it later; and a client that is connected to the leader,
+//! where each request touches the session.
 
 mod space;
 
