@@ -65,7 +65,7 @@ impl Session {
             return Ok(Renewed::Kept);
         }
         let (session, claim) = (Arc::clone(self), Arc::clone(claim));
-        let mode = renewal.mode;
+        let (mode, name) = (renewal.mode, claim.name.clone());
         let weaken = async move {
             let mut stage = claim.stage.lock().await;
             let Stage::There(spot) = &mut *stage else { return Ok(Renewed::Lost) };
@@ -79,7 +79,7 @@ impl Session {
         // fails, the next renewal tries again.
         self.background(async move {
             if let Err(error) = weaken.await {
-                tracing::warn!(target: "dlock", %error, "downgrade failed");
+                tracing::warn!(target: "dlock", %error, lock.name = %name, "downgrade failed");
             }
         });
         Ok(Renewed::Kept)
