@@ -169,7 +169,13 @@ impl Session {
         let mut fit_at = None;
         let mut pause = Pause::new();
         loop {
-            let epoch = self.epoch().await?;
+            let epoch = match self.epoch().await {
+                Ok(epoch) => epoch,
+                // No creation was sent in this epoch.
+                Err(failure) => {
+                    return Err(Error::from(failure).with_certainty(Certainty::NotApplied));
+                }
+            };
             let asked = self.voted(self.creation(claims, epoch, tries, fit_at)).await;
             let failure = match asked {
                 Ok((header, answer)) if answer.succeeded => {

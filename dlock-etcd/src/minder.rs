@@ -10,6 +10,7 @@ use std::{
 };
 
 use dlock_core::Clock;
+use futures_util::FutureExt;
 
 use crate::{
     calls::Pause,
@@ -200,7 +201,11 @@ async fn move_on(weak: &Weak<Session>, store: &Weak<Store>) {
         if !session.is_alive() {
             return;
         }
-        session.set_link(None);
+        // A connection that only seems to be late stays, until another member answers.
+        let link = session.link.borrow().clone();
+        if link.is_some_and(|link| link.client.closed().now_or_never().is_some()) {
+            session.set_link(None);
+        }
         match Link::open(&store.config, Some(session.cluster), session.rhythm()).await {
             Ok(link) => {
                 tracing::debug!(target: "dlock", store = store.name, "connected to another member");

@@ -24,7 +24,7 @@ mod watch;
 
 use std::{fmt, sync::Arc};
 
-use dlock_core::Certainty::NotApplied;
+use dlock_core::Certainty::{NotApplied, Unknown};
 use parking_lot::Mutex;
 pub(crate) use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
@@ -125,7 +125,8 @@ impl Client {
         request: R,
         deadline: Instant,
     ) -> Result<(Header, R::Response), Failure> {
-        self.shared.calls.call(request, deadline).await
+        let answer = self.shared.calls.call(request, deadline).await;
+        self.of_this_member(answer)
     }
 
     /// Renews a lease and returns its time to live in seconds, from the renewal on. A lease that
@@ -136,7 +137,24 @@ impl Client {
         lease: i64,
         deadline: Instant,
     ) -> Result<(Header, i64), Failure> {
-        self.shared.keeper.keep(&self.shared.calls, lease, deadline).await
+        let answer = self.shared.keeper.keep(&self.shared.calls, lease, deadline).await;
+        self.of_this_member(answer)
+    }
+
+    /// Refuses the answer of another member: behind a proxy, one connection may lead to several,
+    /// and their answers together prove nothing. An answer without a header proves nothing anyway.
+    fn of_this_member<T>(
+        &self,
+        answer: Result<(Header, T), Failure>,
+    ) -> Result<(Header, T), Failure> {
+        match answer {
+            Ok((header, _)) if ![0, self.shared.member_id].contains(&header.member_id) => {
+                let why = "the address leads to several members, as that of a proxy does: write \
+                           the addresses of the members in the URL";
+                Err(Failure::new(FailureKind::Protocol, Unknown, why))
+            }
+            answer => answer,
+        }
     }
 
     /// Watches a key, or all keys from `key` up to, but without, `range_end` (if this is not empty),

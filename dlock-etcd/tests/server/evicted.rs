@@ -1,0 +1,132 @@
+//! Keys that somebody deletes.
+
+use std::time::Duration;
+
+use dlock_core::{Acquired, Claim, ErrorKind, Locks, Mode, Released, Renewal, Renewed, StoreEvent};
+use dlock_testlab::Stop;
+use tokio::time::{sleep, timeout};
+
+use crate::support::{
+    SOON, ask, exclusive, free, granted, keys, name, queue, run, start, take, until, waits, works,
+};
+
+#[test]
+fn a_holder_whose_key_is_deleted_is_notified() {
+    run(async {
+        let (server, client, _) = start().await?;
+        let mut losses = client.events().ok_or("it reports no losses")?;
+        // At once, and when the key is watched already.
+        for pause in [Duration::ZERO, Duration::from_secs(2)] {
+            let held = exclusive("a");
+            take(&client, &held).await?;
+            sleep(pause).await;
+            server.delete(&keys(&server, "a").await?[0]).await?;
+            assert_eq!(timeout(SOON, losses.recv()).await??, StoreEvent::Ended(held.claim));
+            let renewal = Renewal::new(held.as_claim(), held.mode, held.lease);
+            assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
+            assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
+        }
+        works(&client, "a").await
+    });
+}
+
+#[test]
+fn a_waiter_whose_key_is_deleted_never_gets_the_lock() {
+    run(async {
+        let (server, client, other) = start().await?;
+        for waits_meanwhile in [false, true] {
+            let claims: [_; 3] = std::array::from_fn(|_| exclusive("a"));
+            let [held, evicted, next] = &claims;
+            take(&other, held).await?;
+            queue(&client, evicted).await?;
+            queue(&other, next).await?;
+            let key = format!("/dlock/a/{}", evicted.claim);
+            let deleting = async {
+                if waits_meanwhile {
+                    // Its own key is watched by then.
+                    sleep(Duration::from_secs(2)).await;
+                }
+                server.delete(&key).await
+            };
+            let told = if waits_meanwhile {
+                let (told, deleted) = tokio::join!(client.granted(evicted), deleting);
+                deleted?;
+                told
+            } else {
+                deleting.await?;
+                // With the event of the release in front of it.
+                free(&other, held).await?;
+                timeout(SOON, client.granted(evicted)).await?
+            };
+            let told = told.err().ok_or("it is granted")?;
+            assert_eq!(told.kind(), ErrorKind::NotHeld, "{told}");
+            if waits_meanwhile {
+                free(&other, held).await?;
+            }
+            granted(&other, next).await?;
+            // The claim that is sent again is the last in the queue.
+            queue(&client, evicted).await?;
+            waits(&client, evicted).await?;
+            free(&other, next).await?;
+            granted(&client, evicted).await?;
+            free(&client, evicted).await?;
+        }
+        Ok(())
+    });
+}
+
+/// A late release of the first claim must not end the second one, which has the same key.
+#[test]
+fn a_release_ends_only_the_claim_that_it_was_for() {
+    run(async {
+        let (server, client, other) = start().await?;
+        let held = exclusive("a");
+        let first = take(&client, &held).await?;
+        server.delete(&keys(&server, "a").await?[0]).await?;
+        server.put(&format!("/dlock/a/{}", held.claim), "x 60000").await?;
+        assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
+        let state = other.inspect(&name("a")).await?;
+        assert!(state.holders[0].token > Some(first.token), "{state:?}");
+        // A client that does not know the claim may end it.
+        assert_eq!(other.release(&held.as_claim()).await?, Released::Released);
+        works(&client, "a").await
+    });
+}
+
+#[test]
+fn claims_of_other_clients_can_be_ended() {
+    run(async {
+        let (_server, client, other) = start().await?;
+        let locks = Locks::new(client.clone())?;
+        let guard = locks.rw("a")?.read().lock().await?;
+        let waiting = exclusive("a");
+        queue(&client, &waiting).await?;
+        for id in [waiting.claim, other.inspect(&name("a")).await?.holders[0].claim] {
+            let released = other.release(&Claim::new(name("a"), id)).await?;
+            assert_eq!(released, Released::Released);
+        }
+        timeout(SOON, guard.lost()).await?;
+        until("the name is free", async || Ok(other.inspect(&name("a")).await?.is_free())).await
+    });
+}
+
+#[test]
+fn permits_that_are_given_back_in_part_are_counted() {
+    run(async {
+        let (_server, client, other) = start().await?;
+        let permits = |n| Mode::permits(n, 5).map_err(Stop::from);
+        let (held, next) = (ask("a", permits(5)?), ask("a", permits(2)?));
+        take(&client, &held).await?;
+        queue(&other, &next).await?;
+        for (n, fits) in [(4, false), (3, true)] {
+            let renewal = Renewal::new(held.as_claim(), permits(n)?, held.lease);
+            assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
+            match fits {
+                true => drop(granted(&other, &next).await?),
+                false => waits(&other, &next).await?,
+            }
+        }
+        assert_eq!(other.acquire(&ask("a", permits(1)?)).await?, Acquired::Queued);
+        free(&client, &held).await
+    });
+}

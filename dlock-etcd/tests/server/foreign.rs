@@ -1,0 +1,84 @@
+//! Keys and values that other programs, or other versions of dlock, have written.
+
+use dlock_core::{Acquired, ErrorKind, Mode, Released};
+
+use crate::support::{
+    ask, attempt, exclusive, fails, free, granted, keys, name, queue, run, says, start, take, works,
+};
+
+#[test]
+fn another_program_s_key_is_refused_with_its_name() {
+    run(async {
+        let (server, client, _) = start().await?;
+        for rest in ["lock", "sub/694d7d2a5c1f0d06", "0123456789abcdefg"] {
+            let key = format!("/dlock/a/{rest}");
+            server.put(&key, "x").await?;
+            for mode in [Mode::Exclusive, Mode::permits(1, 2)?] {
+                for request in [ask("a", mode), attempt("a", mode)] {
+                    let error = fails(&client, &request).await?;
+                    says(&error, ErrorKind::Protocol, rest);
+                    client.release(&request.as_claim()).await?;
+                }
+            }
+            let error = client.inspect(&name("a")).await.err().ok_or("it is shown")?;
+            says(&error, ErrorKind::Protocol, "delete it");
+            assert_eq!(keys(&server, "a").await?, [key.clone()], "left behind");
+            server.delete(&key).await?;
+        }
+        works(&client, "a").await
+    });
+}
+
+#[test]
+fn records_of_a_later_format_are_refused_and_kept() {
+    run(async {
+        let (server, client, other) = start().await?;
+        let id = exclusive("a").claim;
+        for (key, value) in [
+            (format!("/dlock/a/n9-{id}"), "anything"),
+            (format!("/dlock/a/p{id}"), "1/2 1000 \u{1}9 web-3"),
+        ] {
+            server.put(&key, value).await?;
+            let request = ask("a", Mode::permits(1, 2)?);
+            says(&fails(&client, &request).await?, ErrorKind::Protocol, "format 9");
+            client.release(&request.as_claim()).await?;
+            let error = client.inspect(&name("a")).await.err().ok_or("it is shown")?;
+            says(&error, ErrorKind::Protocol, "format 9");
+            let claim = request.with_claim(id).as_claim();
+            match other.release(&claim).await {
+                Err(error) => says(&error, ErrorKind::Protocol, "format 9"),
+                Ok(released) => assert_eq!(released, Released::AlreadyLost),
+            }
+            assert_eq!(keys(&server, "a").await?, [key.clone()]);
+            server.delete(&key).await?;
+        }
+        works(&client, "a").await
+    });
+}
+
+#[test]
+fn a_truncated_value_blocks_as_its_key_says() {
+    run(async {
+        let (server, client, _) = start().await?;
+        let (id, next) = (exclusive("a").claim, exclusive("a"));
+        for value in ["", "x", "x 60", "\u{1}"] {
+            let key = format!("/dlock/a/{id}");
+            server.put(&key, value).await?;
+            assert_eq!(client.acquire(&attempt("a", Mode::Shared)).await?, Acquired::Busy);
+            queue(&client, &next).await?;
+            let state = client.inspect(&name("a")).await?;
+            assert_eq!(state.holders[0].claim, id);
+            server.delete(&key).await?;
+            granted(&client, &next).await?;
+            free(&client, &next).await?;
+        }
+        server.put(&format!("/dlock/a/p{id}"), "2/").await?;
+        let request = ask("a", Mode::permits(1, 2)?);
+        says(&fails(&client, &request).await?, ErrorKind::Protocol, "number of permits");
+        client.release(&request.as_claim()).await?;
+        // An operator ends it by its id.
+        client.release(&request.with_claim(id).as_claim()).await?;
+        take(&client, &next).await?;
+        free(&client, &next).await
+    });
+}

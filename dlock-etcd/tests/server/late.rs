@@ -1,0 +1,45 @@
+//! Requests that reach the server after their client has moved on.
+
+use std::time::Duration;
+
+use dlock_core::Queue;
+use dlock_testlab::Proxy;
+use futures_util::future::try_join_all;
+use tokio::time::{sleep, timeout};
+
+use crate::support::{SOON, connect, exclusive, free, run, server, take, until, works};
+
+/// As many that some of them are proposed before the server sees the end of the connection.
+const MANY: usize = 200;
+
+#[test]
+fn creations_that_arrive_late_create_no_keys() {
+    run(async {
+        let server = server().await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let url = format!("etcd://{}?dlock.session_timeout=6s", proxy.address());
+        let client = connect(&url).await?;
+        works(&client, "a").await?;
+        for queue in [Queue::Enqueue, Queue::FailIfBusy] {
+            let requests: Vec<_> =
+                (0..MANY).map(|at| exclusive(&format!("{at}")).with_queue(queue)).collect();
+            proxy.strand();
+            // They are sent on a connection that stands still, and then on the next one.
+            let taking = try_join_all(requests.iter().map(|request| take(&client, request)));
+            let grants = timeout(SOON, taking).await??;
+            try_join_all(requests.iter().map(|request| free(&client, request))).await?;
+            assert_eq!(client.list("", MANY).await?, []);
+            let proposals = async || server.metric("etcd_server_proposals_committed_total").await;
+            let before = proposals().await?;
+            proxy.abandon();
+            proxy.arrive();
+            until("late requests arrive", async || Ok(proposals().await? > before + 20.0)).await?;
+            sleep(Duration::from_millis(500)).await;
+            assert_eq!(client.list("", MANY).await?, [], "a late creation was applied");
+            let next = exclusive("0").with_queue(queue);
+            assert!(take(&client, &next).await?.token > grants[0].token);
+            free(&client, &next).await?;
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,16 @@
+//! The etcd backend against real servers that refuse, that are not as they should be, and that other
+//! programs use, too.
+
+#![cfg(unix)]
+
+mod support;
+
+mod evicted;
+mod examine;
+mod foreign;
+mod full;
+mod go;
+mod golden;
+mod late;
+mod login;
+mod refused;
