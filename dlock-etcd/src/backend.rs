@@ -18,8 +18,8 @@ use crate::{
     config::EtcdConfig,
     error::{gone, no_floor, too_many},
     examine::examine,
+    key::MOST_NAMES,
     minder,
-    session::MOST_NAMES,
     store::Store,
 };
 

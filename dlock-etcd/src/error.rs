@@ -2,7 +2,7 @@
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 
-use crate::{key::Kind, session::MOST_NAMES};
+use crate::key::{Kind, MOST_NAMES};
 
 /// Returns the error of an invalid option value.
 pub(crate) fn value(what: &str) -> Error {

@@ -22,6 +22,10 @@ use crate::client::Bytes;
 /// tokens, which is enough for 89 years at 100,000 writes a second.
 pub(crate) const TOKENS: u32 = 1 << 15;
 
+/// The number of names in one transaction, which may have 128 conditions and 128 operations: two
+/// of each for every name, and one of each for the epoch.
+pub(crate) const MOST_NAMES: usize = 63;
+
 /// Returns the first token of a claim that was created at this revision.
 pub(crate) fn token(created: i64) -> Option<FencingToken> {
     let first = u64::try_from(created).ok()?.checked_mul(u64::from(TOKENS))?;

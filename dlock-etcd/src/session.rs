@@ -45,10 +45,6 @@ pub(crate) const BRIEF: Duration = Duration::from_secs(1);
 /// The number of requests of a kind that are under way at a time, so that votes are not late.
 const MOST: usize = 512;
 
-/// The number of names in one transaction, which may have 128 conditions and 128 operations: two
-/// of each for every name, and one of each for the epoch.
-pub(crate) const MOST_NAMES: usize = 63;
-
 /// One session.
 pub(crate) struct Session {
     pub(crate) keys: Keys,

@@ -21,10 +21,12 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use super::{
-    AuthenticateRequest, Failure,
-    FailureKind::{AuthDisabled, Protocol, Token as StaleToken, WrongUser},
-    Header, Response, Unary,
     connection::Sender,
+    failure::{
+        Failure,
+        FailureKind::{AuthDisabled, Protocol, Token as StaleToken, WrongUser},
+    },
+    messages::{AuthenticateRequest, Header, Response, Unary},
 };
 
 /// The largest answer to accept. tonic's own limit of 4 MiB is less than a request may bring.

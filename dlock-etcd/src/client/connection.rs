@@ -25,10 +25,12 @@ use tonic::{
 };
 
 use super::{
-    Failure,
-    FailureKind::{Disconnected, Tls as NoTls},
-    Tls,
-    failure::NotSent,
+    failure::{
+        Failure,
+        FailureKind::{Disconnected, Tls as NoTls},
+        NotSent,
+    },
+    tls::Tls,
 };
 
 /// Servers close connections that send pings more often than every 5 s. hyper sends them only when

@@ -15,10 +15,12 @@ use tokio::{
 use tonic::Streaming;
 
 use super::{
-    Failure,
-    FailureKind::{Disconnected, LeaseNotFound, Token as StaleToken},
-    Header, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
     calls::{Calls, Token, with_header},
+    failure::{
+        Failure,
+        FailureKind::{Disconnected, LeaseNotFound, Token as StaleToken},
+    },
+    messages::{Header, LeaseKeepAliveRequest, LeaseKeepAliveResponse},
 };
 
 /// The stream of renewals. It is opened by the first renewal, and after it broke by the next one.

@@ -29,14 +29,14 @@ mod with_tls {
     use tokio_rustls::{TlsConnector, client::TlsStream};
 
     use super::Tls;
-    use crate::client::{Failure, FailureKind::TlsFiles};
+    use crate::client::failure::{Failure, FailureKind::TlsFiles};
 
     /// Loaded files.
-    pub(in crate::client) struct Secure(TlsConnector);
+    pub(crate) struct Secure(TlsConnector);
 
     impl Tls {
         /// Reads the files. They are read for each connection, so that renewed ones are used.
-        pub(in crate::client) fn load(&self) -> Result<Secure, Failure> {
+        pub(crate) fn load(&self) -> Result<Secure, Failure> {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(&self.authorities)? {
                 roots.add(certificate).map_err(|error| refused(&self.authorities, error))?;
@@ -64,7 +64,7 @@ mod with_tls {
 
     impl Secure {
         /// Encrypts a connection to `host:port`. An error is text for people.
-        pub(in crate::client) async fn handshake(
+        pub(crate) async fn handshake(
             self,
             endpoint: &str,
             stream: TcpStream,
@@ -104,25 +104,21 @@ mod without_tls {
     use dlock_core::Certainty::NotApplied;
 
     use super::Tls;
-    use crate::client::{Failure, FailureKind::TlsFiles};
+    use crate::client::failure::{Failure, FailureKind::TlsFiles};
 
     /// Never there: the configuration refuses TLS without the feature.
-    pub(in crate::client) enum Secure {}
+    pub(crate) enum Secure {}
 
     impl Tls {
         #[expect(clippy::unused_self, reason = "the same shape as with TLS")]
-        pub(in crate::client) fn load(&self) -> Result<Secure, Failure> {
+        pub(crate) fn load(&self) -> Result<Secure, Failure> {
             Err(Failure::new(TlsFiles, NotApplied, "dlock was built without the feature \"tls\""))
         }
     }
 
     impl Secure {
         #[expect(clippy::unused_async, reason = "the same shape as with TLS")]
-        pub(in crate::client) async fn handshake(
-            self,
-            _: &str,
-            _: TcpStream,
-        ) -> Result<TcpStream, String> {
+        pub(crate) async fn handshake(self, _: &str, _: TcpStream) -> Result<TcpStream, String> {
             match self {}
         }
     }

@@ -25,10 +25,15 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::{
-    Bytes, EventType, Failure,
-    FailureKind::{Disconnected, Lagged},
-    FilterType, WatchCancelRequest, WatchCreateRequest, WatchOrder, WatchRequest, WatchResponse,
     calls::{Calls, Token},
+    failure::{
+        Failure,
+        FailureKind::{Disconnected, Lagged},
+    },
+    messages::{
+        EventType, FilterType, WatchCancelRequest, WatchCreateRequest, WatchOrder, WatchRequest,
+        WatchResponse,
+    },
 };
 
 /// How many messages of a watch may wait to be read.
@@ -66,11 +71,11 @@ pub(super) struct WatchStream {
     /// The number of the token of the stream.
     token: u64,
     requests: mpsc::UnboundedSender<WatchRequest>,
-    state: Mutex<State>,
+    state: Mutex<Watchers>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Watchers {
     watchers: HashMap<i64, Watcher>,
     last_id: i64,
     /// The requests that are not answered, in their order.

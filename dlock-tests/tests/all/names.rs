@@ -12,17 +12,18 @@ const LONGEST: usize = 60;
 const OPENINGS: [&str; 3] = ["what_", "who_", "whoever_"];
 
 /// The types of a crate that share a name because they are the same concept, with the reason.
-const ONE_CONCEPT: [(&str, &[&str], &str); 6] = [
+const ONE_CONCEPT: [(&str, &[&str], &str); 7] = [
     ("dlock-core", &["Instant", "Mutex"], "`sync` models them for schedules"),
     (
         "dlock-models",
         &["Action", "Claim", "Client", "Letter", "Node", "Phase", "Rule", "State"],
         "each model has its own",
     ),
+    ("dlock-etcd", &["Secure"], "with TLS, and without"),
     ("dlock-sql", &["SqliteEars", "Voice"], "with sockets, and where there are none"),
     ("dlock-sql", &["Opened", "Source", "Tables"], "each database has its own"),
-    ("dlock-testlab", &["Options"], "public, and qualified by the module of its server"),
-    ("dlock-testlab", &["Part", "Ports", "Programs"], "each server has its own"),
+    ("dlock-testlab", &["Ensemble", "Options"], "public, and qualified by the module of its server"),
+    ("dlock-testlab", &["Link", "Links", "Part", "Ports", "Programs"], "each server has its own"),
 ];
 
 /// A file and its text.

@@ -39,9 +39,9 @@ const SENTENCE: usize = 5;
 
 /// What a remedy begins with.
 const VERBS: &str = "\
-    acquire add allow answer call check choose close connect correct create delete drop enable \
+    acquire add allow answer call check choose close compact connect correct create delete drop enable \
     encode end find free give grant have increase inspect keep leave let list lower make move \
-    name open percent-encode raise reduce release remove repair report reset restore retry run \
+    name open percent-encode raise reduce release remove repair replace report reset restore retry run \
     see set start stop take test truncate try unlock upgrade use wait write";
 
 /// What may stand before the verb.
@@ -66,6 +66,17 @@ const EXCEPT: &[(&str, &str)] = &[
     ("no answer within the wait", "the source of an error that has one"),
     ("the store can't say whether these claims are held", "logged; the renewal is retried"),
     ("a semaphore of {of} permits", "a part of the text behind it"),
+    ("a semaphore of {capacity} permits", "a part of the text behind it"),
+    ("the token is not printable", "etcd: behind a text with a remedy"),
+    ("there is no user", "etcd: behind a text with a remedy"),
+    ("the lease does not exist any more", "etcd: behind a text with a remedy"),
+    ("the server has ended the stream of renewals", "etcd: behind a text with a remedy"),
+    ("the address is not host:port", "etcd: behind a text with a remedy"),
+    ("the stream of watches has ended", "etcd: behind a text with a remedy"),
+    ("too many messages were not read", "etcd: behind a text with a remedy"),
+    ("dlock was built without the feature \"tls\"", "etcd: behind a text with a remedy"),
+    ("{}: {error}", "etcd: behind a text with a remedy"),
+    ("{host} is a learner", "etcd: behind a text with a remedy"),
     ("a mutex or read-write lock", "a part of the text behind it"),
     ("can't access at least one of the keys", "a part of an answer of Redis"),
     ("can't publish to the channel", "a part of an answer of Redis"),
