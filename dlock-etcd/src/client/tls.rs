@@ -129,7 +129,7 @@ pub(super) use without_tls::Secure;
 
 #[cfg(all(test, feature = "tls"))]
 mod tests {
-    use super::with_tls::server_name;
+    use crate::client::tls::with_tls::server_name;
 
     #[test]
     fn the_certificate_is_for_the_host_of_the_endpoint() {
