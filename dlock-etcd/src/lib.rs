@@ -77,6 +77,9 @@ mod epoch;
 mod error;
 mod examine;
 mod factory;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod key;
 mod leave;
 mod link;

@@ -50,11 +50,11 @@ impl Keeper {
             let token = calls.token();
             // Out of its place until it has answered: a renewal that is dropped takes the stream
             // with it. One with an old token is not used again, since it may be refused.
-            if let Some(stream) = open.take().filter(|stream| stream.token == token.number) {
-                if let Ok(answer) = stream.renew(lease, &mut open).await {
-                    return Ok(answer);
-                }
-                // The server has ended the stream, maybe long ago.
+            // If it fails, the server may have ended it long ago.
+            if let Some(stream) = open.take().filter(|stream| stream.token == token.number)
+                && let Ok(answer) = stream.renew(lease, &mut open).await
+            {
+                return Ok(answer);
             }
             match Open::begin(calls, token.clone(), lease, &mut open).await {
                 Err(failure) if failure.kind() == StaleToken => {

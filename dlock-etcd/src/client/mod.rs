@@ -40,7 +40,7 @@ pub(crate) use self::{
     failure::{Failure, FailureKind},
     messages::*,
     tls::Tls,
-    watch::{Change, Seen, Watch},
+    watch::{Seen, Watch},
 };
 
 /// The credentials of a client and its TLS files.

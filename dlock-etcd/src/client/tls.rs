@@ -6,15 +6,11 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
     /// The authorities that sign the certificates of the members.
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "the same shape as with TLS"))]
     pub(crate) authorities: PathBuf,
     /// The client's own certificate and key.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "the same shape as with TLS"))]
     pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
-
-#[cfg(feature = "tls")]
-pub(super) use with_tls::Secure;
 
 #[cfg(feature = "tls")]
 mod with_tls {
@@ -123,9 +119,6 @@ mod without_tls {
         }
     }
 }
-
-#[cfg(not(feature = "tls"))]
-pub(super) use without_tls::Secure;
 
 #[cfg(all(test, feature = "tls"))]
 mod tests {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_core::Queue;
-use dlock_testlab::Proxy;
+use dlock_core::{Acquired, ErrorKind, Queue};
+use dlock_testlab::{Proxy, Stop};
 use futures_util::future::try_join_all;
 use tokio::time::{sleep, timeout};
 
@@ -25,7 +25,17 @@ fn creations_that_arrive_late_create_no_keys() {
                 (0..MANY).map(|at| exclusive(&format!("{at}")).with_queue(queue)).collect();
             proxy.strand();
             // They are sent on a connection that stands still, and then on the next one.
-            let taking = try_join_all(requests.iter().map(|request| take(&client, request)));
+            let taking = requests.iter().map(async |request| {
+                loop {
+                    match client.acquire(request).await {
+                        Ok(Acquired::Granted(grant)) => return Ok(grant),
+                        Ok(other) => return Err(Stop::failed(format!("{other:?}"))),
+                        Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            });
+            let taking = try_join_all(taking);
             let grants = timeout(SOON, taking).await??;
             try_join_all(requests.iter().map(|request| free(&client, request))).await?;
             assert_eq!(client.list("", MANY).await?, []);
