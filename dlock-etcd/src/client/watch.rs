@@ -22,6 +22,7 @@ use std::{
 use dlock_core::Certainty::NotApplied;
 use futures_util::stream;
 use parking_lot::Mutex;
+use prost::bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::{
