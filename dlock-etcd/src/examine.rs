@@ -8,7 +8,7 @@ use crate::{
     client::{AlarmRequest, AlarmType, Failure, FailureKind, RangeRequest},
     config::EtcdConfig,
     key::Entry,
-    members::{Members, Told},
+    members::{MemberState, Members},
     session::Session,
 };
 
@@ -37,7 +37,7 @@ pub(crate) async fn examine(session: &Session, config: &EtcdConfig) -> Result<Ve
     Ok(findings)
 }
 
-fn version(seen: &Told) -> Finding {
+fn version(seen: &MemberState) -> Finding {
     let status = match &seen.status {
         Ok(status) => status,
         Err(error) => {
@@ -128,7 +128,7 @@ async fn alarms(session: &Session) -> Result<Vec<Finding>, Error> {
     Ok(if findings.is_empty() { vec![Finding::fine("alarms", "none")] } else { findings })
 }
 
-fn size(seen: &Told) -> Option<Finding> {
+fn size(seen: &MemberState) -> Option<Finding> {
     let status = seen.status.as_ref().ok()?;
     let (quota, known) = match status.db_size_quota {
         0 => (QUOTA, "the default quota"),

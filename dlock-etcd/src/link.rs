@@ -63,7 +63,7 @@ impl Link {
             return Err(Failure::new(
                 FailureKind::Learner,
                 Certainty::NotApplied,
-                format!("{host} is a learner: write voting members in the URL"),
+                format!("{host} is a learner"),
             )
             .into());
         }

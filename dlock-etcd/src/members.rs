@@ -14,16 +14,16 @@ use crate::{
 /// The members, as the connected one lists them.
 pub(crate) struct Members {
     /// `None` if this client may not read the list.
-    pub(crate) list: Option<Vec<Told>>,
+    pub(crate) list: Option<Vec<MemberState>>,
 }
 
 /// A member, with its state if it answers.
-pub(crate) struct Told {
+pub(crate) struct MemberState {
     pub(crate) member: Member,
     pub(crate) status: Result<StatusResponse, Error>,
 }
 
-impl Told {
+impl MemberState {
     pub(crate) fn version(&self) -> Option<Version> {
         self.status.as_ref().ok().and_then(|status| Version::parse(&status.version))
     }
@@ -56,7 +56,7 @@ impl Members {
                 true => Ok(link.status.clone()),
                 false => status(&member, session, config).await,
             };
-            Told { member, status }
+            MemberState { member, status }
         });
         Ok(Self { list: Some(join_all(asked).await) })
     }
@@ -92,7 +92,7 @@ impl Members {
     }
 }
 
-impl Told {
+impl MemberState {
     /// Returns a name for people.
     pub(crate) fn name(&self) -> String {
         match self.member.name.as_str() {

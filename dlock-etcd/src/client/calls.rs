@@ -82,11 +82,7 @@ impl Calls {
     /// Gets a token, unless there is a newer one than that with this number.
     pub(super) async fn log_in(&self, stale: u64, deadline: Instant) -> Result<(), Failure> {
         let Some((name, password)) = self.login.clone() else {
-            return Err(Failure::new(
-                WrongUser,
-                NotApplied,
-                "there is no user: write user and password in the URL",
-            ));
+            return Err(Failure::new(WrongUser, NotApplied, "there is no user"));
         };
         let turn = timeout_at(deadline, self.turn.lock()).await;
         let _turn = turn.map_err(|_| Failure::late())?;
@@ -97,11 +93,7 @@ impl Calls {
         let text = match self.once(request, &Token::default(), deadline).await {
             Ok((_, answer)) => {
                 let mut text = MetadataValue::try_from(answer.token).map_err(|_| {
-                    Failure::new(
-                        Protocol,
-                        NotApplied,
-                        "the token is not printable: check that the server is etcd",
-                    )
+                    Failure::new(Protocol, NotApplied, "the token is not printable")
                 })?;
                 text.set_sensitive(true);
                 Some(text)

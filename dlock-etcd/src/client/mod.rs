@@ -86,11 +86,7 @@ pub(crate) async fn dial(
     let dialing = async {
         let scheme = if access.tls.is_some() { "https" } else { "http" };
         let origin: Uri = format!("{scheme}://{endpoint}").parse().map_err(|_| {
-            Failure::new(
-                FailureKind::Disconnected,
-                NotApplied,
-                "the address is not host:port: correct the URL",
-            )
+            Failure::new(FailureKind::Disconnected, NotApplied, "the address is not host:port")
         })?;
         let (sender, connection) = connect(endpoint, access.tls.as_ref()).await?;
         let calls = Calls::new(sender, origin, access.login.clone());

@@ -28,11 +28,11 @@ mod with_tls {
     use crate::client::failure::{Failure, FailureKind::TlsFiles};
 
     /// Loaded files.
-    pub(in crate::client) struct Secure(TlsConnector);
+    pub(crate) struct Secure(TlsConnector);
 
     impl Tls {
         /// Reads the files. They are read for each connection, so that renewed ones are used.
-        pub(in crate::client) fn load(&self) -> Result<Secure, Failure> {
+        pub(crate) fn load(&self) -> Result<Secure, Failure> {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(&self.authorities)? {
                 roots.add(certificate).map_err(|error| refused(&self.authorities, error))?;
@@ -60,7 +60,7 @@ mod with_tls {
 
     impl Secure {
         /// Encrypts a connection to `host:port`. An error is text for people.
-        pub(in crate::client) async fn handshake(
+        pub(crate) async fn handshake(
             self,
             endpoint: &str,
             stream: TcpStream,
@@ -103,26 +103,18 @@ mod without_tls {
     use crate::client::failure::{Failure, FailureKind::TlsFiles};
 
     /// Never there: the configuration refuses TLS without the feature.
-    pub(in crate::client) enum Secure {}
+    pub(crate) enum Secure {}
 
     impl Tls {
         #[expect(clippy::unused_self, reason = "the same shape as with TLS")]
-        pub(in crate::client) fn load(&self) -> Result<Secure, Failure> {
-            Err(Failure::new(
-                TlsFiles,
-                NotApplied,
-                "dlock was built without TLS: enable the feature \"tls\"",
-            ))
+        pub(crate) fn load(&self) -> Result<Secure, Failure> {
+            Err(Failure::new(TlsFiles, NotApplied, "dlock was built without the feature \"tls\""))
         }
     }
 
     impl Secure {
         #[expect(clippy::unused_async, reason = "the same shape as with TLS")]
-        pub(in crate::client) async fn handshake(
-            self,
-            _: &str,
-            _: TcpStream,
-        ) -> Result<TcpStream, String> {
+        pub(crate) async fn handshake(self, _: &str, _: TcpStream) -> Result<TcpStream, String> {
             match self {}
         }
     }
@@ -130,7 +122,7 @@ mod without_tls {
 
 #[cfg(all(test, feature = "tls"))]
 mod tests {
-    use super::with_tls::server_name;
+    use crate::client::tls::with_tls::server_name;
 
     #[test]
     fn the_certificate_is_for_the_host_of_the_endpoint() {

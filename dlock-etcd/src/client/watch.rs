@@ -72,11 +72,11 @@ pub(super) struct WatchStream {
     /// The number of the token of the stream.
     token: u64,
     requests: mpsc::UnboundedSender<WatchRequest>,
-    state: Mutex<Orders>,
+    state: Mutex<Watchers>,
 }
 
 #[derive(Debug, Default)]
-struct Orders {
+struct Watchers {
     watchers: HashMap<i64, Watcher>,
     last_id: i64,
     /// The requests that are not answered, in their order.

@@ -19,7 +19,7 @@ const ONE_CONCEPT: [(&str, &[&str], &str); 7] = [
         &["Action", "Claim", "Client", "Letter", "Node", "Phase", "Rule", "State"],
         "each model has its own",
     ),
-    ("dlock-etcd", &["Secure"], "with TLS, and where there is none"),
+    ("dlock-etcd", &["Secure"], "with TLS, and without"),
     ("dlock-sql", &["SqliteEars", "Voice"], "with sockets, and where there are none"),
     ("dlock-sql", &["Opened", "Source", "Tables"], "each database has its own"),
     (
