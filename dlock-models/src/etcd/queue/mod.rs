@@ -4,8 +4,8 @@ mod space;
 mod steps;
 mod store;
 
-pub use self::rules::{RULES, Rule};
 use self::rules::{LATE, PERMITS, SESSIONS, Setup, VIEWS};
+pub use self::rules::{RULES, Rule};
 use crate::check::{Tokens, breaks, holds};
 
 const CLIENTS: usize = 3;

@@ -332,9 +332,7 @@ impl EtcdQueue {
             Action::Break { client, all } => {
                 state.faults.broken -= 1;
                 let slot = self.slot(client);
-                state.delete(|key| {
-                    key.client == client || all && self.slot(key.client) == slot
-                });
+                state.delete(|key| key.client == client || all && self.slot(key.client) == slot);
             }
             Action::FailOver(at) => {
                 state.faults.failovers -= 1;
