@@ -59,12 +59,11 @@ impl Session {
             else {
                 return Err(error);
             };
-            if !claim.was_left() {
-                // It was lost at this moment. It is sent again, after its old key is deleted.
-                self.clear(claim).await?;
-            }
-            if claim.was_left() {
-                // It was released meanwhile, by a task that deletes the key.
+            // It was lost at this moment. It is sent again, after its old key is deleted.
+            let late = !claim.was_left() && self.clear(claim).await?.late;
+            if late || claim.was_left() {
+                // It was released meanwhile, by a task that deletes the key; or a late deletion
+                // could end it again.
                 return Err(error.with_certainty(Certainty::Unknown));
             }
         }
@@ -207,7 +206,14 @@ impl Session {
                 Err(failure) => failure,
             };
             if failure.certainty() == Certainty::Unknown {
-                let revision = self.end_epoch(epoch).await?;
+                let revision = match self.end_epoch(epoch).await {
+                    Ok(revision) => revision,
+                    // The creation may be applied at any time while the lease lives.
+                    Err(failure) => {
+                        self.end();
+                        return Err(Error::from(failure).with_certainty(Certainty::Unknown));
+                    }
+                };
                 let own = claims.iter().map(|claim| own_key(claim)).collect();
                 let (revision, read) = self.read(own, revision).await?;
                 let own = read.into_iter().map(|range| range.kvs.into_iter().next()).collect();

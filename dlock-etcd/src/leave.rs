@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Claim, Error, Format, Released};
+use dlock_core::{Certainty, Claim, Error, Format, Released};
 
 use crate::{
+    calls::{Pause, is_passing},
     client::{
         Bytes, Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, RangeRequest,
         TxnRequest,
@@ -20,6 +21,14 @@ use crate::{
     session::Session,
 };
 
+/// The outcome of a deletion.
+pub(crate) struct Deleted {
+    pub(crate) released: Released,
+    /// Whether a request to delete the key, whatever its revision, may be applied later. The claim
+    /// must not be created again.
+    pub(crate) late: bool,
+}
+
 impl Session {
     /// Releases or cancels a claim, which may belong to another client.
     pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
@@ -28,17 +37,19 @@ impl Session {
         };
         // From here on its end is no loss, unless it was one before.
         let lost = own.leave();
-        let released = self.clear(&own).await?;
+        let released = self.clear(&own).await?.released;
         Ok(if lost { Released::AlreadyLost } else { released })
     }
 
     /// Deletes the key of a claim of this session, and forgets the claim.
-    pub(crate) async fn clear(&self, claim: &Arc<OwnClaim>) -> Result<Released, Error> {
+    pub(crate) async fn clear(&self, claim: &Arc<OwnClaim>) -> Result<Deleted, Error> {
         // Waits for a creation that is under way.
         let mut stage = claim.stage.lock().await;
         let answer = match &*stage {
             Stage::There(spot) => self.delete(&claim.key, spot.created).await,
-            Stage::New | Stage::Gone => Ok(Released::AlreadyLost),
+            Stage::New | Stage::Gone => {
+                Ok(Deleted { released: Released::AlreadyLost, late: false })
+            }
         };
         *stage = Stage::Gone;
         drop(stage);
@@ -48,34 +59,45 @@ impl Session {
 
     /// Deletes a key that was created at this revision, and repeats that until the outcome is
     /// certain, or the session is over.
-    pub(crate) async fn delete(&self, key: &Bytes, created: i64) -> Result<Released, Error> {
+    pub(crate) async fn delete(&self, key: &Bytes, created: i64) -> Result<Deleted, Error> {
         let delete = DeleteRangeRequest { key: key.clone(), ..Default::default() };
         let txn = TxnRequest {
             compare: vec![Compare::created(key.clone(), CompareResult::Equal, created)],
             success: vec![delete.clone().into()],
             failure: Vec::new(),
         };
-        let mut unsure = false;
+        let (mut unsure, mut late) = (false, false);
+        let mut pause = Pause::new();
         loop {
             let (answer, unknown) = self.insist(txn.clone()).await;
             unsure |= unknown;
             let failure: Failure = match answer {
                 // An earlier sending may have deleted it.
-                Ok((_, answer)) if answer.succeeded || unsure => return Ok(Released::Released),
-                Ok(_) => return Ok(Released::AlreadyLost),
+                Ok((_, answer)) if answer.succeeded || unsure => {
+                    return Ok(Deleted { released: Released::Released, late });
+                }
+                Ok(_) => return Ok(Deleted { released: Released::AlreadyLost, late }),
                 // etcd 3.5 refuses transactions without writes, too, but no plain deletion. There
                 // are no new claims now.
                 Err(failure) if failure.kind() == FailureKind::NoSpace => {
-                    match self.insist(delete.clone()).await.0 {
+                    match self.voted(delete.clone()).await {
                         // The transaction that raises the alarm is refused, but applied.
-                        Ok(_) => return Ok(Released::Released),
-                        Err(failure) => failure,
+                        Ok(_) => return Ok(Deleted { released: Released::Released, late }),
+                        Err(failure) => {
+                            let unknown = failure.certainty() == Certainty::Unknown;
+                            (unsure, late) = (unsure | unknown, late | unknown);
+                            failure
+                        }
                     }
                 }
                 Err(failure) => failure,
             };
             if failure.kind() == FailureKind::Denied || self.is_over() {
                 return Err(failure.into());
+            }
+            if is_passing(&failure) {
+                pause.wait().await;
+                continue;
             }
             // Not abandoned: the key would block the lock for as long as the session lives.
             tracing::warn!(target: "dlock", %failure, "deleting a key failed, will be retried");
@@ -96,7 +118,7 @@ impl Session {
             if let Some(format) = Record::parse(&kv.value).and_then(|record| record.newer()) {
                 return Err(Format::unknown(format));
             }
-            if self.delete(&kv.key, kv.create_revision).await? == Released::Released {
+            if self.delete(&kv.key, kv.create_revision).await?.released == Released::Released {
                 released = Released::Released;
             }
         }

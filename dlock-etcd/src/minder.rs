@@ -13,7 +13,7 @@ use dlock_core::Clock;
 use futures_util::FutureExt;
 
 use crate::{
-    calls::Pause,
+    calls::{Pause, replaced},
     client::{Bytes, FilterType, LeaseRevokeRequest, Seen},
     enter::own_key,
     link::Link,
@@ -128,15 +128,19 @@ async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
         let Stage::There(spot) = claim.stage.lock().await.clone() else { return };
         let Ok(link) = session.link().await else { return };
         let mut watch = link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut));
+        let (links, number) = (session.link.subscribe(), link.number);
         drop((session, link));
         loop {
             let seen = tokio::select! {
                 () = claim.until_over() => return,
                 seen = watch.next() => seen,
+                // The old member may be cut off from the others and still keep its watches.
+                () = replaced(links.clone(), number) => break,
             };
             let Some(session) = weak.upgrade() else { return };
             let revision = match seen {
-                Ok(Seen::Created { revision }) => revision,
+                // This member may be behind the one that created the key.
+                Ok(Seen::Created { revision }) => revision.max(spot.created),
                 Ok(Seen::Changed(change)) => change.revision,
                 Err(_) => break,
             };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode};
 
 use crate::{
-    calls::Pause,
+    calls::{Pause, replaced},
     client::{Bytes, Failure, FilterType, RangeRequest, RangeResponse, Seen, TxnRequest, Watch},
     enter::own_key,
     error::{conflict, gone, no_answer, no_tokens},
@@ -74,6 +74,8 @@ impl Session {
                         continue;
                     }
                     () = tokio::time::sleep(self.ttl) => Ok(Seen::Created { revision: 0 }),
+                    // The old member may be cut off from the others and still keep its watches.
+                    () = replaced(self.link.subscribe(), link.number) => break None,
                 };
                 let at_least = match seen {
                     // This member may be behind the one before.
@@ -172,8 +174,7 @@ impl Session {
             self.granted(claim);
             // A later claim sees from the numbers that this one has its permits. A waiter behind it
             // watches only this key.
-            let waited = spot.behind.is_some();
-            if waited && followed && matches!(claim.mode(), Mode::Permits { .. }) {
+            if followed && matches!(claim.mode(), Mode::Permits { .. }) {
                 self.wake_next(claim);
             }
         }
