@@ -2,9 +2,7 @@
 
 use stateright::{Model, Property};
 
-use super::{
-    Action, Client, Content, Heartbeats, MEMBERS, Member, Revocation, Rule, State, TTL,
-};
+use super::{Action, Client, Content, Heartbeats, MEMBERS, Member, Revocation, Rule, State, TTL};
 use crate::check::EXCLUSION;
 
 impl Model for Heartbeats {

@@ -1,4 +1,7 @@
 //! The rules, and the setups in which they are checked.
+//!
+//! One model with all faults at a time would have too many states. Each setup has the faults that
+//! can work together.
 
 use super::{CLIENTS, Faults, NOBODYS};
 use crate::check::{EXCLUSION, WAKES};
@@ -27,6 +30,8 @@ pub enum Rule {
     OwnKey,
     /// At another member, the client reads its place again.
     ForgetPlace,
+    /// There the first read shows at least the revision that the client has seen.
+    SeenBound,
     /// A claim for permits that becomes the first waiter reads the queue.
     FirstReads,
     /// A waiter that is granted permits puts its key again.
@@ -34,7 +39,7 @@ pub enum Rule {
 }
 
 /// The rules, and the property that is violated without each of them.
-pub const RULES: [(Rule, &str); 13] = [
+pub const RULES: [(Rule, &str); 14] = [
     (Rule::Epoch, NOBODYS),
     (Rule::Epoch, WAKES),
     (Rule::RaiseWhenFull, NOBODYS),
@@ -46,6 +51,7 @@ pub const RULES: [(Rule, &str); 13] = [
     (Rule::EventBound, WAKES),
     (Rule::OwnKey, EXCLUSION),
     (Rule::ForgetPlace, WAKES),
+    (Rule::SeenBound, NOBODYS),
     (Rule::FirstReads, WAKES),
     (Rule::Mark, WAKES),
 ];
@@ -83,13 +89,22 @@ pub(super) static VIEWS: Setup = Setup {
     faults: Faults { broken: 1, failovers: 1, ..NONE },
 };
 
-/// Sessions that end.
-pub(super) static SESSIONS: Setup = Setup {
+/// A session of two clients that ends.
+pub(super) static ENDS: Setup = Setup {
     permits: false,
     needs: [2; CLIENTS],
     wants: [1, 1, 1],
     sessions: [0, 1, 1],
     faults: Faults { ends: 1, ..NONE },
+};
+
+/// A session that ends before a late request of it takes effect.
+pub(super) static RETURNS: Setup = Setup {
+    permits: false,
+    needs: [2; CLIENTS],
+    wants: [2, 1, 0],
+    sessions: [0, 1, 2],
+    faults: Faults { late: 1, ends: 1, ..NONE },
 };
 
 /// A semaphore.
@@ -105,8 +120,8 @@ impl Rule {
     /// Returns the setup that shows the violation.
     pub(super) fn setup(self) -> &'static Setup {
         match self {
-            Self::EventBound | Self::OwnKey | Self::ForgetPlace => &VIEWS,
-            Self::OwnerCheck => &SESSIONS,
+            Self::EventBound | Self::OwnKey | Self::ForgetPlace | Self::SeenBound => &VIEWS,
+            Self::OwnerCheck => &RETURNS,
             Self::FirstReads | Self::Mark => &PERMITS,
             _ => &LATE,
         }

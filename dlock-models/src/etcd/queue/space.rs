@@ -70,14 +70,8 @@ impl Model for EtcdQueue {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let client = Client {
-            wants: 0,
-            claim: 1,
-            wanted: false,
-            plain: false,
-            seen: 0,
-            phase: Phase::Idle,
-        };
+        let client =
+            Client { wants: 0, claim: 1, wanted: false, plain: false, seen: 0, phase: Phase::Idle };
         vec![State {
             rev: 0,
             keys: Vec::new(),

@@ -113,9 +113,10 @@ impl EtcdQueue {
             Phase::Watching { watch, .. } => Some(watch.watched),
             _ => None,
         };
+        let least = if self.has(Rule::SeenBound) { client.seen } else { 0 };
         client.phase = match place.filter(|_| !self.has(Rule::ForgetPlace)) {
             Some(watched) => Phase::Placed { own, watched, blind: true },
-            None => Phase::Reading { own, watch: None, least: client.seen },
+            None => Phase::Reading { own, watch: None, least },
         };
     }
 
@@ -332,9 +333,7 @@ impl EtcdQueue {
             Action::Break { client, all } => {
                 state.faults.broken -= 1;
                 let slot = self.slot(client);
-                state.delete(|key| {
-                    key.client == client || all && self.slot(key.client) == slot
-                });
+                state.delete(|key| key.client == client || all && self.slot(key.client) == slot);
             }
             Action::FailOver(at) => {
                 state.faults.failovers -= 1;

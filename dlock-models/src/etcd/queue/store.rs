@@ -67,7 +67,8 @@ impl State {
             Watched::Range => key.created < own,
             Watched::Key(created) => key.created == created,
         };
-        let changes = self.keys.iter().filter(watched).flat_map(|key| [Some(key.marked), key.deleted]);
+        let changes =
+            self.keys.iter().filter(watched).flat_map(|key| [Some(key.marked), key.deleted]);
         changes.flatten().filter(|rev| *rev > watch.from).min()
     }
 
