@@ -30,16 +30,20 @@ pub enum Rule {
     OwnKey,
     /// At another member, the client reads its place again.
     ForgetPlace,
+    /// There it also watches again: the other member may report nothing any more.
+    NewWatch,
     /// There the first read shows at least the revision that the client has seen.
     SeenBound,
     /// A claim for permits that becomes the first waiter reads the queue.
     FirstReads,
     /// A waiter that is granted permits puts its key again.
     Mark,
+    /// So does a claim that a search finds granted after an unknown outcome.
+    MarkFound,
 }
 
 /// The rules, and the property that is violated without each of them.
-pub const RULES: [(Rule, &str); 14] = [
+pub const RULES: [(Rule, &str); 16] = [
     (Rule::Epoch, NOBODYS),
     (Rule::Epoch, WAKES),
     (Rule::RaiseWhenFull, NOBODYS),
@@ -51,9 +55,11 @@ pub const RULES: [(Rule, &str); 14] = [
     (Rule::EventBound, WAKES),
     (Rule::OwnKey, EXCLUSION),
     (Rule::ForgetPlace, WAKES),
+    (Rule::NewWatch, WAKES),
     (Rule::SeenBound, NOBODYS),
     (Rule::FirstReads, WAKES),
     (Rule::Mark, WAKES),
+    (Rule::MarkFound, WAKES),
 ];
 
 /// The clients and faults of a model.
@@ -107,7 +113,7 @@ pub(super) static RETURNS: Setup = Setup {
     faults: Faults { late: 1, ends: 1, ..NONE },
 };
 
-/// A semaphore.
+/// A semaphore whose members lag behind, and whose keys are deleted by hand.
 pub(super) static PERMITS: Setup = Setup {
     permits: true,
     needs: [2, 1, 1],
@@ -116,13 +122,19 @@ pub(super) static PERMITS: Setup = Setup {
     faults: Faults { broken: 1, failovers: 1, ..NONE },
 };
 
+/// A semaphore with requests that take effect late.
+pub(super) static LATE_PERMITS: Setup =
+    Setup { faults: Faults { late: 1, ..NONE }, ..PERMITS };
+
 impl Rule {
     /// Returns the setup that shows the violation.
     pub(super) fn setup(self) -> &'static Setup {
         match self {
-            Self::EventBound | Self::OwnKey | Self::ForgetPlace | Self::SeenBound => &VIEWS,
+            Self::EventBound | Self::OwnKey => &VIEWS,
+            Self::ForgetPlace | Self::NewWatch | Self::SeenBound => &VIEWS,
             Self::OwnerCheck => &RETURNS,
             Self::FirstReads | Self::Mark => &PERMITS,
+            Self::MarkFound => &LATE_PERMITS,
             _ => &LATE,
         }
     }
