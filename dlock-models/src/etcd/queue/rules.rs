@@ -123,8 +123,7 @@ pub(super) static PERMITS: Setup = Setup {
 };
 
 /// A semaphore with requests that take effect late.
-pub(super) static LATE_PERMITS: Setup =
-    Setup { faults: Faults { late: 1, ..NONE }, ..PERMITS };
+pub(super) static LATE_PERMITS: Setup = Setup { faults: Faults { late: 1, ..NONE }, ..PERMITS };
 
 impl Rule {
     /// Returns the setup that shows the violation.
