@@ -34,9 +34,9 @@
 //! entry can propose a revocation any more. A leader between the two has found the lease expired
 //! only if the session's deadline had passed before.
 //!
-//! The implementation may do more: wait for the keepalive's answer before it votes, compare both
-//! terms for equality, or send all three to one member. This rule allows less only in its order, so
-//! the model covers these. The model finds that keepalive and votes need not go to the same member:
+//! An implementation may be stricter: wait for the keepalive's answer before it votes, compare all
+//! terms for equality, or send all three requests to one member. The model covers these, since it
+//! contains their runs. It shows that keepalive and votes need not go to the same member:
 //! the term of the vote's entry is the same everywhere. The two votes need to, because each of two
 //! members may have got a snapshot.
 //!
