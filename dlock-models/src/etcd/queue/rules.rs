@@ -1,4 +1,7 @@
 //! The rules, and the setups in which they are checked.
+//!
+//! One model with all faults at a time would have too many states. Each setup has the faults that
+//! can work together.
 
 use super::{CLIENTS, Faults, NOBODYS};
 use crate::check::{EXCLUSION, WAKES};
@@ -27,14 +30,20 @@ pub enum Rule {
     OwnKey,
     /// At another member, the client reads its place again.
     ForgetPlace,
+    /// There it also watches again: the other member may report nothing any more.
+    NewWatch,
+    /// There the first read shows at least the revision that the client has seen.
+    SeenBound,
     /// A claim for permits that becomes the first waiter reads the queue.
     FirstReads,
     /// A waiter that is granted permits puts its key again.
     Mark,
+    /// So does a claim that a search finds granted after an unknown outcome.
+    MarkFound,
 }
 
 /// The rules, and the property that is violated without each of them.
-pub const RULES: [(Rule, &str); 13] = [
+pub const RULES: [(Rule, &str); 16] = [
     (Rule::Epoch, NOBODYS),
     (Rule::Epoch, WAKES),
     (Rule::RaiseWhenFull, NOBODYS),
@@ -46,8 +55,11 @@ pub const RULES: [(Rule, &str); 13] = [
     (Rule::EventBound, WAKES),
     (Rule::OwnKey, EXCLUSION),
     (Rule::ForgetPlace, WAKES),
+    (Rule::NewWatch, WAKES),
+    (Rule::SeenBound, NOBODYS),
     (Rule::FirstReads, WAKES),
     (Rule::Mark, WAKES),
+    (Rule::MarkFound, WAKES),
 ];
 
 /// The clients and faults of a model.
@@ -83,8 +95,8 @@ pub(super) static VIEWS: Setup = Setup {
     faults: Faults { broken: 1, failovers: 1, ..NONE },
 };
 
-/// Sessions that end.
-pub(super) static SESSIONS: Setup = Setup {
+/// A session of two clients that ends.
+pub(super) static ENDS: Setup = Setup {
     permits: false,
     needs: [2; CLIENTS],
     wants: [1, 1, 1],
@@ -92,7 +104,16 @@ pub(super) static SESSIONS: Setup = Setup {
     faults: Faults { ends: 1, ..NONE },
 };
 
-/// A semaphore.
+/// A session that ends before a late request of it takes effect.
+pub(super) static RETURNS: Setup = Setup {
+    permits: false,
+    needs: [2; CLIENTS],
+    wants: [2, 1, 0],
+    sessions: [0, 1, 2],
+    faults: Faults { late: 1, ends: 1, ..NONE },
+};
+
+/// A semaphore whose members lag behind, and whose keys are deleted by hand.
 pub(super) static PERMITS: Setup = Setup {
     permits: true,
     needs: [2, 1, 1],
@@ -101,13 +122,18 @@ pub(super) static PERMITS: Setup = Setup {
     faults: Faults { broken: 1, failovers: 1, ..NONE },
 };
 
+/// A semaphore with requests that take effect late.
+pub(super) static LATE_PERMITS: Setup = Setup { faults: Faults { late: 1, ..NONE }, ..PERMITS };
+
 impl Rule {
     /// Returns the setup that shows the violation.
     pub(super) fn setup(self) -> &'static Setup {
         match self {
-            Self::EventBound | Self::OwnKey | Self::ForgetPlace => &VIEWS,
-            Self::OwnerCheck => &SESSIONS,
+            Self::EventBound | Self::OwnKey => &VIEWS,
+            Self::ForgetPlace | Self::NewWatch | Self::SeenBound => &VIEWS,
+            Self::OwnerCheck => &RETURNS,
             Self::FirstReads | Self::Mark => &PERMITS,
+            Self::MarkFound => &LATE_PERMITS,
             _ => &LATE,
         }
     }

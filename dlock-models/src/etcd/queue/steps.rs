@@ -62,8 +62,10 @@ impl EtcdQueue {
             state.clients[at].claim += 1;
             state.clients[at].phase = Phase::Asking;
         } else if view.taken + need <= PERMIT_COUNT {
-            let waited = state.clients[at].phase.waits();
-            let marks = self.setup.permits && waited && self.has(Rule::Mark);
+            // At its create revision there is no claim behind it.
+            let waited = rev > own && self.has(Rule::Mark);
+            let found = !state.clients[at].phase.waits() && !self.has(Rule::MarkFound);
+            let marks = self.setup.permits && waited && !found;
             if !self.setup.permits {
                 state.tokens.add(own);
             }
@@ -107,15 +109,22 @@ impl EtcdQueue {
 
     fn fail_over(&self, state: &mut State, at: usize) {
         let client = &mut state.clients[at];
+        if let Phase::Watching { watch, .. } = &mut client.phase
+            && !self.has(Rule::NewWatch)
+        {
+            watch.from = u8::MAX;
+            return;
+        }
         let Some(own) = client.phase.own() else { return };
         let place = match client.phase {
             Phase::Placed { watched, .. } => Some(watched),
             Phase::Watching { watch, .. } => Some(watch.watched),
             _ => None,
         };
+        let least = if self.has(Rule::SeenBound) { client.seen } else { 0 };
         client.phase = match place.filter(|_| !self.has(Rule::ForgetPlace)) {
             Some(watched) => Phase::Placed { own, watched, blind: true },
-            None => Phase::Reading { own, watch: None, least: client.seen },
+            None => Phase::Reading { own, watch: None, least },
         };
     }
 
