@@ -7,7 +7,7 @@ use dlock_testkit::Stop;
 use futures_util::{FutureExt, future::try_join_all};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use crate::support::{connect, exclusive, raw, renew, run, server, take};
+use crate::support::{connect, exclusive, raw, renew, run, server, take, until};
 
 /// The timeout of a session that a stop of its client does not end.
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -85,7 +85,14 @@ async fn believes_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, S
     // All of the client runs in this thread.
     thread::sleep(STOP);
     let resumed = Clock::Boot.now();
-    let grant = take(&client, &after).await?;
+    // The proof may take longer than an attempt.
+    let mut grant = None;
+    until("it is granted", async || {
+        grant = take(&client, &after).await.ok();
+        Ok(grant.is_some())
+    })
+    .await?;
+    let Some(grant) = grant else { return Err(Stop::failed("no grant")) };
     let until = grant.since.saturating_add(after.lease);
     let times = [stopped, resumed, Clock::Boot.now(), until];
     Ok((session_of(&raw, &format!("after-{attempt}")).await? == session).then_some(times))
