@@ -16,7 +16,7 @@ use crate::{
     calls::{Pause, replaced},
     client::{Bytes, Failure, FilterType, RangeRequest, RangeResponse, Seen, TxnRequest, Watch},
     enter::own_key,
-    error::{conflict, gone, no_answer, no_tokens},
+    error::{conflict, gone, no_tokens},
     key::token,
     link::vote,
     own::{OwnClaim, Spot, Stage},
@@ -85,7 +85,11 @@ impl Session {
                     Err(failure) => {
                         tracing::debug!(target: "dlock", %failure, lock.name = %claim.name, "watch ended, will be set again");
                         pause.wait().await;
-                        break None;
+                        // A watch that is refused tells nothing, and the next one may be, too.
+                        match self.standing(claim, spot.created, self.seen()).await? {
+                            Standing::Behind(next) => break Some(next),
+                            standing => return Ok(standing),
+                        }
                     }
                 };
                 match self.standing(claim, spot.created, at_least).await? {
@@ -164,10 +168,7 @@ impl Session {
     ) -> Result<Grant, Error> {
         let lease = claim.lease();
         // An answer proves nothing about the lease: this process may have been stopped.
-        match tokio::time::timeout(self.patience(), self.cover(lease)).await {
-            Ok(covered) => covered?,
-            Err(_) => return Err(no_answer()),
-        }
+        self.cover(lease).await?;
         let since = self.since(at, lease).ok_or_else(gone)?;
         let token = token(spot.created).ok_or_else(no_tokens)?;
         let (grant, first) = claim.grant(token, since).ok_or_else(gone)?;
