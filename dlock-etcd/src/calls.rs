@@ -202,10 +202,11 @@ impl Session {
     }
 }
 
-/// Waits until the connection with this number is not the session's any more.
+/// Waits until the session has given up the connection with this number.
 pub(crate) async fn replaced(mut links: watch::Receiver<Option<Arc<Link>>>, number: u64) {
-    // Without the session, there is no connection either.
-    let _ = links.wait_for(|now| now.as_ref().is_none_or(|now| now.number != number)).await;
+    let other = |now: &Option<Arc<Link>>| now.as_ref().is_none_or(|now| now.number != number);
+    // An error means that the session was dropped.
+    let _ = links.wait_for(other).await;
 }
 
 /// Returns whether a retry within the same session may help.

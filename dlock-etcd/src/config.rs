@@ -221,6 +221,11 @@ impl EtcdConfig {
                  characters, such as /shop/locks",
             ));
         }
+        #[cfg(feature = "tls")]
+        if self.access.tls.is_some() {
+            let check = |host: &String| crate::client::check_host(host);
+            self.hosts.iter().try_for_each(check).map_err(|why| malformed(&why))?;
+        }
         match &self.access.tls {
             Some(_) if cfg!(not(feature = "tls")) => Err(Error::config(
                 ConfigIssue::MissingFeature,

@@ -128,14 +128,13 @@ async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
         let Stage::There(spot) = claim.stage.lock().await.clone() else { return };
         let Ok(link) = session.link().await else { return };
         let mut watch = link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut));
-        let (links, number) = (session.link.subscribe(), link.number);
+        let mut replaced = std::pin::pin!(replaced(session.link.subscribe(), link.number));
         drop((session, link));
         loop {
             let seen = tokio::select! {
                 () = claim.until_over() => return,
+                () = replaced.as_mut() => break,
                 seen = watch.next() => seen,
-                // The old member may be cut off from the others and still keep its watches.
-                () = replaced(links.clone(), number) => break,
             };
             let Some(session) = weak.upgrade() else { return };
             let revision = match seen {

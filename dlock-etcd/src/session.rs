@@ -32,8 +32,10 @@ use tokio::{
 
 use crate::{
     beat::Proof,
+    calls::{Pause, is_passing},
     client::{Bytes, Failure, FailureKind, LeaseGrantRequest, PutRequest},
     config::EtcdConfig,
+    error::no_answer,
     key::Keys,
     link::{Link, vote},
     own::OwnClaim,
@@ -227,16 +229,26 @@ impl Session {
         !self.is_over()
     }
 
-    /// Sends heartbeats until a lease that begins now is covered by a beat. Callers share them.
-    pub(crate) async fn cover(&self, lease: Duration) -> Result<(), Failure> {
+    /// Sends heartbeats until a lease that begins now is covered by a beat, for as long as a caller
+    /// waits. Callers share them.
+    pub(crate) async fn cover(&self, lease: Duration) -> Result<(), Error> {
         let lease = lease.min(self.longest_lease());
-        while self.lapses() < Clock::Boot.now().saturating_add(lease) {
-            let _turn = self.beating.lock().await;
-            if self.lapses() < Clock::Boot.now().saturating_add(lease) {
-                self.heartbeat_alone().await?;
+        let lacks = || self.lapses() < Clock::Boot.now().saturating_add(lease);
+        let covering = async {
+            let mut pause = Pause::new();
+            while lacks() {
+                let turn = self.beating.lock().await;
+                let beaten = if lacks() { self.heartbeat_alone().await } else { Ok(()) };
+                drop(turn);
+                match beaten {
+                    Err(failure) if is_passing(&failure) && self.is_alive() => pause.wait().await,
+                    beaten => beaten?,
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        let covered = tokio::time::timeout(self.patience(), covering).await;
+        covered.unwrap_or_else(|_| Err(no_answer()))
     }
 
     /// Renews the lease and proves it.

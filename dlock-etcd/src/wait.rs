@@ -16,7 +16,7 @@ use crate::{
     calls::{Pause, replaced},
     client::{Bytes, Failure, FilterType, RangeRequest, RangeResponse, Seen, TxnRequest, Watch},
     enter::own_key,
-    error::{conflict, gone, no_answer, no_tokens},
+    error::{conflict, gone, no_tokens},
     key::token,
     link::vote,
     own::{OwnClaim, Spot, Stage},
@@ -64,18 +64,20 @@ impl Session {
             let mut watch = watch(&link.client, claim, &behind);
             // A watch of the own key costs one request more, so not for short waits.
             let mut own: Option<Watch> = None;
+            // The session may move to another member while this one seems to be well.
+            let mut replaced = std::pin::pin!(replaced(self.link.subscribe(), link.number));
             let mut brief = std::pin::pin!(tokio::time::sleep(BRIEF));
             let next = loop {
                 let seen = tokio::select! {
                     seen = watch.next() => seen,
                     seen = next(&mut own) => seen,
+                    // The old member may be cut off from the others and still keep its watches.
+                    () = replaced.as_mut() => break None,
                     () = brief.as_mut(), if own.is_none() => {
                         own = Some(link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut)));
                         continue;
                     }
                     () = tokio::time::sleep(self.ttl) => Ok(Seen::Created { revision: 0 }),
-                    // The old member may be cut off from the others and still keep its watches.
-                    () = replaced(self.link.subscribe(), link.number) => break None,
                 };
                 let at_least = match seen {
                     // This member may be behind the one before.
@@ -84,7 +86,11 @@ impl Session {
                     Err(failure) => {
                         tracing::debug!(target: "dlock", %failure, lock.name = %claim.name, "watch ended, will be set again");
                         pause.wait().await;
-                        break None;
+                        // A watch that is refused tells nothing, and the next one may be, too.
+                        match self.standing(claim, spot.created, self.seen()).await? {
+                            Standing::Behind(next) => break Some(next),
+                            standing => return Ok(standing),
+                        }
                     }
                 };
                 match self.standing(claim, spot.created, at_least).await? {
@@ -163,10 +169,7 @@ impl Session {
     ) -> Result<Grant, Error> {
         let lease = claim.lease();
         // An answer proves nothing about the lease: this process may have been stopped.
-        match tokio::time::timeout(self.patience(), self.cover(lease)).await {
-            Ok(covered) => covered?,
-            Err(_) => return Err(no_answer()),
-        }
+        self.cover(lease).await?;
         let since = self.since(at, lease).ok_or_else(gone)?;
         let token = token(spot.created).ok_or_else(no_tokens)?;
         let (grant, first) = claim.grant(token, since).ok_or_else(gone)?;

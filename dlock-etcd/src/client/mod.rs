@@ -30,6 +30,8 @@ pub(crate) use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use tonic::codegen::http::Uri;
 
+#[cfg(feature = "tls")]
+pub(crate) use self::tls::check_host;
 use self::{
     calls::Calls,
     connection::{Connection, connect},

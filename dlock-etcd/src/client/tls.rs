@@ -13,6 +13,9 @@ pub(crate) struct Tls {
 }
 
 #[cfg(feature = "tls")]
+pub(crate) use with_tls::check_host;
+
+#[cfg(feature = "tls")]
 mod with_tls {
     use std::{fmt::Display, path::Path, sync::Arc};
 
@@ -68,6 +71,11 @@ mod with_tls {
             let name = server_name(endpoint)?;
             self.0.connect(name, stream).await.map_err(|error| error.to_string())
         }
+    }
+
+    /// Refuses a host for which no certificate is possible, such as `127.1`.
+    pub(crate) fn check_host(endpoint: &str) -> Result<(), String> {
+        server_name(endpoint).map(drop)
     }
 
     /// Returns the name that the certificate of `host:port` has to be for.

@@ -82,7 +82,7 @@ impl Servers {
             Self::Single(server) => server.url(),
             Self::Ensemble(servers) => servers.url(),
         };
-        format!("{url}?dlock.session_timeout=10s")
+        format!("{url}?dlock.session_timeout=15s")
     }
 
     fn server(&self) -> &EtcdServer {

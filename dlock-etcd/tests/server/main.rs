@@ -14,3 +14,5 @@ mod golden;
 mod late;
 mod login;
 mod refused;
+#[cfg(feature = "tls")]
+mod tls;
