@@ -6,7 +6,7 @@ use std::{
 };
 
 use dlock_core::{Certainty, Clock, Error, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::{
     client::{Failure, FailureKind, Header, Unary},
@@ -43,9 +43,6 @@ impl Session {
         call: impl AsyncFnOnce(&Link) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let link = self.link().await?;
-        let mut links = self.link.subscribe();
-        let given_up =
-            links.wait_for(|now| now.as_ref().is_none_or(|now| now.number != link.number));
         tokio::select! {
             answer = call(&link) => {
                 if answer.as_ref().is_err_and(|f| f.kind() == FailureKind::LeaseNotFound) {
@@ -53,7 +50,7 @@ impl Session {
                 }
                 answer
             }
-            _ = given_up => {
+            () = replaced(self.link.subscribe(), link.number) => {
                 let why = "the connection to a member that does not answer was given up";
                 Err(Failure::new(FailureKind::Disconnected, Certainty::Unknown, why))
             }
@@ -203,6 +200,13 @@ impl Session {
     pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
     }
+}
+
+/// Waits until the session has given up the connection with this number.
+pub(crate) async fn replaced(mut links: watch::Receiver<Option<Arc<Link>>>, number: u64) {
+    let other = |now: &Option<Arc<Link>>| now.as_ref().is_none_or(|now| now.number != number);
+    // An error means that the session was dropped.
+    let _ = links.wait_for(other).await;
 }
 
 /// Returns whether a retry within the same session may help.

@@ -13,7 +13,7 @@ use dlock_core::Clock;
 use futures_util::FutureExt;
 
 use crate::{
-    calls::Pause,
+    calls::{Pause, replaced},
     client::{Bytes, FilterType, LeaseRevokeRequest, Seen},
     enter::own_key,
     link::Link,
@@ -128,10 +128,12 @@ async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
         let Stage::There(spot) = claim.stage.lock().await.clone() else { return };
         let Ok(link) = session.link().await else { return };
         let mut watch = link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut));
+        let mut replaced = std::pin::pin!(replaced(session.link.subscribe(), link.number));
         drop((session, link));
         loop {
             let seen = tokio::select! {
                 () = claim.until_over() => return,
+                () = replaced.as_mut() => break,
                 seen = watch.next() => seen,
             };
             let Some(session) = weak.upgrade() else { return };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode};
 
 use crate::{
-    calls::Pause,
+    calls::{Pause, replaced},
     client::{Bytes, Failure, FilterType, RangeRequest, RangeResponse, Seen, TxnRequest, Watch},
     enter::own_key,
     error::{conflict, gone, no_answer, no_tokens},
@@ -64,11 +64,14 @@ impl Session {
             let mut watch = watch(&link.client, claim, &behind);
             // A watch of the own key costs one request more, so not for short waits.
             let mut own: Option<Watch> = None;
+            // The session may move to another member while this one seems to be well.
+            let mut replaced = std::pin::pin!(replaced(self.link.subscribe(), link.number));
             let mut brief = std::pin::pin!(tokio::time::sleep(BRIEF));
             let next = loop {
                 let seen = tokio::select! {
                     seen = watch.next() => seen,
                     seen = next(&mut own) => seen,
+                    () = replaced.as_mut() => break None,
                     () = brief.as_mut(), if own.is_none() => {
                         own = Some(link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut)));
                         continue;

@@ -117,6 +117,9 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Contract: one round trip. A repeated request for a claim that is in the store returns the
     /// state of that claim and renews the lease of a waiting claim. After `Queued` the core calls
     /// [`granted`](Self::granted) or [`release`](Self::release).
+    ///
+    /// Errors: `Config(Capacity)` if the name is in use as a lock of another kind, or with another
+    /// number of permits. The claim then leaves no trace.
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired>;
 
     /// Waits until a queued claim is granted, and renews its place in the queue.
@@ -158,7 +161,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Sends [`acquire`](Self::acquire) for several names at one point of the store's order, so
     /// that multi-locks can't deadlock and cost one round trip. The requests have distinct names.
     ///
-    /// Contract: either all claims reach the store or none does; one answer for each, in order. The
+    /// Contract: either all claims reach the store or none does; one answer for each, in order. If a
+    /// lock is busy for [`Queue::FailIfBusy`](crate::Queue), all answers may be `Busy`. The
     /// core uses it for waits only on a store with first-come, first-served queues. `None`, the
     /// default, means that the store does not support it: the core then acquires the names one by
     /// one, sorted.

@@ -19,7 +19,7 @@ pub struct AcquireRequest {
     pub lease: Duration,
     /// What the claim does if the lock is not free.
     pub queue: Queue,
-    /// The number of consecutive tokens to reserve, at least 1.
+    /// The number of consecutive tokens to reserve, at least 1. The grant may have fewer.
     pub tokens: u32,
     /// A text that identifies the client to people. It is kept with the claim for the claim's whole
     /// life, if the store supports notes ([`Notes::Kept`](crate::Notes)). Renewals do not change

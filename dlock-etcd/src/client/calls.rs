@@ -6,7 +6,7 @@
 //! refusal comes before the request is executed, so the client logs in again and sends the request
 //! once more. Tokens are numbered, so that many refused calls lead to one login.
 
-use std::sync::Arc;
+use std::{marker::PhantomData, sync::Arc};
 
 use dlock_core::Certainty::NotApplied;
 use futures_util::Stream;
@@ -15,10 +15,11 @@ use tokio::time::{Instant, timeout_at};
 use tonic::{
     Request, Status, Streaming,
     client::Grpc,
+    codec::BufferSettings,
     codegen::http::{Uri, uri::PathAndQuery},
     metadata::{Ascii, MetadataValue},
 };
-use tonic_prost::ProstCodec;
+use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use super::{
     connection::Sender,
@@ -31,6 +32,10 @@ use super::{
 
 /// The largest answer to accept. tonic's own limit of 4 MiB is less than a request may bring.
 const LARGEST: usize = 256 << 20;
+
+/// The initial size of the buffer of a message. tonic's own is 8 KiB, which each key that is kept
+/// from an answer would hold.
+const BUFFER: usize = 512;
 
 /// A token of a login, with its number.
 #[derive(Clone, Debug, Default)]
@@ -111,7 +116,7 @@ impl Calls {
         token: &Token,
         deadline: Instant,
     ) -> Result<(Header, R::Response), Failure> {
-        let codec = ProstCodec::<R, R::Response>::default();
+        let codec = Codec::<R, R::Response>::default();
         let mut grpc = self.grpc();
         let answer =
             grpc.unary(with_token(request, token), PathAndQuery::from_static(R::PATH), codec);
@@ -130,7 +135,7 @@ impl Calls {
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
     {
-        let codec = ProstCodec::<Q, A>::default();
+        let codec = Codec::<Q, A>::default();
         let request = with_token(requests, &token);
         let mut grpc = self.grpc();
         drop(self);
@@ -141,6 +146,34 @@ impl Calls {
     fn grpc(&self) -> Grpc<Sender> {
         Grpc::with_origin(self.sender.clone(), self.origin.clone())
             .max_decoding_message_size(LARGEST)
+    }
+}
+
+/// Protocol buffers in small buffers.
+struct Codec<Q, A>(PhantomData<(Q, A)>);
+
+impl<Q, A> Default for Codec<Q, A> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<Q, A> tonic::codec::Codec for Codec<Q, A>
+where
+    Q: prost::Message + 'static,
+    A: prost::Message + Default + 'static,
+{
+    type Encode = Q;
+    type Decode = A;
+    type Encoder = ProstEncoder<Q>;
+    type Decoder = ProstDecoder<A>;
+
+    fn encoder(&mut self) -> ProstEncoder<Q> {
+        ProstEncoder::new(BufferSettings::new(BUFFER, LARGEST))
+    }
+
+    fn decoder(&mut self) -> ProstDecoder<A> {
+        ProstDecoder::new(BufferSettings::new(BUFFER, LARGEST))
     }
 }
 

@@ -77,6 +77,8 @@ const TEXTS: &[(&str, FailureKind, Certainty)] = &[
     ("not supported for learner", Learner, NotApplied),
     ("no leader", NoLeader, Unknown),
     ("not leader", NoLeader, Unknown),
+    // While the leadership is handed over.
+    ("raft proposal dropped", NoLeader, Unknown),
     ("leader changed", NoLeader, Unknown),
     ("request timed out", NoLeader, Unknown),
     ("unhealthy cluster", NoLeader, Unknown),

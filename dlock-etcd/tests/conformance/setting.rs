@@ -19,7 +19,7 @@ pub(crate) enum Setting {
 
 /// Private servers, which end with it.
 enum Servers {
-    Single(EtcdServer),
+    Single(Box<EtcdServer>),
     Ensemble(Ensemble),
 }
 
@@ -39,7 +39,7 @@ impl Store for Setting {
     async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
         let options = Options::new();
         Ok(Box::new(match self {
-            Self::Single => Servers::Single(EtcdServer::start(&options).await?),
+            Self::Single => Servers::Single(Box::new(EtcdServer::start(&options).await?)),
             Self::Ensemble => Servers::Ensemble(Ensemble::start(&options).await?),
         }))
     }

@@ -42,7 +42,7 @@ fn etcdctl_and_dlock_wait_in_one_queue() {
         for mode in [Mode::Exclusive, Mode::Shared] {
             let (first, last) = (ask("a", mode), exclusive("a"));
             take(&client, &first).await?;
-            let etcdctl = server.etcdctl(&["lock", "/dlock/a", "--", "sleep", "1"]);
+            let etcdctl = server.etcdctl(&["lock", "/dlock/a", "--", "/bin/sleep", "1"]);
             let ours = async {
                 until("etcdctl waits", async || Ok(keys(&server, "a").await?.len() == 2)).await?;
                 queue(&client, &last).await?;

@@ -17,7 +17,7 @@ fn creations_that_arrive_late_create_no_keys() {
     run(async {
         let server = server().await?;
         let proxy = Proxy::start(&server.address()).await?;
-        let url = format!("etcd://{}?dlock.session_timeout=6s", proxy.address());
+        let url = format!("etcd://{}?dlock.session_timeout=15s", proxy.address());
         let client = connect(&url).await?;
         works(&client, "a").await?;
         for queue in [Queue::Enqueue, Queue::FailIfBusy] {
