@@ -110,11 +110,14 @@ impl Session {
         let prefix = self.keys.prefix(&claim.name);
         let keys = Kind::ALL.map(|kind| kind.key(&prefix, claim.id));
         let reads = keys.into_iter().chain(go_key(&prefix, claim.id));
-        let reads = reads.map(|key| RangeRequest { key: key.into(), ..Default::default() }.into());
-        let txn = TxnRequest { success: reads.collect(), ..TxnRequest::default() };
+        let mut found = Vec::new();
+        for key in reads {
+            // Not in one transaction: see `Session::read`.
+            let read = RangeRequest { key: key.into(), ..RangeRequest::default() };
+            found.extend(self.insist(read).await.0?.1.kvs);
+        }
         let mut released = Released::AlreadyLost;
-        let (_, mut found) = self.insist(txn).await.0?;
-        for kv in found.ranges().flat_map(|range| range.kvs) {
+        for kv in found {
             if let Some(format) = Record::parse(&kv.value).and_then(|record| record.newer()) {
                 return Err(Format::unknown(format));
             }

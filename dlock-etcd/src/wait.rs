@@ -14,7 +14,7 @@ use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode};
 
 use crate::{
     calls::{Pause, replaced},
-    client::{Bytes, Failure, FilterType, RangeRequest, RangeResponse, Seen, TxnRequest, Watch},
+    client::{Bytes, Failure, FailureKind, FilterType, RangeRequest, RangeResponse, Seen, Watch},
     enter::own_key,
     error::{conflict, gone, no_tokens},
     key::token,
@@ -126,21 +126,21 @@ impl Session {
     }
 
     /// Reads from the connected member until it has applied `at_least`. Returns the revision.
+    ///
+    /// The reads are at one revision, but in no transaction: etcd 3.5.1 and its neighbours crash if
+    /// a client is disconnected during a transaction that only reads (etcd issue 14110).
     pub(crate) async fn read(
         &self,
         reads: Vec<RangeRequest>,
         at_least: i64,
     ) -> Result<(i64, Vec<RangeResponse>), Failure> {
         let began = Clock::Boot.now();
-        let local = |read: RangeRequest| RangeRequest { serializable: true, ..read }.into();
-        let success = reads.into_iter().map(local).collect();
-        let txn = TxnRequest { success, ..TxnRequest::default() };
         let (mut tries, mut pause) = (0, Pause::new());
         loop {
-            match self.ask(txn.clone()).await {
-                Ok((header, mut answer)) if header.revision >= at_least => {
-                    return Ok((header.revision, answer.ranges().collect()));
-                }
+            match self.read_once(&reads).await {
+                Ok((revision, answers)) if revision >= at_least => return Ok((revision, answers)),
+                // The revision of the first answer was compacted, or this is another member.
+                Err(failure) if is_of_revision(&failure) && tries < 3 => tries += 1,
                 // It is microseconds behind its own events, and longer behind other members.
                 Ok(_) if tries < 3 => tries += 1,
                 Err(failure) if !crate::calls::is_passing(&failure) || self.is_over() => {
@@ -152,6 +152,23 @@ impl Session {
                 _ => pause.wait().await,
             }
         }
+    }
+
+    /// Reads from the connected member, at the revision that the first answer shows.
+    async fn read_once(
+        &self,
+        reads: &[RangeRequest],
+    ) -> Result<(i64, Vec<RangeResponse>), Failure> {
+        let (mut revision, mut answers) = (0, Vec::with_capacity(reads.len()));
+        for read in reads {
+            let read = RangeRequest { serializable: true, revision, ..read.clone() };
+            let (header, answer) = self.ask(read).await?;
+            if answers.is_empty() {
+                revision = header.revision;
+            }
+            answers.push(answer);
+        }
+        Ok((revision, answers))
     }
 
     /// Sends a vote, and returns its revision.
@@ -217,4 +234,9 @@ async fn next(watch: &mut Option<Watch>) -> Result<Seen, Failure> {
         Some(watch) => watch.next().await,
         None => std::future::pending().await,
     }
+}
+
+/// Whether a member has no such revision, any more or yet.
+fn is_of_revision(failure: &Failure) -> bool {
+    matches!(failure.kind(), FailureKind::Compacted | FailureKind::Protocol)
 }

@@ -79,14 +79,7 @@ const RULES: &[Rule] = &[
             Some(rate(part, ADVISORY)? / rate(part, "PgAdvisoryLock")?)
         })
     },
-    rule(
-        "hand-over",
-        &[Redis, Postgres, Zk, Etcd],
-        "p50 to one push's",
-        AtMost,
-        1.5,
-        p50_to_baseline,
-    ),
+    rule("hand-over", &[Redis, Postgres, Zk], "p50 to one push's", AtMost, 1.5, p50_to_baseline),
     rule("held-100000", ALL, "client, % of a core", AtMost, 5.0, |part| {
         part.entry(DLOCK)?.median(Figure::ClientCore)
     }),

@@ -113,10 +113,11 @@ impl Ensemble {
     /// If one of them does not in time.
     pub async fn until_well(&self) -> Verdict {
         until("all nodes serve", || async {
-            let (leader, followers) = (self.leader().await?, self.followers().await);
-            match followers.len() == NODES - 1 {
-                true => Ok(()),
-                false => Err(Stop::failed(format!("{leader} has only {followers:?}"))),
+            let roles = self.roles().await;
+            let count = |role| roles.iter().filter(|is| **is == Some(role)).count();
+            match (count(Role::Leader), count(Role::Follower)) {
+                (1, followers) if followers == NODES - 1 => Ok(()),
+                _ => Err(Stop::failed(format!("{roles:?}"))),
             }
         })
         .await

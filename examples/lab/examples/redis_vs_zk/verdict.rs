@@ -89,7 +89,7 @@ fn orphans(all: &[Figures], args: &Args) -> Vec<String> {
         (!those.is_empty()).then(|| format!("Where {what}, {after}: {}.", those.join(", ")))
     };
     let session = match args.urls.is_empty() {
-        true => "its session has to end, of twice that lease",
+        true => "its session has to end, which is longer than that lease",
         false => "its session has to end",
     };
     [of(OrphanRelease::LeaseEnd, "its lease has to end"), of(OrphanRelease::SessionEnd, session)]
