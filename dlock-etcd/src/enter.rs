@@ -304,9 +304,9 @@ impl Session {
     }
 }
 
-/// Returns the read of a claim's own key.
+/// Returns the read of a claim's own key, with its value: without it, etcd 3.7 returns no lease.
 pub(crate) fn own_key(claim: &OwnClaim) -> RangeRequest {
-    RangeRequest { key: claim.key.clone(), keys_only: true, ..Default::default() }
+    RangeRequest { key: claim.key.clone(), ..Default::default() }
 }
 
 /// Returns the state of claims that were created at this revision. After a try there are no reads,

@@ -43,7 +43,10 @@ fn creations_that_arrive_late_create_no_keys() {
             let before = proposals().await?;
             proxy.abandon();
             proxy.arrive();
-            until("late requests arrive", async || Ok(proposals().await? > before + 20.0)).await?;
+            until("late requests arrive", async || {
+                Ok(proposals().await.is_ok_and(|now| now > before + 20.0))
+            })
+            .await?;
             sleep(Duration::from_millis(500)).await;
             assert_eq!(client.list("", MANY).await?, [], "a late creation was applied");
             let next = exclusive("0").with_queue(queue);
