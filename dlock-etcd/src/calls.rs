@@ -44,12 +44,7 @@ impl Session {
     ) -> Result<T, Failure> {
         let link = self.link().await?;
         tokio::select! {
-            answer = call(&link) => {
-                if answer.as_ref().is_err_and(|f| f.kind() == FailureKind::LeaseNotFound) {
-                    self.end();
-                }
-                answer
-            }
+            answer = call(&link) => answer,
             () = replaced(self.link.subscribe(), link.number) => {
                 let why = "the connection to a member that does not answer was given up";
                 Err(Failure::new(FailureKind::Disconnected, Certainty::Unknown, why))
@@ -64,7 +59,8 @@ impl Session {
         self.note(answer)
     }
 
-    /// Sends a request that a majority commits before it is answered.
+    /// Sends a request that a majority commits before it is answered. If it has a lease, that is the
+    /// one of the session, and the session ends if a majority does not know it any more.
     pub(crate) async fn voted<R: Unary>(
         &self,
         request: R,
@@ -84,7 +80,11 @@ impl Session {
             self.prove(link.number, answer.0.raft_term, sent);
             Ok(answer)
         });
-        self.note(answer.await)
+        let answer = self.note(answer.await);
+        if answer.as_ref().is_err_and(|failure| failure.kind() == FailureKind::LeaseNotFound) {
+            self.end();
+        }
+        answer
     }
 
     /// Records a vote. A beat counts only if the session is not over by then.

@@ -77,7 +77,7 @@ async fn open_next(store: &Weak<Store>, revoke: LeaseRevokeRequest) {
                 tracing::info!(target: "dlock", store = store.name, "new etcd session");
                 let revoking = Arc::clone(&session);
                 session.background(async move {
-                    // It may have ended by itself.
+                    // It may have ended by itself, so that the answer is an error.
                     let _ = revoking.ask(revoke).await;
                 });
                 store.replace(session);

@@ -267,7 +267,12 @@ impl Session {
                 self.proof.lock().asked(link.number, header.raft_term, sent, answered);
                 Ok(())
             });
-            asked.await?;
+            match asked.await {
+                Err(failure) if failure.kind() == FailureKind::LeaseNotFound => {
+                    return Err(self.doubt(failure).await?);
+                }
+                asked => asked?,
+            }
             for _ in 0..2 {
                 // Under load, the answers of other requests are votes.
                 if self.beat() < sent {
@@ -283,6 +288,21 @@ impl Session {
         }
         let why = "the members elect leaders, so that no heartbeat counts";
         Err(Failure::new(FailureKind::NoLeader, Certainty::NotApplied, why))
+    }
+
+    /// Acts on a keepalive whose lease is said not to exist. That proves as little as another answer:
+    /// a leader that was replaced does not know the leases that were granted since. A majority knows
+    /// the marker of the session as long as the lease lives. If it is gone, the session ends.
+    async fn doubt(&self, failure: Failure) -> Result<Failure, Failure> {
+        let revision = self.vote().await?;
+        let (_, read) = self.read(vec![self.read_marker()], revision).await?;
+        if read.iter().all(|range| range.kvs.is_empty()) {
+            // Also if the epoch was ended by deleting the marker: then nobody knows.
+            self.end();
+            return Ok(failure);
+        }
+        let why = "a member does not know the lease, but a majority does";
+        Ok(Failure::new(FailureKind::NoLeader, Certainty::NotApplied, why))
     }
 
     /// Returns whether it has ended.

@@ -130,3 +130,26 @@ fn permits_that_are_given_back_in_part_are_counted() {
         free(&client, &held).await
     });
 }
+
+/// A client revokes the lease of its last session, which may have ended by itself.
+#[test]
+fn a_session_does_not_end_with_the_lease_of_the_last_one() {
+    run(async {
+        let (server, client, other) = start().await?;
+        let (revision, old) = (server.revision().await?, server.leases().await?);
+        assert_eq!(old.len(), 2);
+        for lease in &old {
+            server.revoke(lease).await?;
+        }
+        let renewed = async || {
+            let now = server.leases().await?;
+            Ok(now.len() == 2 && now.iter().all(|lease| !old.contains(lease)))
+        };
+        until("both have a new session", renewed).await?;
+        sleep(Duration::from_secs(1)).await;
+        // Each revocation and each marker of a session is one revision.
+        assert_eq!(server.revision().await? - revision, 4);
+        works(&client, "a").await?;
+        works(&other, "a").await
+    });
+}
