@@ -139,7 +139,7 @@ async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
             let Some(session) = weak.upgrade() else { return };
             let revision = match seen {
                 Ok(Seen::Created { revision }) => revision,
-                Ok(Seen::Changed(change)) => change.revision,
+                Ok(Seen::Changed { revision }) => revision,
                 Err(_) => break,
             };
             match session.read(vec![own_key(&claim)], revision).await {

@@ -17,7 +17,7 @@ use tonic::Streaming;
 use super::{
     Failure,
     FailureKind::{Disconnected, LeaseNotFound, Token as StaleToken},
-    Header, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+    Header, LeaseKeepAliveRequest, LeaseTtlResponse,
     calls::{Calls, Token, with_header},
 };
 
@@ -32,7 +32,7 @@ struct Open {
     /// The number of the token of the stream.
     token: u64,
     requests: mpsc::Sender<LeaseKeepAliveRequest>,
-    answers: Streaming<LeaseKeepAliveResponse>,
+    answers: Streaming<LeaseTtlResponse>,
 }
 
 impl Keeper {
@@ -64,7 +64,7 @@ impl Keeper {
         };
         let answer = timeout_at(deadline, renewal).await.map_err(|_| Failure::late())??;
         match with_header(answer) {
-            (header, LeaseKeepAliveResponse { ttl: ttl @ 1.., .. }) => Ok((header, ttl)),
+            (header, LeaseTtlResponse { ttl: ttl @ 1.., .. }) => Ok((header, ttl)),
             _ => Err(Failure::new(LeaseNotFound, NotApplied, "the lease does not exist any more")),
         }
     }
@@ -77,7 +77,7 @@ impl Open {
         token: Token,
         lease: i64,
         place: &mut Option<Self>,
-    ) -> Result<LeaseKeepAliveResponse, Failure> {
+    ) -> Result<LeaseTtlResponse, Failure> {
         let number = token.number;
         let (requests, mut queue) = mpsc::channel(1);
         let request = requests.try_send(LeaseKeepAliveRequest { id: lease });
@@ -92,14 +92,14 @@ impl Open {
         self,
         lease: i64,
         place: &mut Option<Self>,
-    ) -> Result<LeaseKeepAliveResponse, Failure> {
+    ) -> Result<LeaseTtlResponse, Failure> {
         let request = self.requests.try_send(LeaseKeepAliveRequest { id: lease });
         request.map_err(|_| ended())?;
         self.answer(place).await
     }
 
     /// Waits for the answer and puts the stream back in its place.
-    async fn answer(mut self, place: &mut Option<Self>) -> Result<LeaseKeepAliveResponse, Failure> {
+    async fn answer(mut self, place: &mut Option<Self>) -> Result<LeaseTtlResponse, Failure> {
         let answer = self.answers.message().await?.ok_or_else(ended)?;
         *place = Some(self);
         Ok(answer)
