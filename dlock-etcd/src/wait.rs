@@ -14,7 +14,10 @@ use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode};
 
 use crate::{
     calls::{Pause, replaced},
-    client::{Bytes, Failure, FilterType, RangeRequest, RangeResponse, Seen, TxnRequest, Watch},
+    client::{
+        Bytes, Failure, FailureKind, FilterType, RangeRequest, RangeResponse, RequestOp, Seen,
+        TxnRequest, Watch,
+    },
     enter::own_key,
     error::{conflict, gone, no_tokens},
     key::token,
@@ -131,15 +134,12 @@ impl Session {
         at_least: i64,
     ) -> Result<(i64, Vec<RangeResponse>), Failure> {
         let began = Clock::Boot.now();
-        let local = |read: RangeRequest| RangeRequest { serializable: true, ..read }.into();
-        let success = reads.into_iter().map(local).collect();
-        let txn = TxnRequest { success, ..TxnRequest::default() };
+        let local = |read| RangeRequest { serializable: true, ..read };
+        let reads: Vec<_> = reads.into_iter().map(local).collect();
         let (mut tries, mut pause) = (0, Pause::new());
         loop {
-            match self.ask(txn.clone()).await {
-                Ok((header, mut answer)) if header.revision >= at_least => {
-                    return Ok((header.revision, answer.ranges().collect()));
-                }
+            match self.read_once(&reads).await {
+                Ok((revision, found)) if revision >= at_least => return Ok((revision, found)),
                 // It is microseconds behind its own events, and longer behind other members.
                 Ok(_) if tries < 3 => tries += 1,
                 Err(failure) if !crate::calls::is_passing(&failure) || self.is_over() => {
@@ -150,6 +150,28 @@ impl Session {
                 }
                 _ => pause.wait().await,
             }
+        }
+    }
+
+    /// Reads in one transaction, or one by one: etcd 3.5 refuses all transactions when its quota is
+    /// used up. Returns a revision that is no later than any of the reads.
+    async fn read_once(
+        &self,
+        reads: &[RangeRequest],
+    ) -> Result<(i64, Vec<RangeResponse>), Failure> {
+        let success = reads.iter().cloned().map(RequestOp::from).collect();
+        match self.ask(TxnRequest { success, ..TxnRequest::default() }).await {
+            Ok((header, mut answer)) => Ok((header.revision, answer.ranges().collect())),
+            Err(failure) if failure.kind() == FailureKind::NoSpace => {
+                let (mut revision, mut found) = (i64::MAX, Vec::with_capacity(reads.len()));
+                for read in reads {
+                    let (header, range) = self.ask(read.clone()).await?;
+                    revision = revision.min(header.revision);
+                    found.push(range);
+                }
+                Ok((revision, found))
+            }
+            Err(failure) => Err(failure),
         }
     }
 
