@@ -69,7 +69,7 @@ impl Session {
         if !node.is_go {
             return Ok(node.record.as_ref().map_or(self.ttl, |record| record.lease));
         }
-        let request = LeaseTimeToLiveRequest { id: node.lease, keys: false };
+        let request = LeaseTimeToLiveRequest { id: node.lease };
         let (_, left) = self.insist_on(request).await?;
         Ok(Duration::from_secs(u64::try_from(left.ttl).unwrap_or(0)))
     }

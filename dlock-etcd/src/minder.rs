@@ -140,7 +140,7 @@ async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
             let revision = match seen {
                 // This member may be behind the one that created the key.
                 Ok(Seen::Created { revision }) => revision.max(spot.created),
-                Ok(Seen::Changed(change)) => change.revision,
+                Ok(Seen::Changed { revision }) => revision,
                 Err(_) => break,
             };
             match session.read(vec![own_key(&claim)], revision).await {

@@ -91,7 +91,7 @@ impl Session {
         let deadline = || tokio::time::Instant::now() + patience;
         let ttl = i64::try_from(config.session_timeout.as_secs()).unwrap_or(i64::MAX);
         let began = Clock::Boot.now();
-        let request = LeaseGrantRequest { ttl, id: 0 };
+        let request = LeaseGrantRequest { ttl };
         let (_, granted) = link.client.call(request, deadline()).await?;
         let marker = Bytes::from(keys.marker(granted.id));
         let put = PutRequest { key: marker.clone(), lease: granted.id, ..Default::default() };

@@ -82,7 +82,7 @@ impl Session {
                 let at_least = match seen {
                     // This member may be behind the one before.
                     Ok(Seen::Created { revision }) => revision.max(self.seen()),
-                    Ok(Seen::Changed(change)) => change.revision,
+                    Ok(Seen::Changed { revision }) => revision,
                     Err(failure) => {
                         tracing::debug!(target: "dlock", %failure, lock.name = %claim.name, "watch ended, will be set again");
                         pause.wait().await;

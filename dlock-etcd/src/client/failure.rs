@@ -29,8 +29,6 @@ pub(crate) enum FailureKind {
     LeaseNotFound,
     /// The revision was compacted.
     Compacted,
-    /// A watch had too many messages that nobody read.
-    Lagged,
     /// The user lacks a right.
     Denied,
     /// The member refuses the user and the password, or needs them and has none.
@@ -252,9 +250,9 @@ impl From<Failure> for Error {
                 "the session has ended, and with it all its locks: acquire them again; dlock opens \
                  a new session",
             ),
-            Compacted | Lagged => (
+            Compacted => (
                 ErrorKind::Unavailable,
-                "a watch has fallen behind: reduce the load of this machine or of etcd",
+                "etcd has compacted what it had to tell: compact less often, or reduce its load",
             ),
             Denied => (
                 access,

@@ -20,7 +20,7 @@ use super::{
         Failure,
         FailureKind::{Disconnected, LeaseNotFound, Token as StaleToken},
     },
-    messages::{Header, LeaseKeepAliveRequest, LeaseKeepAliveResponse},
+    messages::{Header, LeaseKeepAliveRequest, LeaseTtlResponse},
 };
 
 /// The stream of renewals. It is opened by the first renewal, and after it broke by the next one.
@@ -34,7 +34,7 @@ struct Open {
     /// The number of the token of the stream.
     token: u64,
     requests: mpsc::Sender<LeaseKeepAliveRequest>,
-    answers: Streaming<LeaseKeepAliveResponse>,
+    answers: Streaming<LeaseTtlResponse>,
 }
 
 impl Keeper {
@@ -66,7 +66,7 @@ impl Keeper {
         };
         let answer = timeout_at(deadline, renewal).await.map_err(|_| Failure::late())??;
         match with_header(answer) {
-            (header, LeaseKeepAliveResponse { ttl: ttl @ 1.., .. }) => Ok((header, ttl)),
+            (header, LeaseTtlResponse { ttl: ttl @ 1.., .. }) => Ok((header, ttl)),
             _ => Err(Failure::new(LeaseNotFound, NotApplied, "the lease does not exist any more")),
         }
     }
@@ -79,7 +79,7 @@ impl Open {
         token: Token,
         lease: i64,
         place: &mut Option<Self>,
-    ) -> Result<LeaseKeepAliveResponse, Failure> {
+    ) -> Result<LeaseTtlResponse, Failure> {
         let number = token.number;
         let (requests, mut queue) = mpsc::channel(1);
         let request = requests.try_send(LeaseKeepAliveRequest { id: lease });
@@ -94,14 +94,14 @@ impl Open {
         self,
         lease: i64,
         place: &mut Option<Self>,
-    ) -> Result<LeaseKeepAliveResponse, Failure> {
+    ) -> Result<LeaseTtlResponse, Failure> {
         let request = self.requests.try_send(LeaseKeepAliveRequest { id: lease });
         request.map_err(|_| ended())?;
         self.answer(place).await
     }
 
     /// Waits for the answer and puts the stream back in its place.
-    async fn answer(mut self, place: &mut Option<Self>) -> Result<LeaseKeepAliveResponse, Failure> {
+    async fn answer(mut self, place: &mut Option<Self>) -> Result<LeaseTtlResponse, Failure> {
         let answer = self.answers.message().await?.ok_or_else(ended)?;
         *place = Some(self);
         Ok(answer)

@@ -27,36 +27,18 @@ use tokio::sync::mpsc;
 
 use super::{
     calls::{Calls, Token},
-    failure::{
-        Failure,
-        FailureKind::{Disconnected, Lagged},
-    },
-    messages::{
-        EventType, FilterType, WatchCancelRequest, WatchCreateRequest, WatchOrder, WatchRequest,
-        WatchResponse,
-    },
+    failure::{Failure, FailureKind::Disconnected},
+    messages::{FilterType, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse},
 };
-
-/// How many messages of a watch may wait to be read.
-const UNREAD: usize = 64;
 
 /// A message of a [`Watch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// The member has set the watch: each change after this revision will be seen.
     Created { revision: i64 },
-    /// A key has changed.
-    Changed(Change),
-}
-
-/// A change of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    /// The revision of the change. A serializable read at the same member may show the state before
-    /// it: read until the answer's revision is at least this one.
-    pub(crate) revision: i64,
-    pub(crate) key: Bytes,
-    pub(crate) kind: EventType,
+    /// Keys have changed, the last one at this revision. A serializable read at the same member may
+    /// show the state before: read until the answer's revision is at least this one.
+    Changed { revision: i64 },
 }
 
 /// A watch. It ends on the server when it is dropped.
@@ -87,7 +69,11 @@ struct Watchers {
 
 #[derive(Debug, Default)]
 struct Watcher {
-    unread: VecDeque<Seen>,
+    /// The revision of the answer to the request, until it is read.
+    created: Option<i64>,
+    /// The revision of the last change, until it is read. Each reader looks at the state of the
+    /// store then, so the changes before that are of no interest.
+    changed: Option<i64>,
     /// Why the watch has ended.
     end: Option<Failure>,
     reader: Option<Waker>,
@@ -129,7 +115,7 @@ impl WatchStream {
         state.asked.push_back(id);
         let request = WatchCreateRequest { key, range_end, filters, watch_id: id };
         // If the stream has ended, the watch ends with it.
-        let _ = self.requests.send(WatchRequest { order: Some(WatchOrder::Create(request)) });
+        let _ = self.requests.send(WatchRequest { create: Some(request), cancel: None });
         drop(state);
         Watch { id, stream: self }
     }
@@ -152,24 +138,17 @@ impl WatchStream {
             return;
         }
         if message.created {
-            let revision = message.header.map_or(0, |header| header.revision);
-            watcher.push(Seen::Created { revision });
+            watcher.created = Some(message.header.map_or(0, |header| header.revision));
         }
-        for event in message.events {
-            let kind = event.kind();
-            let Some(kv) = event.kv else { continue };
-            watcher.push(Seen::Changed(Change { revision: kv.mod_revision, key: kv.key, kind }));
-        }
-        if watcher.unread.len() > UNREAD && watcher.end.is_none() {
-            watcher.end(Failure::new(Lagged, NotApplied, "too many messages were not read"));
-            self.cancel(id);
-        }
+        let revisions = message.events.iter().filter_map(|event| event.kv.as_ref());
+        watcher.changed = revisions.map(|kv| kv.mod_revision).max().or(watcher.changed);
+        watcher.wake();
     }
 
     fn cancel(&self, watch_id: i64) {
-        let order = WatchOrder::Cancel(WatchCancelRequest { watch_id });
+        let cancel = Some(WatchCancelRequest { watch_id });
         // If the stream has ended, so has the watch.
-        let _ = self.requests.send(WatchRequest { order: Some(order) });
+        let _ = self.requests.send(WatchRequest { create: None, cancel });
     }
 
     /// Ends all watches.
@@ -185,13 +164,6 @@ impl WatchStream {
 }
 
 impl Watcher {
-    fn push(&mut self, seen: Seen) {
-        if self.end.is_none() {
-            self.unread.push_back(seen);
-            self.wake();
-        }
-    }
-
     fn end(&mut self, failure: Failure) {
         self.end = Some(failure);
         self.wake();
@@ -205,10 +177,10 @@ impl Watcher {
 }
 
 impl Watch {
-    /// Waits for the next message: first [`Seen::Created`], then changes in the order of their
-    /// revisions. An error is the end: the connection or the stream has broken (`Disconnected`), the
-    /// watch was refused (`Denied`, `Token`), or the messages were read too slowly (`Lagged`,
-    /// `Compacted`). Each further call returns the error again: set a new watch. After `Denied` and
+    /// Waits for the next message: first [`Seen::Created`], then changes. Several changes since the
+    /// last call are one. An error is the end: the connection or the stream has broken
+    /// (`Disconnected`), the watch was refused (`Denied`, `Token`), or the server could not follow
+    /// (`Compacted`). Each further call returns the error again: set a new watch. After `Denied` and
     /// `Token` send a call first; it logs in again if the token has expired.
     ///
     /// # Cancel safety
@@ -223,8 +195,11 @@ impl Watch {
         let Some(watcher) = state.watchers.get_mut(&self.id) else {
             return Poll::Ready(Err(closed()));
         };
-        if let Some(seen) = watcher.unread.pop_front() {
-            return Poll::Ready(Ok(seen));
+        if let Some(revision) = watcher.created.take() {
+            return Poll::Ready(Ok(Seen::Created { revision }));
+        }
+        if let Some(revision) = watcher.changed.take() {
+            return Poll::Ready(Ok(Seen::Changed { revision }));
         }
         match watcher.end.as_ref().or(end) {
             Some(failure) => Poll::Ready(Err(failure.clone())),

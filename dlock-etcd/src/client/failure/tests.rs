@@ -27,7 +27,7 @@ fn every_error_has_its_kind_certainty_and_remedy() {
             Compacted,
             NotApplied,
             Unavailable,
-            "behind",
+            "compact less",
         ),
         (
             Code::PermissionDenied,

@@ -1,23 +1,95 @@
-//! The service `KV`: keys, and transactions over them.
+//! The messages of the service `KV`: keys, and transactions over them.
 
-use prost::{Enumeration, Message, Oneof, bytes::Bytes};
+use prost::{Enumeration, Message, bytes::Bytes};
 
-use super::{Header, unary};
+use super::Header;
 
-/// `KeyValue`: a key with its revisions.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct KeyValue {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub(crate) key: Bytes,
-    #[prost(int64, tag = "2")]
-    pub(crate) create_revision: i64,
-    #[prost(int64, tag = "3")]
-    pub(crate) mod_revision: i64,
-    #[prost(bytes = "bytes", tag = "5")]
-    pub(crate) value: Bytes,
-    /// The lease of the key; 0 for none.
-    #[prost(int64, tag = "6")]
-    pub(crate) lease: i64,
+messages! {
+    /// A key with its revisions.
+    KeyValue {
+        key: Bytes ["1" bytes = "bytes"],
+        create_revision: i64 ["2" int64],
+        mod_revision: i64 ["3" int64],
+        value: Bytes ["5" bytes = "bytes"],
+        /// 0 for none. Since 3.7 also 0 if only keys are read.
+        lease: i64 ["6" int64],
+    }
+
+    /// Reads a key, or all keys from `key` up to, but without, `range_end`.
+    RangeRequest {
+        key: Bytes ["1" bytes = "bytes"],
+        range_end: Bytes ["2" bytes = "bytes"],
+        /// The largest number of keys to return; 0 for all.
+        limit: i64 ["3" int64],
+        /// The revision to read at; 0 for the newest.
+        revision: i64 ["4" int64],
+        sort_order: i32 ["5" enumeration = "SortOrder"],
+        sort_target: i32 ["6" enumeration = "SortTarget"],
+        /// The member answers by itself, from what it has applied.
+        serializable: bool ["7" bool],
+        keys_only: bool ["8" bool],
+        /// Only keys that were created at this revision or before; 0 for no limit.
+        max_create_revision: i64 ["13" int64],
+    }
+
+    RangeResponse {
+        header: Option<Header> ["1" message, optional],
+        kvs: Vec<KeyValue> ["2" message, repeated],
+        /// There are more keys than the limit.
+        more: bool ["3" bool],
+    }
+
+    PutRequest {
+        key: Bytes ["1" bytes = "bytes"],
+        value: Bytes ["2" bytes = "bytes"],
+        /// 0 for none.
+        lease: i64 ["3" int64],
+    }
+
+    /// Deletes a key, or all keys from `key` up to, but without, `range_end`.
+    DeleteRangeRequest {
+        key: Bytes ["1" bytes = "bytes"],
+        range_end: Bytes ["2" bytes = "bytes"],
+    }
+
+    /// A condition of a transaction. Over a range, it has to be true of all keys. A key that is
+    /// absent, and a range without keys, has the revision 0.
+    Compare {
+        result: i32 ["1" enumeration = "CompareResult"],
+        target: i32 ["2" int32],
+        key: Bytes ["3" bytes = "bytes"],
+        // A oneof.
+        create_revision: Option<i64> ["5" int64, optional],
+        mod_revision: Option<i64> ["6" int64, optional],
+        range_end: Bytes ["64" bytes = "bytes"],
+    }
+
+    /// If all conditions are true, all of `success`, else all of `failure`.
+    TxnRequest {
+        compare: Vec<Compare> ["1" message, repeated],
+        success: Vec<RequestOp> ["2" message, repeated],
+        failure: Vec<RequestOp> ["3" message, repeated],
+    }
+
+    TxnResponse {
+        header: Option<Header> ["1" message, optional],
+        /// Whether all conditions were true.
+        succeeded: bool ["2" bool],
+        responses: Vec<ResponseOp> ["3" message, repeated],
+    }
+
+    /// An operation of a transaction. Made by `into` from a request.
+    RequestOp {
+        // A oneof.
+        range: Option<RangeRequest> ["1" message, optional],
+        put: Option<PutRequest> ["2" message, optional],
+        delete_range: Option<DeleteRangeRequest> ["3" message, optional],
+    }
+
+    /// The answer to an operation of a transaction, if it was a read.
+    ResponseOp {
+        range: Option<RangeResponse> ["1" message, optional],
+    }
 }
 
 /// The order of the keys of a [`RangeRequest`].
@@ -25,7 +97,6 @@ pub(crate) struct KeyValue {
 #[repr(i32)]
 pub(crate) enum SortOrder {
     None = 0,
-    Ascend = 1,
     Descend = 2,
 }
 
@@ -34,155 +105,32 @@ pub(crate) enum SortOrder {
 #[repr(i32)]
 pub(crate) enum SortTarget {
     Key = 0,
-    Version = 1,
     Create = 2,
-    Mod = 3,
-    Value = 4,
 }
 
-/// Reads a key, or all keys from `key` up to, but without, `range_end`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RangeRequest {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub(crate) key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub(crate) range_end: Bytes,
-    /// The largest number of keys to return; 0 for all.
-    #[prost(int64, tag = "3")]
-    pub(crate) limit: i64,
-    /// The revision to read at; 0 for the newest.
-    #[prost(int64, tag = "4")]
-    pub(crate) revision: i64,
-    #[prost(enumeration = "SortOrder", tag = "5")]
-    pub(crate) sort_order: i32,
-    #[prost(enumeration = "SortTarget", tag = "6")]
-    pub(crate) sort_target: i32,
-    /// The member answers by itself, from what it has applied.
-    #[prost(bool, tag = "7")]
-    pub(crate) serializable: bool,
-    #[prost(bool, tag = "8")]
-    pub(crate) keys_only: bool,
-    #[prost(bool, tag = "9")]
-    pub(crate) count_only: bool,
-    /// Only keys that were created at this revision or before; 0 for no limit.
-    #[prost(int64, tag = "13")]
-    pub(crate) max_create_revision: i64,
-}
-
-/// The keys of a [`RangeRequest`].
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RangeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) kvs: Vec<KeyValue>,
-    /// There are more keys than the limit.
-    #[prost(bool, tag = "3")]
-    pub(crate) more: bool,
-    /// The number of keys in the range, whatever the limit.
-    #[prost(int64, tag = "4")]
-    pub(crate) count: i64,
-}
-
-/// Writes a key.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct PutRequest {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub(crate) key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub(crate) value: Bytes,
-    /// The lease of the key; 0 for none.
-    #[prost(int64, tag = "3")]
-    pub(crate) lease: i64,
-}
-
-/// The answer to a [`PutRequest`].
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct PutResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
-}
-
-/// Deletes a key, or all keys from `key` up to, but without, `range_end`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct DeleteRangeRequest {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub(crate) key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub(crate) range_end: Bytes,
-}
-
-/// The answer to a [`DeleteRangeRequest`].
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct DeleteRangeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
-    /// The number of keys that were deleted.
-    #[prost(int64, tag = "2")]
-    pub(crate) deleted: i64,
-}
-
-/// How a [`Compare`] compares the key with the given revision.
+/// The relation of a key's revision to the given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
 #[repr(i32)]
 pub(crate) enum CompareResult {
     Equal = 0,
-    Greater = 1,
     Less = 2,
-    NotEqual = 3,
 }
 
-/// The field of the key that a [`Compare`] looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Enumeration)]
-#[repr(i32)]
-pub(crate) enum CompareTarget {
-    Version = 0,
-    Create = 1,
-    Mod = 2,
-    Value = 3,
-    Lease = 4,
-}
-
-/// A condition of a transaction. Over a range, it has to be true of all keys. A key that is absent,
-/// and a range without keys, has the revision 0.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Compare {
-    #[prost(enumeration = "CompareResult", tag = "1")]
-    result: i32,
-    #[prost(enumeration = "CompareTarget", tag = "2")]
-    target: i32,
-    #[prost(bytes = "bytes", tag = "3")]
-    key: Bytes,
-    // The two are members of a oneof in etcd's file: at most one is set.
-    #[prost(int64, optional, tag = "5")]
-    create_revision: Option<i64>,
-    #[prost(int64, optional, tag = "6")]
-    mod_revision: Option<i64>,
-    #[prost(bytes = "bytes", tag = "64")]
-    range_end: Bytes,
-}
+/// The values of `Compare.target`.
+const CREATE_REVISION: i32 = 1;
+const MOD_REVISION: i32 = 2;
 
 impl Compare {
-    /// Compares the create revision of a key: `result` is its relation to `revision`.
+    /// Compares the create revision of a key.
     pub(crate) fn created(key: Bytes, result: CompareResult, revision: i64) -> Self {
-        Self {
-            result: result.into(),
-            target: CompareTarget::Create.into(),
-            key,
-            create_revision: Some(revision),
-            ..Self::default()
-        }
+        let (result, target) = (result.into(), CREATE_REVISION);
+        Self { result, target, key, create_revision: Some(revision), ..Self::default() }
     }
 
-    /// Compares the revision of the last change of a key: `result` is its relation to `revision`.
+    /// Compares the revision of the last change of a key.
     pub(crate) fn modified(key: Bytes, result: CompareResult, revision: i64) -> Self {
-        Self {
-            result: result.into(),
-            target: CompareTarget::Mod.into(),
-            key,
-            mod_revision: Some(revision),
-            ..Self::default()
-        }
+        let (result, target) = (result.into(), MOD_REVISION);
+        Self { result, target, key, mod_revision: Some(revision), ..Self::default() }
     }
 
     /// Compares all keys from the key up to, but without, `end`.
@@ -191,106 +139,27 @@ impl Compare {
     }
 }
 
-/// A transaction: if all conditions are true, all of `success`, else all of `failure`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TxnRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) compare: Vec<Compare>,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) success: Vec<RequestOp>,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) failure: Vec<RequestOp>,
-}
-
-/// The answer to a [`TxnRequest`].
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct TxnResponse {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) header: Option<Header>,
-    /// Whether all conditions were true.
-    #[prost(bool, tag = "2")]
-    pub(crate) succeeded: bool,
-    /// The answers to the operations, in their order.
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) responses: Vec<ResponseOp>,
-}
-
 impl TxnResponse {
-    /// Returns the answers of the reads, in their order. Those of nested transactions are not
-    /// among them.
+    /// Removes the answers of the reads, in their order.
     pub(crate) fn ranges(&mut self) -> impl Iterator<Item = RangeResponse> {
-        self.responses.drain(..).filter_map(|response| match response.response {
-            Some(Answer::Range(range)) => Some(range),
-            _ => None,
-        })
+        self.responses.drain(..).filter_map(|response| response.range)
     }
-}
-
-/// An operation of a transaction. Made by `into` from a request.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct RequestOp {
-    #[prost(oneof = "Op", tags = "1, 2, 3, 4")]
-    op: Option<Op>,
-}
-
-/// The operation of a [`RequestOp`].
-#[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Op {
-    #[prost(message, tag = "1")]
-    Range(RangeRequest),
-    #[prost(message, tag = "2")]
-    Put(PutRequest),
-    #[prost(message, tag = "3")]
-    DeleteRange(DeleteRangeRequest),
-    #[prost(message, tag = "4")]
-    Txn(TxnRequest),
 }
 
 impl From<RangeRequest> for RequestOp {
     fn from(request: RangeRequest) -> Self {
-        Self { op: Some(Op::Range(request)) }
+        Self { range: Some(request), ..Self::default() }
     }
 }
 
 impl From<PutRequest> for RequestOp {
     fn from(request: PutRequest) -> Self {
-        Self { op: Some(Op::Put(request)) }
+        Self { put: Some(request), ..Self::default() }
     }
 }
 
 impl From<DeleteRangeRequest> for RequestOp {
     fn from(request: DeleteRangeRequest) -> Self {
-        Self { op: Some(Op::DeleteRange(request)) }
+        Self { delete_range: Some(request), ..Self::default() }
     }
 }
-
-impl From<TxnRequest> for RequestOp {
-    fn from(request: TxnRequest) -> Self {
-        Self { op: Some(Op::Txn(request)) }
-    }
-}
-
-/// The answer to a [`RequestOp`].
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct ResponseOp {
-    #[prost(oneof = "Answer", tags = "1, 2, 3, 4")]
-    pub(crate) response: Option<Answer>,
-}
-
-/// The answer of a [`ResponseOp`].
-#[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Answer {
-    #[prost(message, tag = "1")]
-    Range(RangeResponse),
-    #[prost(message, tag = "2")]
-    Put(PutResponse),
-    #[prost(message, tag = "3")]
-    DeleteRange(DeleteRangeResponse),
-    #[prost(message, tag = "4")]
-    Txn(TxnResponse),
-}
-
-unary!(RangeRequest -> RangeResponse, "/etcdserverpb.KV/Range");
-unary!(PutRequest -> PutResponse, "/etcdserverpb.KV/Put");
-unary!(DeleteRangeRequest -> DeleteRangeResponse, "/etcdserverpb.KV/DeleteRange");
-unary!(TxnRequest -> TxnResponse, "/etcdserverpb.KV/Txn");
