@@ -73,7 +73,6 @@ const EXCEPT: &[(&str, &str)] = &[
     ("the server has ended the stream of renewals", "etcd: behind a text with a remedy"),
     ("the address is not host:port", "etcd: behind a text with a remedy"),
     ("the stream of watches has ended", "etcd: behind a text with a remedy"),
-    ("too many messages were not read", "etcd: behind a text with a remedy"),
     ("dlock was built without the feature \"tls\"", "etcd: behind a text with a remedy"),
     ("{}: {error}", "etcd: behind a text with a remedy"),
     ("{host} is a learner", "etcd: behind a text with a remedy"),
