@@ -87,12 +87,12 @@ impl Session {
     async fn evict(&self, claim: &Claim) -> Result<Released, Error> {
         let prefix = self.keys.prefix(&claim.name);
         let keys = Kind::ALL.map(|kind| kind.key(&prefix, claim.id));
-        let reads = keys.into_iter().chain(go_key(&prefix, claim.id));
-        let reads = reads.map(|key| RangeRequest { key: key.into(), ..Default::default() }.into());
-        let txn = TxnRequest { success: reads.collect(), ..TxnRequest::default() };
-        let mut released = Released::AlreadyLost;
-        let (_, mut found) = self.insist(txn).await.0?;
-        for kv in found.ranges().flat_map(|range| range.kvs) {
+        let (mut released, mut found) = (Released::AlreadyLost, Vec::new());
+        for key in keys.into_iter().chain(go_key(&prefix, claim.id)) {
+            let read = RangeRequest { key: key.into(), ..Default::default() };
+            found.extend(self.insist_on(read).await?.1.kvs);
+        }
+        for kv in found {
             if let Some(format) = Record::parse(&kv.value).and_then(|record| record.newer()) {
                 return Err(Format::unknown(format));
             }

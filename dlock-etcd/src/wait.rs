@@ -11,13 +11,11 @@
 use std::sync::Arc;
 
 use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode};
+use futures_util::future::try_join_all;
 
 use crate::{
     calls::{Pause, replaced},
-    client::{
-        Bytes, Failure, FailureKind, FilterType, RangeRequest, RangeResponse, RequestOp, Seen,
-        TxnRequest, Watch,
-    },
+    client::{Bytes, Failure, FilterType, KeyValue, RangeRequest, Seen, Watch},
     enter::own_key,
     error::{conflict, gone, no_tokens},
     key::token,
@@ -117,29 +115,40 @@ impl Session {
         // The semaphore is never closed.
         let _permit = self.polls.acquire().await;
         let mode = claim.mode();
-        let reads = vec![blockers(&claim.prefix, mode, Some(created)), own_key(claim)];
-        let (_, read) = self.read(reads, at_least.max(created)).await?;
-        let mut read = read.into_iter().map(|range| range.kvs);
-        let (ahead, own) = (read.next().unwrap_or_default(), read.next().unwrap_or_default());
-        match own.iter().any(|own| own.create_revision == created) {
-            true => standing(&claim.prefix, mode, created, ahead),
+        let mut reads = vec![blockers(&claim.prefix, mode, Some(created))];
+        if mode == Mode::Shared {
+            reads.push(own_key(claim));
+        }
+        let read = self.read(reads, at_least.max(created)).await?.1;
+        // No two keys of a lock have the same create revision.
+        match read.iter().any(|kv| kv.create_revision == created) {
+            true => standing(&claim.prefix, mode, created, read),
             false => Ok(Standing::Gone),
         }
     }
 
-    /// Reads from the connected member until it has applied `at_least`. Returns the revision.
+    /// Reads keys from the connected member until it has applied `at_least`. Returns a revision that
+    /// is no later than any of the reads.
+    ///
+    /// Not in one transaction: etcd 3.5.0 to 3.5.6 crashes if a client goes away during one without
+    /// writes, and 3.5 refuses it when the quota is used up.
     pub(crate) async fn read(
         &self,
         reads: Vec<RangeRequest>,
         at_least: i64,
-    ) -> Result<(i64, Vec<RangeResponse>), Failure> {
+    ) -> Result<(i64, Vec<KeyValue>), Failure> {
         let began = Clock::Boot.now();
-        let local = |read| RangeRequest { serializable: true, ..read };
-        let reads: Vec<_> = reads.into_iter().map(local).collect();
         let (mut tries, mut pause) = (0, Pause::new());
         loop {
-            match self.read_once(&reads).await {
-                Ok((revision, found)) if revision >= at_least => return Ok((revision, found)),
+            let asked = reads
+                .iter()
+                .map(|read| self.ask(RangeRequest { serializable: true, ..read.clone() }));
+            match try_join_all(asked).await {
+                Ok(found) if found.iter().all(|(header, _)| header.revision >= at_least) => {
+                    let revision = found.iter().map(|(header, _)| header.revision).min();
+                    let kvs = found.into_iter().flat_map(|(_, range)| range.kvs).collect();
+                    return Ok((revision.unwrap_or(at_least), kvs));
+                }
                 // It is microseconds behind its own events, and longer behind other members.
                 Ok(_) if tries < 3 => tries += 1,
                 Err(failure) if !crate::calls::is_passing(&failure) || self.is_over() => {
@@ -150,28 +159,6 @@ impl Session {
                 }
                 _ => pause.wait().await,
             }
-        }
-    }
-
-    /// Reads in one transaction, or one by one: etcd 3.5 refuses all transactions when its quota is
-    /// used up. Returns a revision that is no later than any of the reads.
-    async fn read_once(
-        &self,
-        reads: &[RangeRequest],
-    ) -> Result<(i64, Vec<RangeResponse>), Failure> {
-        let success = reads.iter().cloned().map(RequestOp::from).collect();
-        match self.ask(TxnRequest { success, ..TxnRequest::default() }).await {
-            Ok((header, mut answer)) => Ok((header.revision, answer.ranges().collect())),
-            Err(failure) if failure.kind() == FailureKind::NoSpace => {
-                let (mut revision, mut found) = (i64::MAX, Vec::with_capacity(reads.len()));
-                for read in reads {
-                    let (header, range) = self.ask(read.clone()).await?;
-                    revision = revision.min(header.revision);
-                    found.push(range);
-                }
-                Ok((revision, found))
-            }
-            Err(failure) => Err(failure),
         }
     }
 
