@@ -216,7 +216,9 @@ impl Session {
                 };
                 let own = claims.iter().map(|claim| own_key(claim)).collect();
                 let (revision, read) = self.read(own, revision).await?;
-                let own = read.into_iter().map(|range| range.kvs.into_iter().next()).collect();
+                let of =
+                    |claim: &Arc<OwnClaim>| read.iter().find(|kv| kv.key == claim.key).cloned();
+                let own = claims.iter().map(of).collect();
                 if let Some(spots) = self.known(claims, own).await? {
                     return Ok(Made::There(self.standings(claims, spots, revision).await));
                 }

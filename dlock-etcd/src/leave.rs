@@ -109,14 +109,11 @@ impl Session {
     async fn evict(&self, claim: &Claim) -> Result<Released, Error> {
         let prefix = self.keys.prefix(&claim.name);
         let keys = Kind::ALL.map(|kind| kind.key(&prefix, claim.id));
-        let reads = keys.into_iter().chain(go_key(&prefix, claim.id));
-        let mut found = Vec::new();
-        for key in reads {
-            // Not in one transaction: see `Session::read`.
-            let read = RangeRequest { key: key.into(), ..RangeRequest::default() };
-            found.extend(self.insist(read).await.0?.1.kvs);
+        let (mut released, mut found) = (Released::AlreadyLost, Vec::new());
+        for key in keys.into_iter().chain(go_key(&prefix, claim.id)) {
+            let read = RangeRequest { key: key.into(), ..Default::default() };
+            found.extend(self.insist_on(read).await?.1.kvs);
         }
-        let mut released = Released::AlreadyLost;
         for kv in found {
             if let Some(format) = Record::parse(&kv.value).and_then(|record| record.newer()) {
                 return Err(Format::unknown(format));

@@ -145,8 +145,7 @@ async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
             };
             match session.read(vec![own_key(&claim)], revision).await {
                 Ok((_, read)) => {
-                    let own = read.iter().flat_map(|range| &range.kvs);
-                    if !own.into_iter().any(|own| own.create_revision == spot.created) {
+                    if !read.iter().any(|own| own.create_revision == spot.created) {
                         session.lose(&claim);
                         return;
                     }

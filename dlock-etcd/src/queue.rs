@@ -116,20 +116,20 @@ pub(crate) fn range(prefix: &str, mode: Mode) -> (Bytes, Bytes) {
     (prefix.to_owned().into(), end.into())
 }
 
-/// Returns the read of what may block a claim. With `created`, it is a claim of this revision, and
-/// the member answers by itself; without, it is a new claim, and its own key may be read, too.
+/// Returns the read of what may block a claim, and of its own key unless it is a reader. With
+/// `created`, it is a claim of this revision; without, it is a new claim.
 pub(crate) fn blockers(prefix: &str, mode: Mode, created: Option<i64>) -> RangeRequest {
     let (key, range_end) = range(prefix, mode);
-    let mut read =
-        RangeRequest { key, range_end, serializable: created.is_some(), ..Default::default() };
+    let mut read = RangeRequest { key, range_end, ..Default::default() };
     if matches!(mode, Mode::Permits { .. }) {
         return read;
     }
     read.keys_only = mode == Mode::Exclusive;
-    read.limit = if read.keys_only && created.is_none() { 2 } else { 1 };
+    read.limit = if read.keys_only { 2 } else { 1 };
     read.sort_order = SortOrder::Descend.into();
     read.sort_target = SortTarget::Create.into();
-    read.max_create_revision = created.map_or(0, |created| created - 1);
+    let before = if mode == Mode::Shared { 1 } else { 0 };
+    read.max_create_revision = created.map_or(0, |created| created - before);
     read
 }
 

@@ -11,10 +11,11 @@
 use std::sync::Arc;
 
 use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode};
+use futures_util::future::try_join_all;
 
 use crate::{
     calls::{Pause, replaced},
-    client::{Bytes, Failure, FailureKind, FilterType, RangeRequest, RangeResponse, Seen, Watch},
+    client::{Bytes, Failure, FilterType, KeyValue, RangeRequest, Seen, Watch},
     enter::own_key,
     error::{conflict, gone, no_tokens},
     key::token,
@@ -115,32 +116,40 @@ impl Session {
         // The semaphore is never closed.
         let _permit = self.polls.acquire().await;
         let mode = claim.mode();
-        let reads = vec![blockers(&claim.prefix, mode, Some(created)), own_key(claim)];
-        let (_, read) = self.read(reads, at_least.max(created)).await?;
-        let mut read = read.into_iter().map(|range| range.kvs);
-        let (ahead, own) = (read.next().unwrap_or_default(), read.next().unwrap_or_default());
-        match own.iter().any(|own| own.create_revision == created) {
-            true => standing(&claim.prefix, mode, created, ahead),
+        let mut reads = vec![blockers(&claim.prefix, mode, Some(created))];
+        if mode == Mode::Shared {
+            reads.push(own_key(claim));
+        }
+        let read = self.read(reads, at_least.max(created)).await?.1;
+        // No two keys of a lock have the same create revision.
+        match read.iter().any(|kv| kv.create_revision == created) {
+            true => standing(&claim.prefix, mode, created, read),
             false => Ok(Standing::Gone),
         }
     }
 
-    /// Reads from the connected member until it has applied `at_least`. Returns the revision.
+    /// Reads keys from the connected member until it has applied `at_least`. Returns a revision that
+    /// is no later than any of the reads.
     ///
-    /// The reads are at one revision, but in no transaction: etcd 3.5.1 and its neighbours crash if
-    /// a client is disconnected during a transaction that only reads (etcd issue 14110).
+    /// Not in one transaction: etcd 3.5.0 to 3.5.6 crashes if a client goes away during one without
+    /// writes, and 3.5 refuses it when the quota is used up.
     pub(crate) async fn read(
         &self,
         reads: Vec<RangeRequest>,
         at_least: i64,
-    ) -> Result<(i64, Vec<RangeResponse>), Failure> {
+    ) -> Result<(i64, Vec<KeyValue>), Failure> {
         let began = Clock::Boot.now();
         let (mut tries, mut pause) = (0, Pause::new());
         loop {
-            match self.read_once(&reads).await {
-                Ok((revision, answers)) if revision >= at_least => return Ok((revision, answers)),
-                // The revision of the first answer was compacted, or this is another member.
-                Err(failure) if is_of_revision(&failure) && tries < 3 => tries += 1,
+            let asked = reads
+                .iter()
+                .map(|read| self.ask(RangeRequest { serializable: true, ..read.clone() }));
+            match try_join_all(asked).await {
+                Ok(found) if found.iter().all(|(header, _)| header.revision >= at_least) => {
+                    let revision = found.iter().map(|(header, _)| header.revision).min();
+                    let kvs = found.into_iter().flat_map(|(_, range)| range.kvs).collect();
+                    return Ok((revision.unwrap_or(at_least), kvs));
+                }
                 // It is microseconds behind its own events, and longer behind other members.
                 Ok(_) if tries < 3 => tries += 1,
                 Err(failure) if !crate::calls::is_passing(&failure) || self.is_over() => {
@@ -152,23 +161,6 @@ impl Session {
                 _ => pause.wait().await,
             }
         }
-    }
-
-    /// Reads from the connected member, at the revision that the first answer shows.
-    async fn read_once(
-        &self,
-        reads: &[RangeRequest],
-    ) -> Result<(i64, Vec<RangeResponse>), Failure> {
-        let (mut revision, mut answers) = (0, Vec::with_capacity(reads.len()));
-        for read in reads {
-            let read = RangeRequest { serializable: true, revision, ..read.clone() };
-            let (header, answer) = self.ask(read).await?;
-            if answers.is_empty() {
-                revision = header.revision;
-            }
-            answers.push(answer);
-        }
-        Ok((revision, answers))
     }
 
     /// Sends a vote, and returns its revision.
@@ -234,9 +226,4 @@ async fn next(watch: &mut Option<Watch>) -> Result<Seen, Failure> {
         Some(watch) => watch.next().await,
         None => std::future::pending().await,
     }
-}
-
-/// Whether a member has no such revision, any more or yet.
-fn is_of_revision(failure: &Failure) -> bool {
-    matches!(failure.kind(), FailureKind::Compacted | FailureKind::Protocol)
 }
