@@ -33,7 +33,7 @@ async fn each_mistake_has_its_own_error_that_names_the_remedy() {
     for (url, issue, remedy) in [
         ("locks.db", Is::Url, "scheme:address"),
         ("", Is::Url, "scheme:address"),
-        ("etcd://host", Is::UnknownScheme, "memory:"),
+        ("consul://host", Is::UnknownScheme, "memory:"),
         ("memory:?dlock.leese=5s", Is::UnknownOption, "dlock.lease, dlock.wait, dlock.prefix"),
         ("memory:?dlock.lease=5s&dlock.lease=6s", Is::RepeatedOption, "write it once"),
         ("memory:?dlock.lease=soon", Is::OptionValue, "such as 500ms"),
@@ -54,7 +54,7 @@ async fn each_mistake_has_its_own_error_that_names_the_remedy() {
 
 #[tokio::test]
 async fn a_missing_backend_is_reported_before_its_options() {
-    let error = refused("etcd://host?dlock.leese=5s&dlock.lease=soon").await;
+    let error = refused("consul://host?dlock.leese=5s&dlock.lease=soon").await;
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownScheme));
 }
 
@@ -62,7 +62,7 @@ async fn a_missing_backend_is_reported_before_its_options() {
 async fn no_error_shows_a_secret() {
     for url in [
         "hunter2",
-        "etcd://user:hunter2@host/0?password=hunter2",
+        "consul://user:hunter2@host/0?password=hunter2",
         "redis://:hunter2@host?dlock.lease=soon",
         "memory://user:hunter2@host?dlock.leese=1s&x=hunter2",
         "memory:?x=hunter2&dlock.lease=soon",

@@ -78,7 +78,7 @@ fn wrong_arguments_and_urls_are_refused_with_exit_code_2() {
         (&["--speed", "9"], "--speed"),
         (&["--url"], "--url"),
         (&["--url", "nowhere"], "scheme"),
-        (&["--url", "etcd://user:hunter2@host"], "etcd:"),
+        (&["--url", "consul://user:hunter2@host"], "consul:"),
         (&["--url", "memory:?dlock.leese=1s"], "dlock.leese"),
         // It can be reached, but not by more than one process.
         (&["--url", "memory:"], "reach"),
