@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = given::url(&format!("sqlite:{}?dlock.create_schema=true", file.display()))?;
 
     println!("memory: is refused:\n  {}", refused("memory:").await?);
-    println!("etcd: is unknown:\n  {}", refused("etcd://localhost").await?);
+    println!("consul: is unknown:\n  {}", refused("consul://localhost").await?);
     println!("a wrong option is told:\n  {}", refused("memory:?dlock.leese=5s").await?);
 
     let locks = open(&url).await?;
