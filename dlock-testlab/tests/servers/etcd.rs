@@ -1,6 +1,6 @@
 //! etcd servers, alone and as an ensemble.
 
-use std::{net::TcpListener, time::Duration};
+use std::{fs, net::TcpListener, time::Duration};
 
 use dlock_testlab::{
     Protocol, Proxy, Verdict,
@@ -233,6 +233,10 @@ fn events_of_watches_get_lost_and_answers_pass() {
         let tested = async {
             let watchers = "etcd_debugging_mvcc_watcher_total";
             until(async || server.metric(watchers).await.is_ok_and(|count| count > 0.0)).await?;
+            // The client has the answer that its watch is set only when an event has arrived.
+            server.put("/a", "0").await?;
+            until(async || file.exists()).await?;
+            fs::remove_file(&file)?;
             proxy.lose_pushes();
             server.put("/a", "1").await?;
             until(async || proxy.lost_pushes() > 0).await?;
