@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn everything_is_compared_by_default() {
         let options = parse(&[]).unwrap();
-        assert_eq!(options.stores.len(), 6);
+        assert_eq!(options.stores.len(), 7);
         assert_eq!(options.peers.len(), PEERS.len());
         assert!(scenarios::all().iter().all(|scenario| options.wants(&**scenario)));
     }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
-        assert!(parse(&["--store", "etcd"]).unwrap_err().to_string().contains("redis"));
+        assert!(parse(&["--store", "consul"]).unwrap_err().to_string().contains("redis"));
         assert!(parse(&["--scenario", "cro"]).unwrap_err().to_string().contains("crowd-8"));
         assert!(parse(&["--peers", "redisson"]).unwrap_err().to_string().contains("rslock"));
         assert_eq!(parse(&["--peers", "none"]).unwrap().peers.len(), 0);

@@ -77,7 +77,7 @@ fn strict_counts_warnings() {
 #[test]
 fn a_url_that_can_not_be_is_the_callers_mistake() {
     let dlock = Dlock::on_sqlite();
-    for url in ["nowhere", "etcd://x", "redis://localhost?dlock.nope=1"] {
+    for url in ["nowhere", "consul://x", "redis://localhost?dlock.nope=1"] {
         let went = dlock.went(&["doctor", "--url", url]);
         assert_eq!((went.code, went.out.as_str()), (Some(125), ""), "{went:?}");
         assert!(went.err.starts_with("dlock: "), "{went:?}");

@@ -157,7 +157,7 @@ mod tests {
     fn all_are_a_minute_each() {
         let Ok(Asked::Run(options)) = read(&["--url", "private:all"]) else { panic!() };
         assert_eq!(options.places.len(), SETUPS.len());
-        assert_eq!(options.time, Duration::from_secs(60 * 11));
+        assert_eq!(options.time, Duration::from_secs(60 * 12));
     }
 
     #[test]
