@@ -1,9 +1,9 @@
 //! etcd servers, alone and as an ensemble.
 
-use std::{fs, net::TcpListener, time::Duration};
+use std::{net::TcpListener, time::Duration};
 
 use dlock_testlab::{
-    Protocol, Proxy, Verdict,
+    Verdict,
     etcd::{Ensemble, EtcdServer, Options, Role},
 };
 use tokio::time::{sleep, timeout};
@@ -207,50 +207,6 @@ fn clients_use_tls_and_certificates() {
             server.etcdctl(&known).await?;
         }
         Ok(())
-    });
-}
-
-/// Waits until this is true.
-async fn until(mut is_true: impl AsyncFnMut() -> bool) -> Verdict {
-    let waiting = async {
-        while !is_true().await {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    Ok(timeout(LONG, waiting).await?)
-}
-
-#[test]
-fn events_of_watches_get_lost_and_answers_pass() {
-    with_etcd(async {
-        let server = EtcdServer::start(&Options::new()).await?;
-        let proxy = Proxy::start_for(&server.address(), Protocol::Etcd).await?;
-        let file = server.directory().join("event");
-        let path = file.display().to_string();
-        let address = proxy.address();
-        // It runs a command for each event.
-        let watch = ["--endpoints", &address, "watch", "/a", "--", "touch", &path];
-        let tested = async {
-            let watchers = "etcd_debugging_mvcc_watcher_total";
-            until(async || server.metric(watchers).await.is_ok_and(|count| count > 0.0)).await?;
-            // The client has the answer that its watch is set only when an event has arrived.
-            server.put("/a", "0").await?;
-            until(async || file.exists()).await?;
-            fs::remove_file(&file)?;
-            proxy.lose_pushes();
-            // An event that arrives together with an answer passes, so more than one may be needed.
-            until(async || server.put("/a", "1").await.is_ok() && proxy.lost_pushes() > 0).await?;
-            server.etcdctl(&["--endpoints", &address, "put", "/b", "1"]).await?;
-            assert!(proxy.answers() > 0);
-            let _ = fs::remove_file(&file);
-            proxy.pass_pushes();
-            server.put("/a", "2").await?;
-            until(async || file.exists()).await
-        };
-        tokio::select! {
-            ended = server.etcdctl(&watch) => panic!("the watch ended: {ended:?}"),
-            tested = tested => tested,
-        }
     });
 }
 
