@@ -41,6 +41,7 @@ mod snapshot;
 mod sql;
 mod template;
 mod tls;
+pub mod verbs;
 mod wait;
 mod watchdog;
 pub mod zookeeper;

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_core::{
-    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue, Released,
-    Renewal, Renewed,
-};
+use dlock_core::{AcquireRequest, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue};
 use dlock_etcd::{Etcd, EtcdConfig};
+pub(crate) use dlock_testlab::verbs::{free, queue, renew, take};
 use dlock_testlab::{
     Stop, Verdict,
     etcd::{EtcdServer, Options},
@@ -94,22 +92,6 @@ pub(crate) fn attempt(lock: &str, mode: Mode) -> AcquireRequest {
     ask(lock, mode).with_queue(Queue::FailIfBusy)
 }
 
-/// Takes a lock that must be free.
-pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
-    match client.acquire(request).await? {
-        Acquired::Granted(grant) => Ok(grant),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-    }
-}
-
-/// Joins the queue of a lock that must not be free.
-pub(crate) async fn queue(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match client.acquire(request).await? {
-        Acquired::Queued => Ok(()),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-    }
-}
-
 /// Waits for a claim that is in the queue.
 pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
     Ok(timeout(SOON, client.granted(request)).await??)
@@ -120,23 +102,6 @@ pub(crate) async fn waits(client: &DynBackend, request: &AcquireRequest) -> Verd
     match timeout(Duration::from_millis(300), client.granted(request)).await {
         Err(_) => Ok(()),
         Ok(answer) => Err(Stop::failed(format!("{} is {answer:?}", request.name))),
-    }
-}
-
-/// Releases a claim that must exist.
-pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match client.release(&request.as_claim()).await? {
-        Released::Released => Ok(()),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-    }
-}
-
-/// Renews a held claim.
-pub(crate) async fn renew(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    let renewal = Renewal::new(request.as_claim(), request.mode, request.lease);
-    match client.renew(&[renewal]).await?.as_slice() {
-        [Renewed::Kept] => Ok(()),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
     }
 }
 

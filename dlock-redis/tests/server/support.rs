@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue, Released,
-    Renewal, Renewed,
+    AcquireRequest, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue, Renewal,
 };
 use dlock_redis::{Redis, RedisConfig};
+pub(crate) use dlock_testlab::verbs::{free, queue, renew, take};
 use dlock_testlab::{
     Stop, Verdict, judge,
     redis::{Options, RedisServer},
@@ -118,42 +118,9 @@ pub(crate) fn attempt(lock: &str) -> AcquireRequest {
     exclusive(lock).with_queue(Queue::FailIfBusy)
 }
 
-/// Takes a lock that must be free.
-pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
-    match client.acquire(request).await? {
-        Acquired::Granted(grant) => Ok(grant),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-    }
-}
-
-/// Joins the queue of a lock that must not be free.
-pub(crate) async fn queue(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match client.acquire(request).await? {
-        Acquired::Queued => Ok(()),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-    }
-}
-
 /// Waits for a claim that is in the queue.
 pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
     Ok(timeout(SOON, client.granted(request)).await??)
-}
-
-/// Gives up a claim that must be there.
-pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match client.release(&request.as_claim()).await? {
-        Released::Released => Ok(()),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-    }
-}
-
-/// Starts the lease of a held claim anew.
-pub(crate) async fn renew(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    let renewal = Renewal::new(request.as_claim(), request.mode, request.lease);
-    match client.renew(&[renewal]).await?.as_slice() {
-        [Renewed::Kept] => Ok(()),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-    }
 }
 
 /// Takes and gives back, as if nothing had ever happened to the server.
