@@ -34,19 +34,6 @@ impl ThreeServers {
         Ok(Self { servers, networks })
     }
 
-    /// Injects a fault into the network between clients and one of the servers that has clients.
-    async fn harm_network(&self, fault: Fault) -> Result<Bite, Stop> {
-        let first = rand::random_range(0..self.networks.len());
-        let mut bite = Bite::Missed("there is no way to a server".to_owned());
-        for network in self.networks[first..].iter().chain(&self.networks[..first]) {
-            bite = network.harm(fault).await?;
-            if bite == Bite::Bit {
-                break;
-            }
-        }
-        Ok(bite)
-    }
-
     fn url_of(hosts: &str) -> String {
         format!("zk://{hosts}?dlock.session_timeout={}ms", SESSION.as_millis())
     }
@@ -100,7 +87,7 @@ impl Arena for ThreeServers {
                 sleep(some(200, 1500)).await;
                 servers.heal(node);
             }
-            _ => return self.harm_network(fault).await,
+            _ => return Network::harm_one(&self.networks, fault).await,
         }
         servers.until_well().await?;
         Ok(Bite::Bit)

@@ -35,19 +35,6 @@ impl ThreeMembers {
         Ok(Self { servers, networks })
     }
 
-    /// Injects a fault into the network between clients and one of the servers that has clients.
-    async fn harm_network(&self, fault: Fault) -> Result<Bite, Stop> {
-        let first = rand::random_range(0..self.networks.len());
-        let mut bite = Bite::Missed("there is no way to a server".to_owned());
-        for network in self.networks[first..].iter().chain(&self.networks[..first]) {
-            bite = network.harm(fault).await?;
-            if bite == Bite::Bit {
-                break;
-            }
-        }
-        Ok(bite)
-    }
-
     fn url_of(hosts: &str) -> String {
         format!("etcd://{hosts}?dlock.session_timeout={}s", SESSION.as_secs())
     }
@@ -109,7 +96,7 @@ impl Arena for ThreeMembers {
                 };
                 servers.move_leader(node).await?;
             }
-            _ => return self.harm_network(fault).await,
+            _ => return Network::harm_one(&self.networks, fault).await,
         }
         servers.until_well().await?;
         Ok(Bite::Bit)

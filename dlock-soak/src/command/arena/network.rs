@@ -24,6 +24,20 @@ impl Network {
         self.proxy.address()
     }
 
+    /// Injects one fault into the network of a server that has clients, which is chosen at random,
+    /// and repairs the network.
+    pub(super) async fn harm_one(networks: &[Self], fault: Fault) -> Result<Bite, Stop> {
+        let first = rand::random_range(0..networks.len());
+        let mut bite = Bite::Missed("there is no way to a server".to_owned());
+        for network in networks[first..].iter().chain(&networks[..first]) {
+            bite = network.harm(fault).await?;
+            if bite == Bite::Bit {
+                break;
+            }
+        }
+        Ok(bite)
+    }
+
     /// Injects one fault, and repairs the network.
     pub(super) async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
         let proxy = &self.proxy;
