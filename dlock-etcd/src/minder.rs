@@ -160,18 +160,15 @@ async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
 /// Sends heartbeats, and moves to another member if one is late or the connection breaks.
 async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
     loop {
-        let due = {
-            let Some(session) = weak.upgrade() else { return };
-            // Without claims, less often: the next grant may need a heartbeat first.
-            let rhythm = session.rhythm() * if session.has_claims() { 1 } else { 2 };
-            rhythm.saturating_sub(Clock::Boot.now().since(session.beat()))
-        };
         let Some(session) = weak.upgrade() else { return };
-        let link = session.link.borrow().clone();
-        let (rhythm, over) = (session.rhythm(), session.is_over());
-        if over {
+        if session.is_over() {
             return;
         }
+        let link = session.link.borrow().clone();
+        let rhythm = session.rhythm();
+        // Without claims, less often: the next grant may need a heartbeat first.
+        let pause = rhythm * if session.has_claims() { 1 } else { 2 };
+        let due = pause.saturating_sub(Clock::Boot.now().since(session.beat()));
         let well = match link {
             None => false,
             Some(link) if due.is_zero() => {

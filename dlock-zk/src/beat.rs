@@ -43,7 +43,7 @@ impl Session {
         let sent = Clock::Boot.now();
         // A refusal is an answer of the server as well.
         if let Ok(_) | Err(ZkError::NoAuth) = self.answer(self.client.check_stat("/")).await {
-            self.proof().pulse(sent, Clock::Boot.now());
+            self.proof.pulse(sent, Clock::Boot.now());
         }
     }
 
@@ -54,13 +54,13 @@ impl Session {
     /// `Timeout` if that is not proven within [`patience`](Self::patience), and those of a
     /// heartbeat.
     pub(crate) async fn prove(self: &Arc<Self>, until: Instant) -> Result<(), ZkError> {
-        if self.proof().until() >= until {
+        if self.proof.until() >= until {
             return Ok(());
         }
         let proving = async {
             loop {
                 self.shared_heartbeat().await?;
-                if self.proof().until() >= until {
+                if self.proof.until() >= until {
                     return Ok(());
                 }
                 sleep(self.timeout / 16).await;

@@ -2,8 +2,8 @@
 //!
 //! The servers know no leases, only the session. So a renewal is a heartbeat, which proves that the
 //! session and with it all nodes exist [for long enough](crate::proof), and then a new end of the
-//! lease in this client. One
-//! heartbeat renews all claims. If its answer is lost, no lease is extended, and the core retries.
+//! lease in this client. One heartbeat renews all claims. If its answer is lost, no lease is
+//! extended, and the core retries.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The task behind a session and its successors.
 //!
-//! It sends pulses, heartbeats while there are claims, ends claims that are not renewed, watches the nodes
-//! of held claims, and opens the next session when one has ended. Claims end with their session:
-//! holders get the event of a loss, and waiters send a new claim in the next session.
+//! It sends pulses, and heartbeats while there are claims, ends claims that are not renewed, watches
+//! the nodes of held claims, and opens the next session when one has ended. Claims end with their
+//! session: holders get the event of a loss, and waiters send a new claim in the next session.
 
 use std::{
     pin::Pin,
@@ -127,7 +127,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                     silent.get_or_insert(now);
                     jobs.push(Box::pin(heartbeat(Arc::clone(&session))));
                 }
-                if !pulsing && now.since(session.proof().last_pulse()) >= session.timeout / 8 {
+                if !pulsing && now.since(session.proof.last_pulse()) >= session.timeout / 8 {
                     pulsing = true;
                     jobs.push(Box::pin(pulse(Arc::clone(&session))));
                 }

@@ -2,11 +2,10 @@
 //!
 //! An open connection proves nothing: a partitioned server continues to answer, and a deposed
 //! leader continues to answer `sync`. Only a write that a majority has acknowledged counts, a *beat*:
-//! the creation of a node, or a heartbeat, which is a transaction with a check and no change. How
-//! long a beat proves that the servers keep the session is the subject of [`proof`](crate::proof).
-//! To have something to prove, the client sends a *pulse* each eighth of a session timeout unless
-//! another request was answered: a read from its server. So a beat usually proves more than half a
-//! session timeout, which is the [longest lease](Session::longest_lease).
+//! the creation of a node, or a heartbeat, which is a transaction with a check and no change.
+//! [`proof`](crate::proof) explains how long a beat proves that the servers keep the session: more
+//! than the [longest lease](Session::longest_lease), if the client has sent a *pulse* in time, a read
+//! from its server each eighth of a session timeout.
 //!
 //! # Concurrency
 //!
@@ -77,7 +76,7 @@ pub(crate) struct Session {
     /// Claims that were granted a short while ago, with the time of the grant, in that order.
     fresh: Mutex<VecDeque<(Instant, Arc<Place>)>>,
     beat: AtomicU64,
-    proof: Proof,
+    pub(crate) proof: Proof,
     /// The shared heartbeat that has not been sent yet, if a caller waits for it.
     pub(crate) next_beat: Mutex<Option<Beat>>,
     pub(crate) lists: Arc<Lists>,
@@ -280,11 +279,6 @@ impl Session {
     /// Returns the time at which the last write was sent that a majority has acknowledged.
     pub(crate) fn beat(&self) -> Instant {
         Instant::from_nanos(self.beat.load(Ordering::Acquire))
-    }
-
-    /// Returns the evidence of how long the servers keep it.
-    pub(crate) fn proof(&self) -> &Proof {
-        &self.proof
     }
 
     /// Returns the start of the lease of a claim that holds the lock since `at`. It is earlier if
