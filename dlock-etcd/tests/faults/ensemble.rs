@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_soak::Storm;
+use dlock_core::Clock;
+use dlock_soak::{Running, Storm};
 use dlock_testlab::{Verdict, etcd::Ensemble};
 use tokio::time::sleep;
 
@@ -12,17 +13,32 @@ use crate::settings::{load, nothing_is_left, options, url_of};
 async fn storm(
     name: &'static str,
     pause: u64,
-    fault: impl AsyncFn(&Ensemble) -> Verdict,
+    fault: impl AsyncFn(&Ensemble, &Running) -> Verdict,
 ) -> Verdict {
     let servers = Ensemble::start(&options()).await?;
     let load = load(name).start(&url_of(&servers)).await?;
     let mut storm = Storm::begin(name);
     while storm.next(&load, pause).await {
-        fault(&servers).await?;
+        fault(&servers, &load).await?;
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
     nothing_is_left(&servers.nodes()[0]).await
+}
+
+/// Repeats a fault that leaves an old leader behind. Some versions let it end leases that are
+/// renewed, and no client can prevent two holders then: there the time of the fault is excused, and
+/// the checks cover the tokens and all other times.
+async fn old_leader(name: &'static str, fault: impl AsyncFn(&Ensemble) -> Verdict) -> Verdict {
+    storm(name, 300, async |servers, load| {
+        let at = Clock::Boot.now();
+        fault(servers).await?;
+        if servers.nodes()[0].ends_living_leases() {
+            load.excuse(at, Clock::Boot.now());
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn for_up_to(millis: u64) {
@@ -30,7 +46,7 @@ async fn for_up_to(millis: u64) {
 }
 
 pub(crate) async fn its_leader_is_killed() -> Verdict {
-    storm("elect", 400, async |servers| {
+    storm("elect", 400, async |servers, _| {
         let leader = &servers.nodes()[servers.leader().await?];
         leader.kill();
         for_up_to(1000).await;
@@ -41,7 +57,7 @@ pub(crate) async fn its_leader_is_killed() -> Verdict {
 }
 
 pub(crate) async fn its_leader_moves() -> Verdict {
-    storm("move", 200, async |servers| {
+    storm("move", 200, async |servers, _| {
         let followers = servers.followers().await;
         if followers.is_empty() {
             return Ok(());
@@ -54,7 +70,7 @@ pub(crate) async fn its_leader_moves() -> Verdict {
 
 /// Once it goes on, it answers as if it still led.
 pub(crate) async fn its_leader_stands_still() -> Verdict {
-    storm("still", 300, async |servers| {
+    old_leader("still", async |servers| {
         let leader = &servers.nodes()[servers.leader().await?];
         leader.pause()?;
         for_up_to(6000).await;
@@ -66,7 +82,7 @@ pub(crate) async fn its_leader_stands_still() -> Verdict {
 
 /// It answers as if it led for a while, and so does another member.
 pub(crate) async fn its_leader_is_cut_off() -> Verdict {
-    storm("leader", 300, async |servers| {
+    old_leader("leader", async |servers| {
         let leader = servers.leader().await?;
         servers.isolate(leader);
         for_up_to(6000).await;
@@ -78,7 +94,7 @@ pub(crate) async fn its_leader_is_cut_off() -> Verdict {
 
 /// It answers reads and reports no events, for longer than the leader keeps its clients' sessions.
 pub(crate) async fn a_follower_is_cut_off() -> Verdict {
-    storm("follower", 300, async |servers| {
+    storm("follower", 300, async |servers, _| {
         let followers = servers.followers().await;
         let node = followers[rand::random_range(0..followers.len())];
         servers.isolate(node);
@@ -90,5 +106,5 @@ pub(crate) async fn a_follower_is_cut_off() -> Verdict {
 }
 
 pub(crate) async fn all_is_compacted() -> Verdict {
-    storm("compact", 100, async |servers| servers.nodes()[0].compact().await.map(|_| ())).await
+    storm("compact", 100, async |servers, _| servers.nodes()[0].compact().await.map(|_| ())).await
 }
