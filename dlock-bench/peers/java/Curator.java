@@ -88,7 +88,8 @@ class Main {
             }
             case "contend": {
                 var all = mutexes(words[2], i -> words[1]);
-                return (from, until) -> joined(all, (i, lock) -> holds(i, lock, from, until));
+                long hold = Long.parseLong(words[3]) / 1000;
+                return (from, until) -> joined(all, (i, lock) -> holds(i, lock, hold, from, until));
             }
             default:
                 throw new IllegalArgumentException("it does not know: " + String.join(" ", words));
@@ -143,15 +144,21 @@ class Main {
         };
     }
 
-    static Callable<String> holds(int task, InterProcessLock lock, long from, long until) {
+    static Callable<String> holds(
+            int task, InterProcessLock lock, long hold, long from, long until) {
         return () -> {
             sleepUntil(from);
             var all = new StringBuilder();
             while (now() < until) {
                 lock.acquire();
                 long got = now();
+                long left = got;
+                if (hold > 0) {
+                    Thread.sleep(hold);
+                    left = now();
+                }
                 lock.release();
-                all.append(task + ":" + got + ":" + got + ":" + got + " ");
+                all.append(task + ":" + got + ":" + got + ":" + left + " ");
             }
             return all.toString();
         };

@@ -42,14 +42,15 @@ def prepare(lock, words):
     if what not in ("spread", "local", "contend"):
         raise NotImplementedError("it has no such lock")
     tasks = range(int(words[2]))
+    hold = int(words[3]) / 1e6 if what == "contend" else 0
     locks = [lock(f"{name}/{task}" if what == "spread" else name) for task in tasks]
 
     def holds(start, until):
-        parts = in_threads([lambda one=one: cycles(one, start, until) for one in locks])
+        parts = in_threads([lambda one=one: cycles(one, start, until, hold) for one in locks])
         if what == "contend":
             enumerated = enumerate(parts)
-            return " ".join(f"{i}:{got}:{got}:{got}" for i, part in enumerated for got, _ in part)
-        return " ".join(str(sum(left < until for _, left in part)) for part in parts)
+            return " ".join(f"{i}:{got}:{got}:{left}" for i, p in enumerated for got, left, _ in p)
+        return " ".join(str(sum(done < until for _, _, done in part)) for part in parts)
 
     return holds
 
@@ -72,15 +73,18 @@ def quiet(lock, start, until):
     return sorted(took)
 
 
-def cycles(lock, start, until):
-    """When it was got and when it had been given back, each time; once at least."""
+def cycles(lock, start, until, hold):
+    """When it was got, left, and had been given back, each time; once at least."""
     sleep_until(start)
     holds = []
     while not holds or now() < until:
         lock.acquire()
-        got = now()
+        got = left = now()
+        if hold:
+            time.sleep(hold)
+            left = now()
         lock.release()
-        holds.append((got, now()))
+        holds.append((got, left, now()))
     return holds
 
 

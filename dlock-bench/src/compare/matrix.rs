@@ -35,7 +35,7 @@ pub(crate) fn run(
     report::begin(&results);
     let runtime = Flavour::CurrentThread.start()?;
     for store in &options.stores {
-        let server = runtime.block_on(Server::start(*store, options.disk, Sweeps::Seldom));
+        let server = runtime.block_on(Server::start(*store, options, Sweeps::Seldom));
         let mut server = server.map_err(|failure| format!("{}: {failure}", store.name()))?;
         for scenario in scenarios::all() {
             if !options.wants(&*scenario) {

@@ -24,6 +24,7 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     pub(crate) places: Places,
     pub(crate) disk: Disk,
+    pub(crate) members: Members,
     pub(crate) flavour: Flavour,
     pub(crate) report: Option<PathBuf>,
     pub(crate) ends_with: EndsWith,
@@ -43,6 +44,13 @@ pub(crate) enum Places {
 pub(crate) enum Disk {
     Waited,
     NotWaited,
+}
+
+/// The number of members of an etcd cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Members {
+    One,
+    Three,
 }
 
 /// The meaning of the exit code.
@@ -81,6 +89,7 @@ impl Options {
         let (mut stores, mut scenarios, mut peers) = (Vec::new(), Vec::new(), Vec::new());
         let (mut quick, mut seconds, mut rounds, mut report) = (false, None, None, None);
         let (mut places, mut disk) = (Places::Any, Disk::Waited);
+        let mut members = Members::One;
         let (mut flavour, mut ends_with) = (Flavour::CurrentThread, EndsWith::Success);
         while let Some(arg) = parser.next()? {
             match arg {
@@ -93,6 +102,7 @@ impl Options {
                 Arg::Long("quick") => quick = true,
                 Arg::Long("pin") => places = Places::Chosen,
                 Arg::Long("no-disk") => disk = Disk::NotWaited,
+                Arg::Long("three-members") => members = Members::Three,
                 Arg::Long("two-threads") => flavour = Flavour::TwoWorkers,
                 Arg::Long("targets") => ends_with = EndsWith::Targets,
                 Arg::Long("list") => return Ok(Asked::List),
@@ -121,6 +131,7 @@ impl Options {
             rounds,
             places,
             disk,
+            members,
             flavour,
             report,
             ends_with,
@@ -175,6 +186,7 @@ Usage: dlock-bench [compare] [OPTIONS]
   --rounds N       how many rounds there are (5)
   --pin            the server on a processor of its own, the clients on the others
   --no-disk        servers that don't wait for their disk
+  --three-members  etcd with three members; clients connect to its leader
   --two-threads    two threads for the tasks of each client instead of one
   --report DIR     writes results.json, results.md and plots into a directory
   --targets        exit with 1 when a target is missed

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use ::redis::{aio::MultiplexedConnection, cmd};
 use dlock_testlab::{
-    etcd::{EtcdServer, Options as EtcdOptions},
     redis::{Options as RedisOptions, RedisServer},
     zookeeper::{Options as ZkOptions, ZooKeeperServer},
 };
@@ -21,11 +20,15 @@ use tempfile::TempDir;
 pub(crate) use self::table::Table;
 use self::{
     bare::BareConnection,
+    etcd::EtcdServers,
     redis::RedisCounters,
     sql::{Kind, SqlServer},
     zk::ZkCounters,
 };
-use super::{options::Disk, own::baseline::redis as baseline};
+use super::{
+    options::{Disk, Options},
+    own::baseline::redis as baseline,
+};
 use crate::{Failure, processors};
 
 /// ZooKeeper's default pause between two checks for empty directories. It is so long that a lock
@@ -110,7 +113,7 @@ enum Running {
     Sql(SqlServer, BareConnection),
     /// The server, with the number of its nodes before its first use.
     Zk(ZooKeeperServer, f64),
-    Etcd(EtcdServer),
+    Etcd(EtcdServers),
 }
 
 /// The counters of a server at one time.
@@ -125,7 +128,12 @@ pub(crate) enum Look {
 
 impl Server {
     /// Starts a server.
-    pub(crate) async fn start(store: Store, disk: Disk, sweeps: Sweeps) -> Result<Self, Failure> {
+    pub(crate) async fn start(
+        store: Store,
+        options: &Options,
+        sweeps: Sweeps,
+    ) -> Result<Self, Failure> {
+        let disk = options.disk;
         let waits = disk == Disk::Waited;
         let (running, version) = match store {
             Store::Memory => (Running::Memory, "in the process".to_owned()),
@@ -163,10 +171,9 @@ impl Server {
                 (Running::Zk(server, nodes), format!("ZooKeeper {version}, {}", disk.label()))
             }
             Store::Etcd => {
-                let server = EtcdServer::start(&EtcdOptions::new().with_fsync(waits)).await;
-                let server = server.map_err(|stop| format!("no server: {stop:?}"))?;
-                let version = format!("etcd {}, {}", server.version(), disk.label());
-                (Running::Etcd(server), version)
+                let servers = EtcdServers::start(options).await?;
+                let version = format!("etcd {}, {}", servers.version(), disk.label());
+                (Running::Etcd(servers), version)
             }
         };
         let server = Self { store, version, running };
@@ -188,7 +195,7 @@ impl Server {
             Running::Redis(server, _) => server.url(),
             Running::Sql(server, _) => server.plain_url(),
             Running::Zk(server, _) => format!("zk://{}", server.address()),
-            Running::Etcd(server) => server.url(),
+            Running::Etcd(servers) => servers.asked().url(),
         }
     }
 
@@ -205,7 +212,7 @@ impl Server {
             Running::Redis(server, _) => server.pid(),
             Running::Sql(server, _) => server.pid(),
             Running::Zk(server, _) => server.pid(),
-            Running::Etcd(server) => server.pid(),
+            Running::Etcd(servers) => servers.asked().pid(),
         }
     }
 
@@ -238,7 +245,7 @@ impl Server {
             Running::Redis(_, control) => Look::Redis(RedisCounters::look(control).await?),
             Running::Sql(_, control) => Look::Sql(control.statements().await?),
             Running::Zk(server, _) => Look::Zk(ZkCounters::look(server).await?),
-            Running::Etcd(server) => Look::Etcd(etcd::requests(server).await?),
+            Running::Etcd(servers) => Look::Etcd(servers.requests().await?),
         })
     }
 
@@ -253,7 +260,7 @@ impl Server {
                 // The parent of the locks' directories belongs to no lock.
                 (ZkCounters::look(server).await?.nodes() - *nodes - 1.0).max(0.0)
             }
-            Running::Etcd(server) => etcd::entries(server).await?,
+            Running::Etcd(servers) => servers.entries().await?,
         })
     }
 
@@ -264,7 +271,7 @@ impl Server {
             Running::Redis(_, control) => RedisCounters::look(control).await?.value("used_memory"),
             Running::Sqlite(_) | Running::Sql(..) => self.table().await?.bytes().await?,
             Running::Zk(server, _) => ZkCounters::look(server).await?.bytes(),
-            Running::Etcd(server) => etcd::bytes(server).await?,
+            Running::Etcd(servers) => servers.bytes().await?,
         })
     }
 

@@ -32,6 +32,7 @@ use Store::{Etcd, Memory, Mysql, Postgres, Redis, Sqlite, Zk};
 
 const DLOCK: &str = "dlock";
 const ADVISORY: &str = "dlock, dlock.advisory";
+const LOCK_SERVICE: &str = "Lock service";
 const TO_BASELINE: &str = "p50 to the baseline's";
 const RATE_TO_BASELINE: &str = "rate to the baseline's";
 
@@ -39,6 +40,8 @@ const RULES: &[Rule] = &[
     rule("quiet", &[Memory], TO_BASELINE, AtMost, 2.0, p50_to_baseline),
     rule("quiet", &[Redis], TO_BASELINE, AtMost, 1.15, p50_to_baseline),
     rule("quiet", &[Sqlite, Postgres, Mysql, Zk], TO_BASELINE, AtMost, 1.1, p50_to_baseline),
+    rule("quiet", &[Etcd], TO_BASELINE, AtMost, 1.25, p50_to_baseline),
+    rule("many-512", &[Etcd], RATE_TO_BASELINE, AtLeast, 0.8, rate_to_baseline),
     rule("many-512", &[Redis], RATE_TO_BASELINE, AtLeast, 0.65, rate_to_baseline),
     rule(
         "many-512",
@@ -52,6 +55,12 @@ const RULES: &[Rule] = &[
         applies: has_peer,
         ..rule("local", ALL, "rate to the best peer's", AtLeast, 40.0, |part| {
             Some(rate(part, DLOCK)? / part.best(Figure::Rate, is_peer)?)
+        })
+    },
+    Rule {
+        applies: |part| part.entry(LOCK_SERVICE).is_some(),
+        ..rule("local", &[Etcd], "rate to the Lock service's", AtLeast, 200.0, |part| {
+            to(part, LOCK_SERVICE)
         })
     },
     rule("local", ALL, "rate to tokio's", AtLeast, 0.5, rate_to_baseline),
@@ -80,6 +89,7 @@ const RULES: &[Rule] = &[
         })
     },
     rule("hand-over", &[Redis, Postgres, Zk], "p50 to one push's", AtMost, 1.5, p50_to_baseline),
+    rule("hand-over", &[Etcd], "p50 to one push's", AtMost, 1.15, p50_to_baseline),
     rule("held-100000", ALL, "client, % of a core", AtMost, 5.0, |part| {
         part.entry(DLOCK)?.median(Figure::ClientCore)
     }),

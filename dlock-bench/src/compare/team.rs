@@ -161,9 +161,10 @@ impl Team {
         &mut self,
         name: &str,
         tasks: usize,
+        hold: Duration,
         lasts: Duration,
     ) -> Result<Contest, Failure> {
-        self.crew.ask(|_| format!("contend {name} {tasks}"))?;
+        self.crew.ask(|_| format!("contend {name} {tasks} {}", hold.as_micros()))?;
         let before = self.spent();
         let (from, until) = span(lasts);
         let answers = self.crew.ask(|_| format!("go {from} {until}"))?;
@@ -181,13 +182,18 @@ impl Team {
         Ok(Contest { holds: Holds::new(holds, self.crew.size(), tasks)?, all, spent })
     }
 
-    /// Sends a message around the ring. Returns the time of each step.
-    pub(crate) fn ring(&mut self, lasts: Duration) -> Result<Vec<Duration>, Failure> {
-        let size = self.crew.size();
+    /// Sends a message around the ring; each place keeps it for a while. Returns the time of each step.
+    pub(crate) fn ring(
+        &mut self,
+        hold: Duration,
+        lasts: Duration,
+    ) -> Result<Vec<Duration>, Failure> {
+        let (size, hold) = (self.crew.size(), hold.as_micros());
         self.crew.ask(|place| format!("join {place}"))?;
         let (from, until) = span(lasts);
-        let answers =
-            self.crew.ask(|place| format!("ring {place} {} {from} {until}", (place + 1) % size))?;
+        let answers = self
+            .crew
+            .ask(|place| format!("ring {place} {} {hold} {from} {until}", (place + 1) % size))?;
         let took = answers.iter().flat_map(|line| line.split_whitespace());
         took.map(|nanos| Ok(Duration::from_nanos(nanos.parse()?))).collect()
     }

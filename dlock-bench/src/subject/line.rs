@@ -8,7 +8,8 @@
 //! spread NAME TASKS      -> ok     each task has a separate name
 //! local NAME TASKS       -> ok     all tasks want one lock, and queue for it
 //! rw NAME TASKS READS    -> ok     READS of 100 read
-//! contend NAME TASKS     -> ok     all tasks want one fair lock, held once before
+//! contend NAME TASKS US  -> ok     all tasks want one fair lock, held once before; each holds it for
+//!                                  so many microseconds
 //!
 //! go FROM UNTIL          -> ok P50 P99 CYCLES            of one task, in nanoseconds
 //!                        -> ok CYCLES...                 of each task
@@ -16,7 +17,10 @@
 //! ```
 //! An answer that begins with `error` contains the reason of a failure.
 
-use std::io::{BufRead, Write};
+use std::{
+    io::{BufRead, Write},
+    time::Duration,
+};
 
 use tokio::{runtime::Runtime, sync::mpsc};
 
@@ -56,7 +60,7 @@ enum Work<L> {
     Counts(Vec<L>),
     Crowd(Vec<L>),
     Mostly(Vec<Mostly<L>>),
-    Holds(Vec<L>),
+    Holds(Vec<L>, Duration),
 }
 
 async fn obey<S: Subject>(
@@ -71,7 +75,7 @@ async fn obey<S: Subject>(
             Work::Counts(locks) => work::counts(locks, (), span).await,
             Work::Crowd(locks) => work::counts(locks, CrowdWitness::default(), span).await,
             Work::Mostly(locks) => work::counts(locks, (), span).await,
-            Work::Holds(locks) => work::holds(locks, span).await,
+            Work::Holds(locks, hold) => work::holds(locks, hold, span).await,
         };
     }
     match prepare(subject, words).await? {
@@ -116,7 +120,7 @@ async fn prepare<S: Subject>(
             }
             Work::Mostly(locks)
         }
-        ["contend", name, tasks] => {
+        ["contend", name, tasks, hold] => {
             for _ in 0..tasks.parse::<u32>()? {
                 locks.push(subject.lock(Want::Fair(name)).await?);
             }
@@ -125,7 +129,7 @@ async fn prepare<S: Subject>(
             if let Some(first) = locks.first_mut() {
                 first.cycle(&mut ()).await?;
             }
-            Work::Holds(locks)
+            Work::Holds(locks, Duration::from_micros(hold.parse()?))
         }
         _ => return Ok(None),
     }))

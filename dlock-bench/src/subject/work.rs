@@ -103,12 +103,17 @@ where
     Ok(words(counts.iter().map(|count| count.load(Ordering::Relaxed))))
 }
 
-/// Runs a task for each lock. Returns the holds of all tasks with their times.
-pub(super) async fn holds<L: Lock>(locks: Vec<L>, span: Span) -> Result<String, Failure> {
+/// Runs a task for each lock, which holds it for this time. Returns the holds of all tasks with their
+/// times.
+pub(super) async fn holds<L: Lock>(
+    locks: Vec<L>,
+    hold: Duration,
+    span: Span,
+) -> Result<String, Failure> {
     let mut tasks = JoinSet::new();
     let all = Arc::new(Mutex::new(String::new()));
     for (task, mut lock) in locks.into_iter().enumerate() {
-        let mut scribe = Scribe { task, all: Arc::clone(&all) };
+        let mut scribe = Scribe { task, hold, all: Arc::clone(&all) };
         tasks.spawn(async move {
             clock::sleep_until(span.from).await;
             while clock::now() < span.until {
@@ -140,17 +145,23 @@ impl Witness for CrowdWitness {
 /// Records each hold: `TASK:TOKEN:GOT:LEFT`.
 struct Scribe {
     task: usize,
+    hold: Duration,
     all: Arc<Mutex<String>>,
 }
 
 impl Witness for Scribe {
     async fn held(&mut self, token: Option<u64>) {
-        let now = clock::now();
+        let got = clock::now();
         // Without a token, the times determine the order.
-        let token = token.unwrap_or(now);
+        let token = token.unwrap_or(got);
+        let mut left = got;
+        if !self.hold.is_zero() {
+            tokio::time::sleep(self.hold).await;
+            left = clock::now();
+        }
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to a string does not fail.
-        let _ = write!(all, "{}:{token}:{now}:{now} ", self.task);
+        let _ = write!(all, "{}:{token}:{got}:{left} ", self.task);
     }
 }
 

@@ -74,7 +74,7 @@ impl Scenario for Crowd {
         match team.contestant.own() {
             Some(Own::Row) => return team.quiet(lasts, "quiet row"),
             Some(Own::Push) => {
-                let took = team.ring(lasts)?;
+                let took = team.ring(Duration::ZERO, lasts)?;
                 let ways = f64::from(u32::try_from(took.len())?);
                 let rate = ways / lasts.as_secs_f64();
                 return Ok(vec![(Figure::Rate, rate), (Figure::P50, median(took))]);
@@ -82,7 +82,7 @@ impl Scenario for Crowd {
             _ => {}
         }
         let (name, lasts) = (team.fresh_name("crowd"), self.lasts(lasts));
-        let contest = team.contend(&name, self.tasks(), lasts)?;
+        let contest = team.contend(&name, self.tasks(), Duration::ZERO, lasts)?;
         let holds = &contest.holds;
         let mut figures = vec![
             (Figure::Rate, holds.hand_overs() / lasts.as_secs_f64()),
@@ -110,7 +110,7 @@ impl Scenario for Crowd {
         let tasks = self.tasks();
         let mut run = |lasts| {
             let name = team.fresh_name("crowd");
-            Ok::<_, Failure>(team.contend(&name, tasks, lasts)?.all)
+            Ok::<_, Failure>(team.contend(&name, tasks, Duration::ZERO, lasts)?.all)
         };
         if counter.settle() {
             run(SHORT)?;

@@ -16,6 +16,9 @@ use crate::{
     stats::{median, percentile},
 };
 
+/// The time for which each holds the lock. So the other one waits for it by then.
+const HELD: Duration = Duration::from_millis(2);
+
 pub(super) struct HandOver;
 
 impl Scenario for HandOver {
@@ -50,10 +53,10 @@ impl Scenario for HandOver {
     fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
         let took = match team.contestant.own() {
             Some(Own::Row) => return team.quiet(lasts, "quiet row"),
-            Some(Own::Push) => team.ring(lasts)?,
+            Some(Own::Push) => team.ring(HELD, lasts)?,
             _ => {
                 let name = team.fresh_name("hand-over");
-                team.contend(&name, 1, lasts)?.holds.crossings()
+                team.contend(&name, 1, HELD, lasts)?.holds.crossings()
             }
         };
         // A round without a hand-off has no figure.

@@ -126,7 +126,7 @@ fn of(figures: &Figures, wanted: Figure) -> f64 {
 fn watch(users: &mut Team, runtime: &Runtime, table: &mut Table) -> Result<f64, Failure> {
     let (contest, largest) = std::thread::scope(|scope| {
         let largest = scope.spawn(|| runtime.block_on(largest(table)));
-        (users.contend(NAME, TASKS, WATCHED), largest.join())
+        (users.contend(NAME, TASKS, Duration::ZERO, WATCHED), largest.join())
     });
     if contest?.all == 0.0 {
         return Err("no task got the lock while its row was watched".into());

@@ -85,7 +85,7 @@ pub(crate) struct Counter<'a> {
 impl Counter<'_> {
     /// Starts an empty server of the same store, for counts that other locks would disturb.
     pub(crate) fn apart(&self, sweeps: Sweeps) -> Result<Server, Failure> {
-        self.runtime.block_on(Server::start(self.server.store, self.options.disk, sweeps))
+        self.runtime.block_on(Server::start(self.server.store, self.options, sweeps))
     }
 
     /// Returns a counter of another server.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tonic::Streaming;
 
+use super::{Trip, pause};
 use crate::{
     Failure, clock,
     compare::own::baseline::etcd::{self as baseline, EtcdClient, WatchResponse},
@@ -26,14 +27,10 @@ impl EtcdRing {
         Ok(Self { client, events })
     }
 
-    /// Forwards the message until the time is over; `first` sends it. Returns how long the message
-    /// took to this place each time.
+    /// Forwards the message until the time is over. Returns how long it took to this place each time.
     pub(super) async fn go(
         &mut self,
-        first: bool,
-        next: &str,
-        from: u64,
-        until: u64,
+        Trip { first, next, hold, from, until }: Trip<'_>,
     ) -> Result<Vec<Duration>, Failure> {
         let end = until + u64::try_from(STRAGGLERS.as_nanos())?;
         clock::sleep_until(from).await;
@@ -50,6 +47,7 @@ impl EtcdRing {
             for sent in message.values() {
                 took.push(clock::between(str::from_utf8(sent)?.parse()?, arrived));
                 if arrived < until {
+                    pause(hold).await;
                     self.send(next).await?;
                 }
             }

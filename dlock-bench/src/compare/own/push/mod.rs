@@ -2,8 +2,9 @@
 //! server and the driver need to deliver it.
 //!
 //! ```text
-//! join PLACE                  -> ok           listens at a place of the ring
-//! ring PLACE NEXT FROM UNTIL  -> ok NANOS...  the time of each step to this place
+//! join PLACE                    -> ok          listens at a place of the ring
+//! ring PLACE NEXT US FROM UNTIL -> ok NANOS... the time of each step to this place; each place keeps
+//!                                 the message for so many microseconds
 //! ```
 
 mod etcd;
@@ -11,7 +12,7 @@ mod postgres;
 mod redis;
 mod zk;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
@@ -37,6 +38,23 @@ enum Ring {
 impl Push {
     pub(super) fn new(url: &str) -> Self {
         Self { url: url.to_owned(), ring: Arc::default() }
+    }
+}
+
+/// What a place does with the message.
+struct Trip<'a> {
+    /// It sends the message first.
+    first: bool,
+    next: &'a str,
+    hold: Duration,
+    from: u64,
+    until: u64,
+}
+
+/// Keeps the message for a while.
+async fn pause(hold: Duration) {
+    if !hold.is_zero() {
+        tokio::time::sleep(hold).await;
     }
 }
 
@@ -76,13 +94,14 @@ impl Subject for Push {
                 Ok(String::new())
             }
             (["join", _], Some(_)) => Ok(String::new()),
-            (["ring", place, next, from, until], Some(ring)) => {
-                let (first, from, until) = (*place == "0", from.parse()?, until.parse()?);
+            (["ring", place, next, hold, from, until], Some(ring)) => {
+                let (first, hold) = (*place == "0", Duration::from_micros(hold.parse()?));
+                let trip = Trip { first, next, hold, from: from.parse()?, until: until.parse()? };
                 let took = match ring {
-                    Ring::Redis(ring) => ring.go(first, next, from, until).await?,
-                    Ring::Postgres(ring) => ring.go(first, next, from, until).await?,
-                    Ring::Zk(ring) => ring.go(first, next, from, until).await?,
-                    Ring::Etcd(ring) => ring.go(first, next, from, until).await?,
+                    Ring::Redis(ring) => ring.go(trip).await?,
+                    Ring::Postgres(ring) => ring.go(trip).await?,
+                    Ring::Zk(ring) => ring.go(trip).await?,
+                    Ring::Etcd(ring) => ring.go(trip).await?,
                 };
                 Ok(took.iter().map(|took| format!("{} ", took.as_nanos())).collect())
             }

@@ -8,6 +8,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions},
 };
 
+use super::{Trip, pause};
 use crate::{Failure, clock};
 
 /// A database without dlock. Each notification wakes every listener of its database, so in dlock's
@@ -32,14 +33,10 @@ impl PostgresRing {
         Ok(Self { listens, sends: options.connect().await? })
     }
 
-    /// Forwards the message until the time is over; `first` sends it. Returns how long the message
-    /// took to this place each time.
+    /// Forwards the message until the time is over. Returns how long it took to this place each time.
     pub(super) async fn go(
         &mut self,
-        first: bool,
-        next: &str,
-        from: u64,
-        until: u64,
+        Trip { first, next, hold, from, until }: Trip<'_>,
     ) -> Result<Vec<Duration>, Failure> {
         let end = until + u64::try_from(STRAGGLERS.as_nanos())?;
         if first {
@@ -55,6 +52,7 @@ impl PostgresRing {
             let arrived = clock::now();
             took.push(clock::between(note.payload().parse()?, arrived));
             if arrived < until {
+                pause(hold).await;
                 self.send(next).await?;
             }
         }

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
+use super::{Trip, pause};
 use crate::{Failure, clock, compare::own::baseline::redis as baseline};
 
 /// The time to wait for messages that are still pending after a run, so that none is left for the
@@ -40,14 +41,10 @@ impl RedisRing {
         Ok(Self { connection, inbox })
     }
 
-    /// Forwards the message until the time is over; `first` sends it. Returns how long the message
-    /// took to this place each time.
+    /// Forwards the message until the time is over. Returns how long it took to this place each time.
     pub(crate) async fn go(
         &mut self,
-        first: bool,
-        next: &str,
-        from: u64,
-        until: u64,
+        Trip { first, next, hold, from, until }: Trip<'_>,
     ) -> Result<Vec<Duration>, Failure> {
         let end = until + u64::try_from(STRAGGLERS.as_nanos())?;
         if first {
@@ -60,6 +57,7 @@ impl RedisRing {
                 () = clock::sleep_until(end) => break,
             }
             if clock::now() < until {
+                pause(hold).await;
                 self.send(next).await?;
             }
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatcher};
 
+use super::{Trip, pause};
 use crate::{Failure, clock, compare::own::baseline::zk as baseline};
 
 /// The time to wait for messages that are still pending after a run.
@@ -27,14 +28,10 @@ impl ZkRing {
         }
     }
 
-    /// Forwards the message until the time is over; `first` sends it. Returns how long the message
-    /// took to this place each time.
+    /// Forwards the message until the time is over. Returns how long it took to this place each time.
     pub(super) async fn go(
         &mut self,
-        first: bool,
-        next: &str,
-        from: u64,
-        until: u64,
+        Trip { first, next, hold, from, until }: Trip<'_>,
     ) -> Result<Vec<Duration>, Failure> {
         let end = until + u64::try_from(STRAGGLERS.as_nanos())?;
         let (_, mut watcher) = self.look().await?;
@@ -54,6 +51,7 @@ impl ZkRing {
             (sent, watcher) = self.look().await?;
             took.push(clock::between(sent, arrived));
             if arrived < until {
+                pause(hold).await;
                 self.send(next).await?;
             }
         }
