@@ -116,9 +116,20 @@ impl Session {
         &self,
         request: R,
     ) -> (Result<(Header, R::Response), Failure>, bool) {
+        self.insist_by(|| self.voted(request.clone())).await
+    }
+
+    /// Like [`insist`](Self::insist), with this way of sending it.
+    pub(crate) async fn insist_by<T, F>(
+        &self,
+        mut send: impl FnMut() -> F,
+    ) -> (Result<T, Failure>, bool)
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
         let (mut unsure, mut pause) = (false, Pause::new());
         loop {
-            match self.voted(request.clone()).await {
+            match send().await {
                 Err(failure) if is_passing(&failure) && !self.is_over() => {
                     unsure |= failure.certainty() == Certainty::Unknown;
                     pause.wait().await;

@@ -25,6 +25,7 @@ use crate::{
     error::{conflict, gone},
     own::{OwnClaim, Spot, Stage},
     queue::{Standing, blockers, range, standing},
+    record::Record,
     session::Session,
 };
 
@@ -155,7 +156,7 @@ impl Session {
     /// Deletes the key, so that the claim leaves no trace.
     async fn take_back(&self, claim: &Arc<OwnClaim>, stage: &mut Stage) -> Result<(), Error> {
         if let Stage::There(spot) = stage {
-            self.delete(&claim.key, spot.created).await?;
+            self.delete_own(claim, spot.created).await?;
         }
         *stage = Stage::Gone;
         self.forget(claim);
@@ -175,7 +176,11 @@ impl Session {
                     return Err(Error::from(failure).with_certainty(Certainty::NotApplied));
                 }
             };
-            let asked = self.voted(self.creation(claims, epoch, tries, fit_at)).await;
+            let creation = self.creation(claims, epoch, tries, fit_at);
+            let asked = match claims {
+                [claim] => self.voted_together(&claim.prefix, creation).await,
+                _ => self.voted(creation).await,
+            };
             let failure = match asked {
                 Ok((header, answer)) if answer.succeeded => {
                     return Ok(Made::There(created(claims, header.revision, answer)));
@@ -268,14 +273,18 @@ impl Session {
         TxnRequest { compare, success, failure }
     }
 
-    /// Returns the keys of the claims if they exist and belong to this session. All exist or none;
-    /// if not, somebody has deleted some of them, and the rest is deleted.
+    /// Returns the keys of the claims if they exist. All exist or none; if not, somebody has deleted
+    /// some of them, and the rest is deleted.
     async fn known(
         &self,
         claims: &[Arc<OwnClaim>],
         own: Vec<Option<KeyValue>>,
     ) -> Result<Option<Vec<Spot>>, Error> {
-        if own.iter().flatten().filter(|kv| kv.lease == self.lease).count() == claims.len() {
+        let is_known = |(claim, kv): (&Arc<OwnClaim>, &Option<KeyValue>)| {
+            let record = kv.as_ref().and_then(|kv| Record::parse(&kv.value));
+            record.is_some_and(|record| record.claim == claim.id)
+        };
+        if claims.iter().zip(&own).all(is_known) {
             let spots = own.into_iter().flatten().map(|kv| Spot {
                 created: kv.create_revision,
                 modified: kv.mod_revision,
@@ -283,9 +292,11 @@ impl Session {
             });
             return Ok(Some(spots.collect()));
         }
-        // The key of an earlier session ends with that.
-        for kv in own.into_iter().flatten() {
-            self.delete(&kv.key, kv.create_revision).await?;
+        // So is the key of an earlier claim in the same place, which should be gone.
+        for (claim, kv) in claims.iter().zip(own) {
+            if let Some(kv) = kv {
+                self.delete(&claim.prefix, &kv.key, kv.create_revision).await?;
+            }
         }
         Ok(None)
     }

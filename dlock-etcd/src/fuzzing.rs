@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use crate::{
     EtcdConfig,
     client::{Bytes, KeyValue},
-    key::{Entry, Keys, Kind, end, go_key, past},
+    key::{Entry, Keys, Kind, end, past},
     queue::{Behind, Node, Standing, holding, range, standing},
     record::Record,
 };
@@ -75,8 +75,8 @@ pub fn key(data: &[u8]) {
         let (from, to) = keys.starting_with(name.as_str());
         assert!(*from <= *key.as_bytes() && *key.as_bytes() < *to, "{key} is listed");
         match Entry::parse(rest) {
-            Entry::Ours(kind, claim) => assert_eq!(kind.key(&prefix, claim), key),
-            Entry::Go(claim) => assert_eq!(go_key(&prefix, claim), Some(key.clone())),
+            Entry::Ours(kind, place) => assert_eq!(kind.key(&prefix, place), key),
+            Entry::Go(claim) => assert_eq!(format!("{prefix}{:x}", claim.to_bits()), key),
             Entry::Newer(_) => assert!(rest.starts_with('n')),
             Entry::Foreign => {}
         }
@@ -132,7 +132,7 @@ pub fn queue(data: &[u8]) {
         let is_held = holding(modes[..=at].iter().copied()) > at;
         match found {
             Standing::Held { .. } => assert!(is_held, "{node:?} holds nothing"),
-            Standing::Behind(Behind::End(key) | Behind::Change(key)) => {
+            Standing::Behind(Behind::Last(key) | Behind::End(key) | Behind::Change(key)) => {
                 assert!(!is_held && ahead(&key), "{node:?} waits for {key:?}");
             }
             Standing::Behind(Behind::Permits) => assert!(!is_held && node.kind == Kind::Permits),

@@ -1,14 +1,18 @@
 //! The keys of locks, claims and sessions.
 //!
 //! ```text
-//! <root>/<name>/<claim>       a mutex or a writer: 32 hexadecimal digits
+//! <root>/<name>/<place>       a mutex or a writer: 32 hexadecimal digits
 //! <root>/<name>/<lease>       Go's mutex: the lease of its session, up to 16 digits
 //! <root>/<name>/n<format>-*   a claim of a later format
-//! <root>/<name>/p<claim>      permits
-//! <root>/<name>/r<claim>      a reader
+//! <root>/<name>/p<place>      permits
+//! <root>/<name>/r<place>      a reader
 //! <root>/%session/<lease>     the marker of a session
 //! <root>/%vote                never exists
 //! ```
+//!
+//! A place is the lease of a session and a number, 16 digits each. Claims of one session that follow
+//! each other on a name have the same place, and their ids are in the values: etcd keeps each key
+//! that was ever used until the next compaction, and a read of a queue passes all of them.
 //!
 //! The letters matter: whatever blocks a reader sorts before `r`. In a name only `%` and `/` are
 //! encoded, so that the keys of one lock never begin with those of another.
@@ -32,6 +36,10 @@ pub(crate) fn token(created: i64) -> Option<FencingToken> {
     FencingToken::new(first).ok()
 }
 
+/// The place of a claim among all claims of a name that exist at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(u128);
+
 /// The kind of a claim's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -43,8 +51,8 @@ pub(crate) enum Kind {
 /// The meaning of a key below a lock's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// A claim of dlock.
-    Ours(Kind, ClaimId),
+    /// A claim of dlock, with its place.
+    Ours(Kind, Place),
     /// Go's mutex. Its claim has the number of the lease.
     Go(ClaimId),
     /// A claim of a format that this version does not read.
@@ -105,9 +113,24 @@ impl Keys {
     }
 }
 
-impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Writer, Self::Reader, Self::Permits];
+impl Place {
+    /// Returns a place of the session with this lease.
+    pub(crate) fn of(lease: i64, number: u32) -> Self {
+        Self(u128::from(lease.unsigned_abs()) << 64 | u128::from(number))
+    }
 
+    /// Returns whether it belongs to the session with this lease.
+    pub(crate) fn is_of(self, lease: i64) -> bool {
+        self.0 >> 64 == u128::from(lease.unsigned_abs())
+    }
+
+    /// Returns the id of a claim whose value can't be read.
+    pub(crate) const fn as_claim(self) -> ClaimId {
+        ClaimId::from_bits(self.0)
+    }
+}
+
+impl Kind {
     pub(crate) const fn of(mode: Mode) -> Self {
         match mode {
             Mode::Shared => Self::Reader,
@@ -117,17 +140,22 @@ impl Kind {
     }
 
     /// Returns the key of a claim of this kind.
-    pub(crate) fn key(self, prefix: &str, claim: ClaimId) -> String {
+    pub(crate) fn key(self, prefix: &str, place: Place) -> String {
         let letter = match self {
             Self::Writer => "",
             Self::Reader => "r",
             Self::Permits => "p",
         };
-        format!("{prefix}{letter}{claim}")
+        format!("{prefix}{letter}{}", place.as_claim())
     }
 }
 
 impl Entry {
+    /// Parses the bytes of a key behind the prefix of its lock.
+    pub(crate) fn of(rest: &[u8]) -> Self {
+        str::from_utf8(rest).map_or(Self::Foreign, Self::parse)
+    }
+
     /// Parses the part of a key behind the prefix of its lock.
     pub(crate) fn parse(rest: &str) -> Self {
         if let Some(format) = rest.strip_prefix('n').and_then(|rest| rest.split_once('-')) {
@@ -137,13 +165,14 @@ impl Entry {
                 _ => Self::Foreign,
             };
         }
-        let (kind, id) = match rest.split_at_checked(1) {
-            Some(("r", id)) => (Kind::Reader, id),
-            Some(("p", id)) => (Kind::Permits, id),
+        let (kind, place) = match rest.split_at_checked(1) {
+            Some(("r", place)) => (Kind::Reader, place),
+            Some(("p", place)) => (Kind::Permits, place),
             _ => (Kind::Writer, rest),
         };
-        if let Ok(claim) = id.parse() {
-            return Self::Ours(kind, claim);
+        // A claim id is written the same way.
+        if let Ok(place) = place.parse() {
+            return Self::Ours(kind, Place(ClaimId::to_bits(place)));
         }
         match u64::from_str_radix(rest, 16) {
             // As Go writes it: lower case, and no zeros in front.
@@ -155,11 +184,6 @@ impl Entry {
 
 fn encoded(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
-}
-
-/// Returns the key of a claim as Go would write it, if Go's mutex may have it.
-pub(crate) fn go_key(prefix: &str, claim: ClaimId) -> Option<String> {
-    Some(format!("{prefix}{:x}", u64::try_from(claim.to_bits()).ok()?))
 }
 
 /// Returns the end of the range of all keys with this prefix, which ends with a slash.
@@ -191,7 +215,7 @@ mod tests {
         ] {
             let name = LockName::new(name).unwrap();
             assert_eq!(keys.prefix(&name), prefix);
-            let key = Kind::Reader.key(prefix, ClaimId::random());
+            let key = Kind::Reader.key(prefix, Place::of(7, 1));
             assert_eq!(keys.name_of(&key), Some(name));
         }
         for key in
@@ -203,15 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_their_kind_and_claim() {
-        let claim = ClaimId::random();
-        for kind in Kind::ALL {
-            assert_eq!(Entry::parse(&kind.key("", claim)), Entry::Ours(kind, claim));
+    fn keys_tell_their_kind_and_place() {
+        let place = Place::of(0x694d_7d2a_5c1f_0d06, 10);
+        assert!(place.is_of(0x694d_7d2a_5c1f_0d06) && !place.is_of(10));
+        for (kind, letter) in [(Kind::Writer, ""), (Kind::Reader, "r"), (Kind::Permits, "p")] {
+            let key = kind.key("", place);
+            assert_eq!(key, format!("{letter}694d7d2a5c1f0d06000000000000000a"));
+            assert_eq!(Entry::parse(&key), Entry::Ours(kind, place));
         }
         let go = ClaimId::from_bits(0x694d_7d2a_5c1f_0d06);
         assert_eq!(Entry::parse("694d7d2a5c1f0d06"), Entry::Go(go));
-        assert_eq!(go_key("p/", go).as_deref(), Some("p/694d7d2a5c1f0d06"));
-        assert_eq!(go_key("p/", ClaimId::from_bits(u128::MAX)), None);
         assert_eq!(Entry::parse("n9-anything"), Entry::Newer(9));
     }
 

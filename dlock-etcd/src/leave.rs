@@ -1,9 +1,9 @@
 //! Release and cancellation of claims.
 //!
 //! The deletion of the key is the release, and it wakes the next waiter. It is repeated until the
-//! outcome is certain. It requires that the key still has the create revision of the claim: the same
-//! claim id may be created again, and a late deletion must not end that. If the process dies before,
-//! the key ends with the lease.
+//! outcome is certain. It requires that the key still has the create revision of the claim: the next
+//! claim of this session has the same key, and a late deletion must not end that. If the process dies
+//! before, the key ends with the lease.
 
 use std::sync::Arc;
 
@@ -11,11 +11,8 @@ use dlock_core::{Certainty, Claim, Error, Format, Released};
 
 use crate::{
     calls::{Pause, is_passing},
-    client::{
-        Bytes, Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, RangeRequest,
-        TxnRequest,
-    },
-    key::{Kind, go_key},
+    client::{Bytes, Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, TxnRequest},
+    key::Entry,
     own::{OwnClaim, Stage},
     record::Record,
     session::Session,
@@ -46,7 +43,7 @@ impl Session {
         // Waits for a creation that is under way.
         let mut stage = claim.stage.lock().await;
         let answer = match &*stage {
-            Stage::There(spot) => self.delete(&claim.key, spot.created).await,
+            Stage::There(spot) => self.delete_own(claim, spot.created).await,
             Stage::New | Stage::Gone => {
                 Ok(Deleted { released: Released::AlreadyLost, late: false })
             }
@@ -57,9 +54,27 @@ impl Session {
         answer
     }
 
-    /// Deletes a key that was created at this revision, and repeats that until the outcome is
+    /// Deletes the key of a claim of this session that was created at this revision.
+    pub(crate) async fn delete_own(
+        &self,
+        claim: &OwnClaim,
+        created: i64,
+    ) -> Result<Deleted, Error> {
+        let answer = self.delete(&claim.prefix, &claim.key, created).await;
+        if answer.as_ref().map_or(true, |deleted| deleted.late) {
+            claim.spoil();
+        }
+        answer
+    }
+
+    /// Deletes a key of a lock that was created at this revision, and repeats that until the outcome is
     /// certain, or the session is over.
-    pub(crate) async fn delete(&self, key: &Bytes, created: i64) -> Result<Deleted, Error> {
+    pub(crate) async fn delete(
+        &self,
+        lock: &str,
+        key: &Bytes,
+        created: i64,
+    ) -> Result<Deleted, Error> {
         let delete = DeleteRangeRequest { key: key.clone(), ..Default::default() };
         let txn = TxnRequest {
             compare: vec![Compare::created(key.clone(), CompareResult::Equal, created)],
@@ -69,7 +84,8 @@ impl Session {
         let (mut unsure, mut late) = (false, false);
         let mut pause = Pause::new();
         loop {
-            let (answer, unknown) = self.insist(txn.clone()).await;
+            let send = || self.voted_together(lock, txn.clone());
+            let (answer, unknown) = self.insist_by(send).await;
             unsure |= unknown;
             let failure: Failure = match answer {
                 // An earlier sending may have deleted it.
@@ -108,17 +124,24 @@ impl Session {
     /// Deletes the key of a claim that belongs to another or an earlier session, or to Go's mutex.
     async fn evict(&self, claim: &Claim) -> Result<Released, Error> {
         let prefix = self.keys.prefix(&claim.name);
-        let keys = Kind::ALL.map(|kind| kind.key(&prefix, claim.id));
-        let (mut released, mut found) = (Released::AlreadyLost, Vec::new());
-        for key in keys.into_iter().chain(go_key(&prefix, claim.id)) {
-            let read = RangeRequest { key: key.into(), ..Default::default() };
-            found.extend(self.insist_on(read).await?.1.kvs);
-        }
-        for kv in found {
-            if let Some(format) = Record::parse(&kv.value).and_then(|record| record.newer()) {
+        let mut released = Released::AlreadyLost;
+        for kv in self.all_below(&prefix).await? {
+            let rest = kv.key.strip_prefix(prefix.as_bytes());
+            let (entry, record) = (rest.map(Entry::of), Record::parse(&kv.value));
+            let id = match (entry, &record) {
+                (Some(Entry::Ours(..)), Some(record)) => record.claim,
+                (Some(Entry::Ours(_, place)), None) => place.as_claim(),
+                (Some(Entry::Go(id)), _) => id,
+                _ => continue,
+            };
+            if id != claim.id {
+                continue;
+            }
+            if let Some(format) = record.and_then(|record| record.newer()) {
                 return Err(Format::unknown(format));
             }
-            if self.delete(&kv.key, kv.create_revision).await?.released == Released::Released {
+            let deleted = self.delete(&prefix, &kv.key, kv.create_revision).await?;
+            if deleted.released == Released::Released {
                 released = Released::Released;
             }
         }

@@ -80,6 +80,8 @@ mod factory;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gather;
+mod guard;
 mod key;
 mod leave;
 mod link;
@@ -87,6 +89,7 @@ mod look;
 mod members;
 mod minder;
 mod own;
+mod places;
 mod queue;
 mod record;
 mod renew;

@@ -22,24 +22,7 @@ impl Session {
     /// Returns the holders and waiters, no older than this call.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let prefix = self.keys.prefix(name);
-        let range = RangeRequest {
-            key: prefix.clone().into(),
-            range_end: end(&prefix).into(),
-            ..Default::default()
-        };
-        let mut kvs: Vec<KeyValue> = Vec::new();
-        let mut read = range;
-        loop {
-            let (header, page) = self.get(read.clone()).await?;
-            let last = page.kvs.last().map(|kv| kv.key.clone());
-            kvs.extend(page.kvs);
-            let (true, Some(last)) = (page.more, last) else { break };
-            read.key = past(&last);
-            if read.revision == 0 {
-                read.revision = header.revision;
-            }
-        }
-        let nodes = kvs.into_iter().map(|kv| Node::read(&prefix, kv));
+        let nodes = self.all_below(&prefix).await?.into_iter().map(|kv| Node::read(&prefix, kv));
         let mut nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         nodes.sort_by_key(|node| node.created);
         let modes = nodes.iter().map(Node::mode).collect::<Result<Vec<_>, _>>()?;
@@ -58,6 +41,23 @@ impl Session {
         let waiters = states.split_off(held);
         let last = states.iter().filter_map(|holder| holder.token).max();
         Ok(LockState::new(states, waiters, last))
+    }
+
+    /// Reads all keys of a lock, as they are at one revision.
+    pub(crate) async fn all_below(&self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
+        let (key, range_end) = (prefix.to_owned().into(), end(prefix).into());
+        let mut read = RangeRequest { key, range_end, ..Default::default() };
+        let mut kvs = Vec::new();
+        loop {
+            let (header, page) = self.get(read.clone()).await?;
+            let last = page.kvs.last().map(|kv| kv.key.clone());
+            kvs.extend(page.kvs);
+            let (true, Some(last)) = (page.more, last) else { return Ok(kvs) };
+            read.key = past(&last);
+            if read.revision == 0 {
+                read.revision = header.revision;
+            }
+        }
     }
 
     /// Returns the rest of a claim's lease. Only its client knows the end: for other clients it is

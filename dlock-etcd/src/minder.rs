@@ -13,12 +13,7 @@ use dlock_core::Clock;
 use futures_util::FutureExt;
 
 use crate::{
-    calls::{Pause, replaced},
-    client::{Bytes, FilterType, LeaseRevokeRequest, Seen},
-    enter::own_key,
-    link::Link,
-    own::{OwnClaim, Stage},
-    session::Session,
+    calls::Pause, client::LeaseRevokeRequest, guard::guard, link::Link, session::Session,
     store::Store,
 };
 
@@ -111,49 +106,12 @@ async fn look(weak: &Weak<Session>) {
                 });
             }
             for claim in session.take_matured(now) {
-                if claim.is_granted() {
-                    session.background(guard(weak.clone(), claim));
+                if claim.is_granted() && claim.start_guard() {
+                    session.background(guard(weak.clone(), claim, None));
                 }
             }
         }
         tokio::time::sleep(TICK).await;
-    }
-}
-
-/// Waits until the key of a held claim is deleted by somebody else, or the claim has ended.
-async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>) {
-    let mut pause = Pause::new();
-    loop {
-        let Some(session) = weak.upgrade() else { return };
-        let Stage::There(spot) = claim.stage.lock().await.clone() else { return };
-        let Ok(link) = session.link().await else { return };
-        let mut watch = link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut));
-        let mut replaced = std::pin::pin!(replaced(session.link.subscribe(), link.number));
-        drop((session, link));
-        loop {
-            let seen = tokio::select! {
-                () = claim.until_over() => return,
-                () = replaced.as_mut() => break,
-                seen = watch.next() => seen,
-            };
-            let Some(session) = weak.upgrade() else { return };
-            let revision = match seen {
-                // This member may be behind the one that created the key.
-                Ok(Seen::Created { revision }) => revision.max(spot.created),
-                Ok(Seen::Changed { revision }) => revision,
-                Err(_) => break,
-            };
-            match session.read(vec![own_key(&claim)], revision).await {
-                Ok((_, read)) => {
-                    if !read.iter().any(|own| own.create_revision == spot.created) {
-                        session.lose(&claim);
-                        return;
-                    }
-                }
-                Err(_) => break,
-            }
-        }
-        pause.wait().await;
     }
 }
 

@@ -12,7 +12,13 @@
 //! `until_over` registers with `gone`, then reads the state. `leave` and `lose` change the state,
 //! then notify. So an end is never missed.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use dlock_core::{
     AcquireRequest, ClaimId, Clock, FencingToken, Format, Grant, Instant, LockName, Mode, Note,
@@ -22,7 +28,8 @@ use tokio::sync::Notify;
 
 use crate::{
     client::Bytes,
-    key::{Keys, Kind, TOKENS},
+    key::{Keys, Kind, Place, TOKENS},
+    places::Places,
     queue::Behind,
     record::Record,
 };
@@ -34,6 +41,11 @@ pub(crate) struct OwnClaim {
     /// The prefix of the lock's keys, and the key of this claim.
     pub(crate) prefix: String,
     pub(crate) key: Bytes,
+    /// The number of its place, which it gives back when it is dropped.
+    number: u32,
+    places: Arc<Places>,
+    is_spoilt: AtomicBool,
+    is_guarded: AtomicBool,
     note: Option<Note>,
     format: Format,
     /// The state of the key.
@@ -86,13 +98,24 @@ enum State {
 }
 
 impl OwnClaim {
-    pub(crate) fn new(request: &AcquireRequest, keys: &Keys, format: Format) -> Self {
+    pub(crate) fn new(
+        request: &AcquireRequest,
+        keys: &Keys,
+        lease: i64,
+        places: &Arc<Places>,
+        format: Format,
+    ) -> Self {
         let prefix = keys.prefix(&request.name);
+        let number = places.take(&prefix);
         Self {
             name: request.name.clone(),
             id: request.claim,
-            key: Kind::of(request.mode).key(&prefix, request.claim).into(),
+            key: Kind::of(request.mode).key(&prefix, Place::of(lease, number)).into(),
             prefix,
+            number,
+            places: Arc::clone(places),
+            is_spoilt: AtomicBool::new(false),
+            is_guarded: AtomicBool::new(false),
             note: request.note.clone(),
             format,
             stage: tokio::sync::Mutex::new(Stage::New),
@@ -163,7 +186,18 @@ impl OwnClaim {
     /// Returns the value of its key in this mode.
     pub(crate) fn value(&self, mode: Mode) -> Bytes {
         let (lease, note) = (self.lease(), self.note.clone());
-        Record { mode, lease, note, format: self.format.number().into() }.text().into()
+        let (claim, format) = (self.id, self.format.number().into());
+        Record { mode, lease, claim, note, format }.text().into()
+    }
+
+    /// Returns true the first time: then the caller starts its [`guard`](crate::guard::guard).
+    pub(crate) fn start_guard(&self) -> bool {
+        !self.is_guarded.swap(true, Ordering::SeqCst)
+    }
+
+    /// Keeps its place from being used again, since its key may be there, or be deleted later.
+    pub(crate) fn spoil(&self) {
+        self.is_spoilt.store(true, Ordering::SeqCst);
     }
 
     /// Ends it as released or cancelled. Returns true if it was lost before.
@@ -210,6 +244,14 @@ impl OwnClaim {
     }
 }
 
+impl Drop for OwnClaim {
+    fn drop(&mut self) {
+        if !self.is_spoilt.load(Ordering::SeqCst) {
+            self.places.give_back(&self.prefix, self.number);
+        }
+    }
+}
+
 impl State {
     const fn has_ended(self) -> bool {
         matches!(self, Self::Left | Self::Over)
@@ -246,7 +288,7 @@ mod tests {
     fn claim(lease: Duration) -> OwnClaim {
         let name = LockName::new("x").unwrap();
         let request = AcquireRequest::new(name, Mode::Exclusive, lease).with_tokens(TOKENS + 1);
-        OwnClaim::new(&request, &Keys::below("/dlock"), Format::OLDEST)
+        OwnClaim::new(&request, &Keys::below("/dlock"), 7, &Arc::default(), Format::OLDEST)
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!
 //! | claim | waits for | reads | watches |
 //! |---|---|---|---|
-//! | mutex or writer | all before it | the newest key before it | the deletion of that |
+//! | mutex or writer | all before it | the newest two keys before it | the deletion of the newest |
 //! | reader | writers | the newest writer before it | changes of that |
 //! | permits, next in line | any holder | all keys | changes of all permits |
 //! | permits, further back | the waiter before it | all keys | changes of that waiter, which writes its key again when it is granted |
@@ -27,6 +27,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) key: Bytes,
+    /// Made from the place if only the key was read.
     pub(crate) claim: ClaimId,
     pub(crate) kind: Kind,
     /// Go's mutex has written it.
@@ -57,6 +58,8 @@ pub(crate) enum Standing {
 /// The keys to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
+    /// The deletion of this key, the only one before the claim.
+    Last(Bytes),
     /// The deletion of this key.
     End(Bytes),
     /// Any change of this key.
@@ -71,10 +74,9 @@ impl Node {
     /// # Errors
     /// `Protocol` for another program's key, and for a format that this version does not read.
     pub(crate) fn read(prefix: &str, kv: KeyValue) -> Result<Self, Error> {
-        let rest =
-            kv.key.strip_prefix(prefix.as_bytes()).and_then(|rest| str::from_utf8(rest).ok());
-        let (kind, claim, is_go) = match rest.map_or(Entry::Foreign, Entry::parse) {
-            Entry::Ours(kind, claim) => (kind, claim, false),
+        let rest = kv.key.strip_prefix(prefix.as_bytes());
+        let (kind, id, is_go) = match rest.map_or(Entry::Foreign, Entry::of) {
+            Entry::Ours(kind, place) => (kind, place.as_claim(), false),
             Entry::Go(claim) => (Kind::Writer, claim, true),
             Entry::Newer(format) => return Err(Format::unknown(format)),
             Entry::Foreign => return Err(foreign(&kv.key)),
@@ -83,6 +85,7 @@ impl Node {
         if let Some(format) = record.as_ref().and_then(Record::newer) {
             return Err(Format::unknown(format));
         }
+        let claim = record.as_ref().map_or(id, |record| record.claim);
         let (created, modified, lease) = (kv.create_revision, kv.mod_revision, kv.lease);
         Ok(Self { key: kv.key, claim, kind, is_go, created, modified, lease, record })
     }
@@ -125,7 +128,7 @@ pub(crate) fn blockers(prefix: &str, mode: Mode, created: Option<i64>) -> RangeR
         return read;
     }
     read.keys_only = mode == Mode::Exclusive;
-    read.limit = if read.keys_only { 2 } else { 1 };
+    read.limit = if read.keys_only { 3 } else { 1 };
     read.sort_order = SortOrder::Descend.into();
     read.sort_target = SortTarget::Create.into();
     let before = if mode == Mode::Shared { 1 } else { 0 };
@@ -155,6 +158,7 @@ pub(crate) fn standing(
             // A writer that has become a reader was the first.
             (Mode::Shared, _) if last.mode()? == Mode::Shared => held,
             (Mode::Shared, _) => Standing::Behind(Behind::Change(last.key.clone())),
+            _ if ahead.len() == 1 => Standing::Behind(Behind::Last(last.key.clone())),
             _ => Standing::Behind(Behind::End(last.key.clone())),
         });
     };
@@ -190,15 +194,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::key::Place;
 
     const PREFIX: &str = "/dlock/x/";
 
     /// A key of this mode that was created at this revision.
     fn kv(kind: Kind, mode: Mode, created: i64) -> KeyValue {
         let claim = ClaimId::from_bits(created.unsigned_abs().into());
-        let record = Record { mode, lease: Duration::from_secs(1), note: None, format: 1 };
+        let record = Record { mode, lease: Duration::from_secs(1), claim, note: None, format: 1 };
         KeyValue {
-            key: kind.key(PREFIX, claim).into(),
+            key: kind.key(PREFIX, Place::of(created, 0)).into(),
             value: record.text().into(),
             create_revision: created,
             mod_revision: created,
@@ -215,12 +220,14 @@ mod tests {
         let (x, s) = (Mode::Exclusive, Mode::Shared);
         let p = |n| Mode::permits(n, 3).unwrap();
         let held = |followed| Standing::Held { followed };
+        let last = |created| Standing::Behind(Behind::Last(of(x, created).key));
         let end = |created| Standing::Behind(Behind::End(of(x, created).key));
         let change = |mode, created| Standing::Behind(Behind::Change(of(mode, created).key));
         for (mode, others, expected) in [
             (x, vec![], held(false)),
             (x, vec![of(x, 9)], held(true)),
-            (x, vec![of(x, 3)], end(3)),
+            (x, vec![of(x, 3)], last(3)),
+            (x, vec![of(x, 3), of(x, 2)], end(3)),
             (x, vec![of(p(1), 3)], Standing::Conflict(Kind::Permits, Some(3))),
             (s, vec![], held(false)),
             (s, vec![of(x, 3)], change(x, 3)),
@@ -249,7 +256,7 @@ mod tests {
             create_revision: 3,
             ..Default::default()
         };
-        let behind = Standing::Behind(Behind::End(go("7b").key));
+        let behind = Standing::Behind(Behind::Last(go("7b").key));
         assert_eq!(standing(PREFIX, Mode::Exclusive, 5, vec![go("7b")]).unwrap(), behind);
         for (rest, says) in [("n9-x", "format 9"), ("sub/7b", "sub/7b"), ("lock", "lock")] {
             let error = standing(PREFIX, Mode::Shared, 5, vec![go(rest)]).unwrap_err();

@@ -1,5 +1,5 @@
-//! The value of a claim's key: `<mode> <lease in ms>`, then an optional marker of the format, then
-//! an optional note: `x 30000 web-3 pid 4711`.
+//! The value of a claim's key: `<mode> <lease in ms> <claim>`, then an optional marker of the format,
+//! then an optional note: `x 30000 0f6b2c19a4e35d7810c9b8a7f6e5d4c3 web-3 pid 4711`.
 //!
 //! The mode is `x` (exclusive), `s` (shared) or `2/5` (2 of 5 permits). A downgrade writes the same
 //! key with another mode. The lease is information for people and for
@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Format, Mode, Note};
+use dlock_core::{ClaimId, Format, Mode, Note};
 
 /// The start of a word with the number of a format. No note contains this character.
 const FORMAT: char = '\u{1}';
@@ -17,6 +17,7 @@ const FORMAT: char = '\u{1}';
 pub(crate) struct Record {
     pub(crate) mode: Mode,
     pub(crate) lease: Duration,
+    pub(crate) claim: ClaimId,
     pub(crate) note: Option<Note>,
     /// The number of its format, which this version may not read.
     pub(crate) format: u64,
@@ -29,7 +30,7 @@ impl Record {
             Mode::Permits { n, of } => format!("{n}/{of}"),
             _ => "x".to_owned(),
         };
-        let mut text = format!("{mode} {}", self.lease.as_millis());
+        let mut text = format!("{mode} {} {}", self.lease.as_millis(), self.claim);
         if self.format != 1 {
             text += &format!(" {FORMAT}{}", self.format);
         }
@@ -52,7 +53,8 @@ impl Record {
                 Mode::permits(number(n)?, number(of)?).ok()?
             }
         };
-        let (lease, behind) = text.split_once(' ').unwrap_or((text, ""));
+        let (lease, text) = text.split_once(' ')?;
+        let (claim, behind) = text.split_once(' ').unwrap_or((text, ""));
         let marked = behind.strip_prefix(FORMAT).and_then(|behind| {
             let (format, note) = behind.split_once(' ').unwrap_or((behind, ""));
             Some((number(format)?, note))
@@ -60,7 +62,8 @@ impl Record {
         let (format, note) = marked.unwrap_or((1, behind));
         // An invalid note is left out: the queue depends on the mode.
         let note = Note::new(note).ok();
-        Some(Self { mode, lease: Duration::from_millis(number(lease)?), note, format })
+        let lease = Duration::from_millis(number(lease)?);
+        Some(Self { mode, lease, claim: claim.parse().ok()?, note, format })
     }
 
     /// Returns its format, or format 1 if this version does not read its format.
@@ -88,7 +91,8 @@ mod tests {
         for note in [None, Note::new("web-3 pid 4711 é").ok()] {
             for mode in [Mode::Exclusive, Mode::Shared, Mode::permits(2, 5).unwrap()] {
                 for format in [1, 2, 9] {
-                    let record = Record { mode, lease, note: note.clone(), format };
+                    let claim = ClaimId::random();
+                    let record = Record { mode, lease, claim, note: note.clone(), format };
                     assert_eq!(Record::parse(record.text().as_bytes()), Some(record));
                 }
             }
@@ -97,23 +101,30 @@ mod tests {
 
     #[test]
     fn a_later_format_is_named_and_its_mode_is_read() {
-        let read = Record::parse(b"2/5 1 \x019 web-3").unwrap();
+        let text = |rest: &str| format!("2/5 1 {} {rest}", ClaimId::from_bits(7));
+        let read = Record::parse(text("\u{1}9 web-3").as_bytes()).unwrap();
         assert_eq!((read.newer(), read.mode), (Some(9), Mode::permits(2, 5).unwrap()));
-        assert_eq!(Record::parse(b"x 1 \x012").unwrap().newer(), None);
+        assert_eq!(Record::parse(text("\u{1}2").as_bytes()).unwrap().newer(), None);
     }
 
     #[test]
     fn a_note_that_can_not_be_changes_nothing_else() {
         for note in ["", "a\n", &"x".repeat(Note::MAX_BYTES + 1)] {
-            let read = Record::parse(format!("s 1 {note}").as_bytes()).unwrap();
+            let claim = ClaimId::from_bits(7);
+            let read = Record::parse(format!("s 1 {claim} {note}").as_bytes()).unwrap();
             assert_eq!((read.mode, read.note, read.format), (Mode::Shared, None, 1));
         }
     }
 
     #[test]
     fn a_foreign_value_is_no_record() {
-        for bytes in [&b""[..], b"x", b"x ", b"x y", b"0/5 1", b"6/5 1", b"/ 1", b"y 1", b"\xff"] {
+        let claim = ClaimId::from_bits(7);
+        for mode in ["0/5", "6/5", "/", "y", ""] {
+            assert_eq!(Record::parse(format!("{mode} 1 {claim}").as_bytes()), None, "{mode}");
+        }
+        for bytes in [&b""[..], b"x", b"x ", b"x 1", b"x 1 7", b"x y", b"\xff"] {
             assert_eq!(Record::parse(bytes), None, "{bytes:?}");
         }
+        assert_eq!(Record::parse(format!("x y {claim}").as_bytes()), None);
     }
 }

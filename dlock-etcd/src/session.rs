@@ -15,7 +15,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
@@ -36,9 +36,11 @@ use crate::{
     client::{Bytes, Failure, FailureKind, LeaseGrantRequest, PutRequest},
     config::EtcdConfig,
     error::no_answer,
+    gather::Gather,
     key::Keys,
     link::{Link, vote},
     own::OwnClaim,
+    places::Places,
 };
 
 /// How long the key of a granted claim is not watched, since most claims are released before.
@@ -61,8 +63,10 @@ pub(crate) struct Session {
     pub(crate) epoch: AtomicI64,
     pub(crate) raising: tokio::sync::Mutex<()>,
     claims: Mutex<HashMap<ClaimId, Arc<OwnClaim>>>,
-    /// Claims that were granted a short while ago, with the time of the grant, in that order.
-    fresh: Mutex<VecDeque<(Instant, Arc<OwnClaim>)>>,
+    places: Arc<Places>,
+    /// Claims that were granted a short while ago, with the time of the grant, in that order. Those
+    /// that have ended have given their places back.
+    fresh: Mutex<VecDeque<(Instant, Weak<OwnClaim>)>>,
     pub(crate) proof: Mutex<Proof>,
     pub(crate) beat: AtomicU64,
     beating: tokio::sync::Mutex<()>,
@@ -71,6 +75,7 @@ pub(crate) struct Session {
     pub(crate) acquires: Arc<Semaphore>,
     pub(crate) releases: Arc<Semaphore>,
     pub(crate) polls: Semaphore,
+    pub(crate) gather: Gather,
     over: AtomicBool,
     ending: Notify,
     events: StoreEventSender,
@@ -107,6 +112,7 @@ impl Session {
             epoch: AtomicI64::new(header.revision),
             raising: tokio::sync::Mutex::default(),
             claims: Mutex::default(),
+            places: Arc::default(),
             fresh: Mutex::default(),
             proof: Mutex::default(),
             beat: AtomicU64::new(began.as_nanos()),
@@ -115,6 +121,7 @@ impl Session {
             acquires: Arc::new(Semaphore::new(MOST)),
             releases: Arc::new(Semaphore::new(MOST)),
             polls: Semaphore::new(MOST),
+            gather: Gather::new(),
             over: AtomicBool::new(false),
             ending: Notify::new(),
             events,
@@ -143,7 +150,10 @@ impl Session {
     /// Returns this client's claim, a new one if necessary, with its lease restarted.
     pub(crate) fn claim_of(&self, request: &AcquireRequest) -> Arc<OwnClaim> {
         let mut claims = self.claims.lock();
-        let new = || Arc::new(OwnClaim::new(request, &self.keys, self.format));
+        let new = || {
+            let claim = OwnClaim::new(request, &self.keys, self.lease, &self.places, self.format);
+            Arc::new(claim)
+        };
         let claim = Arc::clone(claims.entry(request.claim).or_insert_with(new));
         claim.touch(request.lease);
         claim
@@ -177,14 +187,14 @@ impl Session {
 
     /// Records a grant. The key will be watched if the claim is held for longer than [`BRIEF`].
     pub(crate) fn granted(&self, claim: &Arc<OwnClaim>) {
-        self.fresh.lock().push_back((Clock::Boot.now(), Arc::clone(claim)));
+        self.fresh.lock().push_back((Clock::Boot.now(), Arc::downgrade(claim)));
     }
 
     /// Returns the claims that were granted [`BRIEF`] ago or earlier. Each is returned once.
     pub(crate) fn take_matured(&self, now: Instant) -> Vec<Arc<OwnClaim>> {
         let mut fresh = self.fresh.lock();
         let matured = fresh.partition_point(|(granted, _)| now.since(*granted) >= BRIEF);
-        fresh.drain(..matured).map(|(_, claim)| claim).collect()
+        fresh.drain(..matured).filter_map(|(_, claim)| claim.upgrade()).collect()
     }
 
     /// Ends the claims whose lease has ended, and returns them.

@@ -4,8 +4,15 @@
 //! watches one such key, from now on: a watch from an earlier revision would be served with a delay
 //! of up to 100 ms. So it reads once when the watch is set, and at each event, always including its
 //! own key, which somebody may have deleted. A member reports a change before it shows it to reads.
-//! So each read is repeated until its revision is at least that of the event. If the connection
-//! breaks, the watch is set anew, at the next member, and again followed by a read. If every event
+//! So each read is repeated until its revision is at least that of the event.
+//!
+//! A waiter for a mutex with a single key ahead watches its own key as well. A member sends the
+//! events of one stream in the order of their revisions. So if the key ahead ends, and the own watch
+//! has reported nothing, the claim holds the lock without a further read, and its own watch becomes
+//! its [`guard`](crate::guard). If etcd holds events back because the stream is full, that guard
+//! reports the loss instead.
+//!
+//! If the connection breaks, the watch is set anew, at the next member, and again followed by a read. If every event
 //! is lost, a read per TTL finds the change.
 
 use std::sync::Arc;
@@ -18,11 +25,12 @@ use crate::{
     client::{Bytes, Failure, FilterType, KeyValue, RangeRequest, Seen, Watch},
     enter::own_key,
     error::{conflict, gone, no_tokens},
-    key::token,
+    guard::{OwnWatch, guard},
+    key::{Entry, token},
     link::vote,
     own::{OwnClaim, Spot, Stage},
     queue::{Behind, Standing, blockers, standing},
-    session::{BRIEF, Session},
+    session::Session,
 };
 
 impl Session {
@@ -34,12 +42,15 @@ impl Session {
         if claim.is_granted() {
             return self.hold(&claim, &spot, Clock::Boot.now(), false).await;
         }
-        let standing = tokio::select! {
+        let (standing, own) = tokio::select! {
             () = claim.until_over() => return Err(gone()),
-            standing = self.turn(&claim, &spot) => standing?,
+            turn = self.turn(&claim, &spot) => turn?,
         };
         match standing {
             Standing::Held { followed } => {
+                if own.is_some() && claim.start_guard() {
+                    self.background(guard(Arc::downgrade(self), Arc::clone(&claim), own));
+                }
                 self.hold(&claim, &spot, Clock::Boot.now(), followed).await
             }
             Standing::Conflict(kind, capacity) => Err(conflict(kind, capacity)),
@@ -50,39 +61,63 @@ impl Session {
         }
     }
 
-    /// Waits until the claim does not wait any more.
-    async fn turn(&self, claim: &OwnClaim, spot: &Spot) -> Result<Standing, Error> {
+    /// Waits until the claim does not wait any more. Returns its state, and the watch of its own key
+    /// if there is one.
+    async fn turn(
+        &self,
+        claim: &OwnClaim,
+        spot: &Spot,
+    ) -> Result<(Standing, Option<OwnWatch>), Error> {
         let mut pause = Pause::new();
         let mut behind = match &spot.behind {
             Some(behind) => behind.clone(),
             None => match self.standing(claim, spot.created, self.seen()).await? {
                 Standing::Behind(behind) => behind,
-                standing => return Ok(standing),
+                standing => return Ok((standing, None)),
             },
         };
         loop {
             let link = self.link().await?;
             let mut watch = watch(&link.client, claim, &behind);
-            // A watch of the own key costs one request more, so not for short waits.
-            let mut own: Option<Watch> = None;
+            let is_next = self.is_next(claim, &behind);
+            // It costs two messages, so not for short waits further back.
+            let mut own = is_next.then(|| OwnWatch::set(&link, claim));
+            let mut unset = 1 + u32::from(is_next);
+            let mut created = 0;
             // The session may move to another member while this one seems to be well.
             let mut replaced = std::pin::pin!(replaced(self.link.subscribe(), link.number));
-            let mut brief = std::pin::pin!(tokio::time::sleep(BRIEF));
+            let mut long = std::pin::pin!(tokio::time::sleep(self.patience()));
             let next = loop {
                 let seen = tokio::select! {
-                    seen = watch.next() => seen,
+                    // First what has happened to the own key.
+                    biased;
                     seen = next(&mut own) => seen,
+                    seen = watch.next() => match seen {
+                        // Both were there when both watches were set.
+                        Ok(Seen::Changed { .. }) if is_next && unset == 0 => {
+                            return Ok((Standing::Held { followed: false }, own));
+                        }
+                        seen => seen,
+                    },
                     // The old member may be cut off from the others and still keep its watches.
                     () = replaced.as_mut() => break None,
-                    () = brief.as_mut(), if own.is_none() => {
-                        own = Some(link.client.watch(claim.key.clone(), Bytes::new(), Some(FilterType::NoPut)));
+                    () = long.as_mut(), if own.is_none() => {
+                        own = Some(OwnWatch::set(&link, claim));
+                        unset += 1;
                         continue;
                     }
-                    () = tokio::time::sleep(self.ttl) => Ok(Seen::Created { revision: 0 }),
+                    () = tokio::time::sleep(self.ttl) => Ok(Seen::Changed { revision: self.seen() }),
                 };
                 let at_least = match seen {
-                    // This member may be behind the one before.
-                    Ok(Seen::Created { revision }) => revision.max(self.seen()),
+                    Ok(Seen::Created { revision }) => {
+                        created = revision.max(created);
+                        unset = unset.saturating_sub(1);
+                        if unset > 0 {
+                            continue;
+                        }
+                        // This member may be behind the one before.
+                        created.max(self.seen())
+                    }
                     Ok(Seen::Changed { revision }) => revision,
                     Err(failure) => {
                         tracing::debug!(target: "dlock", %failure, lock.name = %claim.name, "watch ended, will be set again");
@@ -90,20 +125,28 @@ impl Session {
                         // A watch that is refused tells nothing, and the next one may be, too.
                         match self.standing(claim, spot.created, self.seen()).await? {
                             Standing::Behind(next) => break Some(next),
-                            standing => return Ok(standing),
+                            standing => return Ok((standing, None)),
                         }
                     }
                 };
                 match self.standing(claim, spot.created, at_least).await? {
                     Standing::Behind(next) if next == behind => {}
                     Standing::Behind(next) => break Some(next),
-                    standing => return Ok(standing),
+                    standing => return Ok((standing, None)),
                 }
             };
             if let Some(next) = next {
                 behind = next;
             }
         }
+    }
+
+    /// Returns whether the end of what it waits for is the grant. Not if that belongs to the same
+    /// session: both keys may end at one revision, with the lease.
+    fn is_next(&self, claim: &OwnClaim, behind: &Behind) -> bool {
+        let Behind::Last(key) = behind else { return false };
+        let rest = key.strip_prefix(claim.prefix.as_bytes());
+        !matches!(rest.map(Entry::of), Some(Entry::Ours(_, place)) if place.is_of(self.lease))
     }
 
     /// Returns the state of a claim that was created at this revision, no older than `at_least`.
@@ -210,7 +253,9 @@ impl Session {
 
 fn watch(client: &crate::client::Client, claim: &OwnClaim, behind: &Behind) -> Watch {
     match behind {
-        Behind::End(key) => client.watch(key.clone(), Bytes::new(), Some(FilterType::NoPut)),
+        Behind::Last(key) | Behind::End(key) => {
+            client.watch(key.clone(), Bytes::new(), Some(FilterType::NoPut))
+        }
         Behind::Change(key) => client.watch(key.clone(), Bytes::new(), None),
         Behind::Permits => {
             let range = ["p", "q"].map(|letter| format!("{}{letter}", claim.prefix).into());
@@ -221,9 +266,9 @@ fn watch(client: &crate::client::Client, claim: &OwnClaim, behind: &Behind) -> W
 }
 
 /// Waits for the next message of a watch that may not be set.
-async fn next(watch: &mut Option<Watch>) -> Result<Seen, Failure> {
-    match watch {
-        Some(watch) => watch.next().await,
+async fn next(own: &mut Option<OwnWatch>) -> Result<Seen, Failure> {
+    match own {
+        Some(own) => own.watch.next().await,
         None => std::future::pending().await,
     }
 }

@@ -94,7 +94,9 @@ fn keys() {
 
 #[test]
 fn records() {
-    let pieces = &["x", "s", "2/5", " ", "30000", "\u{1}2", "\u{1}9", "web-3", "+", "é", "\n"];
+    const CLAIM: &str = " 30000 0f6b2c19a4e35d7810c9b8a7f6e5d4c3";
+    let pieces =
+        &["x", "s", "2/5", " ", "30000", CLAIM, "\u{1}2", "\u{1}9", "web-3", "+", "é", "\n"];
     try_on(pieces, super::record);
 }
 

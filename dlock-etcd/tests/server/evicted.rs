@@ -7,7 +7,8 @@ use dlock_testlab::Stop;
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    SOON, ask, exclusive, free, granted, keys, name, queue, run, start, take, until, waits, works,
+    SOON, ask, exclusive, free, granted, key_of, keys, name, queue, run, start, take, until, waits,
+    works,
 };
 
 #[test]
@@ -40,7 +41,7 @@ fn a_waiter_whose_key_is_deleted_never_gets_the_lock() {
             take(&other, held).await?;
             queue(&client, evicted).await?;
             queue(&other, next).await?;
-            let key = format!("/dlock/a/{}", evicted.claim);
+            let key = key_of(&server, evicted).await?;
             let deleting = async {
                 if waits_meanwhile {
                     // Its own key is watched by then.
@@ -82,8 +83,9 @@ fn a_release_ends_only_the_claim_that_it_was_for() {
         let (server, client, other) = start().await?;
         let held = exclusive("a");
         let first = take(&client, &held).await?;
-        server.delete(&keys(&server, "a").await?[0]).await?;
-        server.put(&format!("/dlock/a/{}", held.claim), "x 60000").await?;
+        let key = key_of(&server, &held).await?;
+        server.delete(&key).await?;
+        server.put(&key, &format!("x 60000 {}", held.claim)).await?;
         assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
         let state = other.inspect(&name("a")).await?;
         assert!(state.holders[0].token > Some(first.token), "{state:?}");

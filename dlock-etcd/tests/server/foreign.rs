@@ -35,10 +35,10 @@ fn records_of_a_later_format_are_refused_and_kept() {
         let (server, client, other) = start().await?;
         let id = exclusive("a").claim;
         for (key, value) in [
-            (format!("/dlock/a/n9-{id}"), "anything"),
-            (format!("/dlock/a/p{id}"), "1/2 1000 \u{1}9 web-3"),
+            (format!("/dlock/a/n9-{id}"), "anything".to_owned()),
+            (format!("/dlock/a/p{id}"), format!("1/2 1000 {id} \u{1}9 web-3")),
         ] {
-            server.put(&key, value).await?;
+            server.put(&key, &value).await?;
             let request = ask("a", Mode::permits(1, 2)?);
             says(&fails(&client, &request).await?, ErrorKind::Protocol, "format 9");
             client.release(&request.as_claim()).await?;

@@ -1,6 +1,6 @@
 //! The keys of each format as they stand in `tests/golden`: they are read, and written the same.
 //!
-//! A line there is `KEY: VALUE`, with `^A` for the character of a marker.
+//! A line there is `KEY: VALUE`, with `^A` for the character of a marker, and with one lease for all.
 
 use dlock_core::{
     AcquireRequest, Acquired, ClaimId, DynBackend, Format, Mode, Note, Renewal, Renewed,
@@ -13,6 +13,9 @@ const FORMATS: [(Format, &str); 2] = [
     (Format::OLDEST, include_str!("../golden/format-1.txt")),
     (Format::NEWEST, include_str!("../golden/format-2.txt")),
 ];
+
+/// The lease in the golden keys.
+const LEASE: &str = "000000000000005e";
 
 /// Each lock, the mode in which it is held, and the mode after a renewal.
 fn locks() -> [(&'static str, Mode, Mode); 5] {
@@ -46,6 +49,8 @@ async fn dump(server: &EtcdServer) -> Result<String, Stop> {
     for key in server.keys_under("/dlock/").await? {
         if !key.starts_with("/dlock/%") {
             let value = server.value(&key).await?.unwrap_or_default();
+            let lease = key.len() - 32..key.len() - 16;
+            let key = [&key[..lease.start], LEASE, &key[lease.end..]].concat();
             text.push_str(&format!("{key}: {}\n", value.replace('\u{1}', "^A")));
         }
     }
@@ -82,7 +87,7 @@ fn golden_keys_are_read() {
             let server = server().await?;
             let client = connect(&url(&server)).await?;
             let mut lines: Vec<_> = golden.lines().collect();
-            // The holders, whose claims end with 1, before the waiters.
+            // The holders, whose keys end with 0, before the waiters.
             lines.sort_by_key(|line| line.split_once(": ").and_then(|(key, _)| key.chars().last()));
             for line in lines {
                 let (key, value) = line.split_once(": ").ok_or("a value")?;

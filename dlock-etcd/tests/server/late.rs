@@ -21,23 +21,26 @@ fn creations_that_arrive_late_create_no_keys() {
         let client = connect(&url).await?;
         works(&client, "a").await?;
         for queue in [Queue::Enqueue, Queue::FailIfBusy] {
-            let requests: Vec<_> =
-                (0..MANY).map(|at| exclusive(&format!("{at}")).with_queue(queue)).collect();
+            // Two locks each, or one request would have those of many.
+            let two =
+                |at| ["a", "b"].map(|lock| exclusive(&format!("{at}{lock}")).with_queue(queue));
+            let requests: Vec<_> = (0..MANY).map(two).collect();
             proxy.strand();
             // They are sent on a connection that stands still, and then on the next one.
             let taking = requests.iter().map(async |request| {
                 loop {
-                    match client.acquire(request).await {
-                        Ok(Acquired::Granted(grant)) => return Ok(grant),
+                    let asked = client.acquire_all(request).ok_or("it takes no two locks")?;
+                    match asked.await.as_deref() {
+                        Ok([Acquired::Granted(grant), Acquired::Granted(_)]) => return Ok(*grant),
                         Ok(other) => return Err(Stop::failed(format!("{other:?}"))),
                         Err(error) if error.kind() == ErrorKind::Unavailable => {}
-                        Err(error) => return Err(error.into()),
+                        Err(error) => return Err(Stop::failed(error.to_string())),
                     }
                 }
             });
             let taking = try_join_all(taking);
             let grants = timeout(SOON, taking).await??;
-            try_join_all(requests.iter().map(|request| free(&client, request))).await?;
+            try_join_all(requests.iter().flatten().map(|request| free(&client, request))).await?;
             assert_eq!(client.list("", MANY).await?, []);
             let proposals = async || server.metric("etcd_server_proposals_committed_total").await;
             let before = proposals().await?;
@@ -49,7 +52,7 @@ fn creations_that_arrive_late_create_no_keys() {
             .await?;
             sleep(Duration::from_millis(500)).await;
             assert_eq!(client.list("", MANY).await?, [], "a late creation was applied");
-            let next = exclusive("0").with_queue(queue);
+            let next = exclusive("0a").with_queue(queue);
             assert!(take(&client, &next).await?.token > grants[0].token);
             free(&client, &next).await?;
         }

@@ -64,7 +64,7 @@ fn wrong_logins_and_missing_rights_are_refused_with_a_remedy() {
 }
 
 /// Adds the user `app`, who may read and write below this prefix.
-async fn add_user(server: &EtcdServer, prefix: &str) -> Verdict {
+pub(crate) async fn add_user(server: &EtcdServer, prefix: &str) -> Verdict {
     for args in [
         &["role", "add", "app"][..],
         &["role", "grant-permission", "app", "readwrite", "--prefix=true", prefix],

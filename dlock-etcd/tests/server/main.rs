@@ -16,3 +16,4 @@ mod login;
 mod refused;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;

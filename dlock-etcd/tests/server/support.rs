@@ -138,6 +138,17 @@ pub(crate) async fn until_it_works(client: &DynBackend) -> Verdict {
     .await
 }
 
+/// The key of a claim.
+pub(crate) async fn key_of(server: &EtcdServer, claim: &AcquireRequest) -> Result<String, Stop> {
+    for key in keys(server, claim.name.as_str()).await? {
+        let value = server.value(&key).await?;
+        if value.is_some_and(|value| value.contains(&claim.claim.to_string())) {
+            return Ok(key);
+        }
+    }
+    Err(Stop::failed(format!("no key of {claim:?}")))
+}
+
 /// The keys of a lock.
 pub(crate) async fn keys(server: &EtcdServer, lock: &str) -> Result<Vec<String>, Stop> {
     server.keys_under(&format!("/dlock/{lock}/")).await

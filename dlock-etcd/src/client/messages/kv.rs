@@ -84,11 +84,14 @@ messages! {
         range: Option<RangeRequest> ["1" message, optional],
         put: Option<PutRequest> ["2" message, optional],
         delete_range: Option<DeleteRangeRequest> ["3" message, optional],
+        /// A transaction with conditions of its own.
+        txn: Option<TxnRequest> ["4" message, optional],
     }
 
-    /// The answer to an operation of a transaction, if it was a read.
+    /// The answer to an operation of a transaction, if it was a read or a transaction.
     ResponseOp {
         range: Option<RangeResponse> ["1" message, optional],
+        txn: Option<TxnResponse> ["4" message, optional],
     }
 }
 
@@ -143,6 +146,12 @@ impl TxnResponse {
     /// Removes the answers of the reads, in their order.
     pub(crate) fn ranges(&mut self) -> impl Iterator<Item = RangeResponse> {
         self.responses.drain(..).filter_map(|response| response.range)
+    }
+}
+
+impl From<TxnRequest> for RequestOp {
+    fn from(request: TxnRequest) -> Self {
+        Self { txn: Some(request), ..Self::default() }
     }
 }
 

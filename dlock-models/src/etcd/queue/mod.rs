@@ -4,8 +4,8 @@
 //!
 //! # The store
 //!
-//! Each write to the keys of the name has the next revision. A claim is one key, and its place is
-//! its create revision. A member reports events in order, and answers its reads from what it has
+//! Each write to the keys of the name has the next revision. A claim is one key, and its position in
+//! the queue is its create revision. A member reports events in order, and answers its reads from what it has
 //! applied. Both lag behind, and the reads more than the events: after the event of a revision, a
 //! read may still show an earlier one. So the model lets each read choose a revision, from the one
 //! that the client demands to the current one. A watch begins at the member's current revision.
@@ -25,15 +25,17 @@
 //!    the mod revision 0, and so does the next one, so the client puts a marker before it creates.
 //! 3. A waiter watches the key before its own, and reads the queue and its own key as soon as the
 //!    watch is set, and again after each event. It asks for the event's revision or a later one.
-//!    If its own key is not there, the claim is over.
-//! 4. At another member the client forgets its place, and reads the queue at the largest revision
+//!    If its own key is not there, the claim is over. If the key before its own is the only one, it
+//!    watches its own key, too. Then the end of the key before it is the grant, without a read, if
+//!    its own watch has reported nothing.
+//! 4. At another member the client forgets its position, and reads the queue at the largest revision
 //!    that it has seen, or a later one. It watches there: the watch at the other member may stay
 //!    open and report nothing, for example if that member is cut off from the others.
 //! 5. The first waiter for permits watches the whole range. The others watch the key before their
 //!    own. A granted claim puts its own key again if there may be claims behind it, which is the
 //!    event for the next one.
 //! 6. A release deletes the key if it has the create revision of the claim. It is sent again until
-//!    it is answered. A cancelled claim may be created again later, with the same key.
+//!    it is answered. The next claim of the client in this session has the same key, its *place*.
 //! 7. A session ends for its clients first. Later the store deletes all its keys at one revision.
 //!    The client may repeat its claim in the next session while the old key is still there.
 //!
@@ -54,11 +56,12 @@
 //! | `Epoch`, `SeeThrough` | a late creation leaves a key that nobody deletes, and all others wait for it |
 //! | `RaiseWhenFull` | the same: the creation takes effect when there is space again |
 //! | `MarkerFirst` | the same: a creation that compares with 0 is not stopped by deleting the marker |
-//! | `CompareDelete` | a late deletion of a cancelled claim deletes the key of the same claim, which holds the lock by then |
-//! | `FreshClaim` | the same with the plain deletion that is used without space, since it can't compare |
-//! | `OwnerCheck` | the client holds the lock by a key of its earlier session, which the store then deletes |
+//! | `CompareDelete` | a late deletion deletes the key of the next claim in the same place, which holds the lock by then |
+//! | `FreshPlace` | the same with the plain deletion that is used without space, since it can't compare |
+//! | `OwnLease` | the client holds the lock by a key of its earlier session, which the store then deletes |
 //! | `EventBound` | the read shows the deleted predecessor, whose event does not come a second time |
-//! | `OwnKey` | a waiter without a key is granted the lock when its predecessor leaves |
+//! | `OnlyOne` | a waiter that is cancelled lets the one behind it in beside the holder |
+//! | `OwnFirst`, `OwnKey` | a waiter without a key is granted the lock when its predecessor leaves |
 //! | `ForgetPlace` | the predecessor was deleted before the new watch |
 //! | `NewWatch` | the waiter stays with the watch at a member that is cut off |
 //! | `SeenBound` | the new member does not show the client's own key yet; the client takes another claim, and the key remains |
@@ -126,8 +129,8 @@ struct Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     client: usize,
-    claim: u8,
-    /// The session that the lease belongs to.
+    place: u8,
+    /// The session that the lease belongs to. The key has it, too.
     session: u8,
     created: u8,
     /// The revision at which a granted claim for permits put it again, or 0.
@@ -151,14 +154,14 @@ struct Session {
 enum Letter {
     Create {
         client: usize,
-        claim: u8,
+        place: u8,
         session: u8,
         epoch: u8,
     },
     /// `created` is the create revision with which the key is compared, if it is.
     Delete {
         client: usize,
-        claim: u8,
+        place: u8,
         created: Option<u8>,
     },
 }
@@ -167,10 +170,11 @@ enum Letter {
 struct Client {
     /// The number of times that the client has wanted the lock.
     wants: u8,
-    claim: u8,
+    /// The place of its claims.
+    place: u8,
     /// Whether the caller still wants the lock.
     wanted: bool,
-    /// Whether a plain deletion of this claim's key may still take effect.
+    /// Whether a plain deletion of its key may still take effect.
     plain: bool,
     /// The largest revision that the client has read.
     seen: u8,
@@ -208,7 +212,6 @@ enum Phase {
     },
     Leaving {
         own: u8,
-        was_held: bool,
     },
 }
 
@@ -217,6 +220,9 @@ struct Watch {
     watched: Watched,
     /// Events up to this revision were told, or are before the watch.
     from: u8,
+    /// A read has shown, after this watch and that of the own key were set, that the watched key is
+    /// the only one ahead.
+    sure: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -275,7 +281,7 @@ impl Phase {
             | Self::Reading { own, .. }
             | Self::Watching { own, .. }
             | Self::Held { own, .. }
-            | Self::Leaving { own, .. } => Some(own),
+            | Self::Leaving { own } => Some(own),
             _ => None,
         }
     }
@@ -300,12 +306,12 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     let setups = [
-        (&LATE, 230_000),
-        (&VIEWS, 67_000),
-        (&ENDS, 44_000),
-        (&RETURNS, 64_000),
-        (&PERMITS, 47_000),
-        (&LATE_PERMITS, 50_000),
+        (&LATE, 180_000),
+        (&VIEWS, 62_000),
+        (&ENDS, 62_000),
+        (&RETURNS, 87_000),
+        (&PERMITS, 40_000),
+        (&LATE_PERMITS, 43_000),
     ];
     for (setup, least) in setups {
         holds("etcd::queue", EtcdQueue { setup, without: None }, least);

@@ -20,14 +20,18 @@ pub enum Rule {
     SeeThrough,
     /// A deletion compares the create revision.
     CompareDelete,
-    /// After a plain deletion without an answer the claim is not created again.
-    FreshClaim,
-    /// A key that the client finds must belong to the current session.
-    OwnerCheck,
+    /// After a plain deletion without an answer the place is not used again.
+    FreshPlace,
+    /// The place of a claim contains the lease of its session.
+    OwnLease,
     /// A read after an event, or when a watch is set, shows at least its revision.
     EventBound,
     /// A waiter is granted the lock only if its own key exists.
     OwnKey,
+    /// The end of the watched key is the grant only if no other key is ahead.
+    OnlyOne,
+    /// And only if the own key was not deleted before, as its watch reports.
+    OwnFirst,
     /// At another member, the client reads its place again.
     ForgetPlace,
     /// There it also watches again: the other member may report nothing any more.
@@ -43,17 +47,19 @@ pub enum Rule {
 }
 
 /// The rules, and the property that is violated without each of them.
-pub const RULES: [(Rule, &str); 16] = [
+pub const RULES: [(Rule, &str); 18] = [
     (Rule::Epoch, NOBODYS),
     (Rule::Epoch, WAKES),
     (Rule::RaiseWhenFull, NOBODYS),
     (Rule::MarkerFirst, NOBODYS),
     (Rule::SeeThrough, NOBODYS),
     (Rule::CompareDelete, EXCLUSION),
-    (Rule::FreshClaim, EXCLUSION),
-    (Rule::OwnerCheck, EXCLUSION),
+    (Rule::FreshPlace, EXCLUSION),
+    (Rule::OwnLease, EXCLUSION),
     (Rule::EventBound, WAKES),
     (Rule::OwnKey, EXCLUSION),
+    (Rule::OnlyOne, EXCLUSION),
+    (Rule::OwnFirst, EXCLUSION),
     (Rule::ForgetPlace, WAKES),
     (Rule::NewWatch, WAKES),
     (Rule::SeenBound, NOBODYS),
@@ -130,8 +136,9 @@ impl Rule {
     pub(super) fn setup(self) -> &'static Setup {
         match self {
             Self::EventBound | Self::OwnKey => &VIEWS,
+            Self::OnlyOne | Self::OwnFirst => &VIEWS,
             Self::ForgetPlace | Self::NewWatch | Self::SeenBound => &VIEWS,
-            Self::OwnerCheck => &RETURNS,
+            Self::OwnLease => &RETURNS,
             Self::FirstReads | Self::Mark => &PERMITS,
             Self::MarkFound => &LATE_PERMITS,
             _ => &LATE,

@@ -71,7 +71,7 @@ impl Model for EtcdQueue {
 
     fn init_states(&self) -> Vec<State> {
         let client =
-            Client { wants: 0, claim: 1, wanted: false, plain: false, seen: 0, phase: Phase::Idle };
+            Client { wants: 0, place: 1, wanted: false, plain: false, seen: 0, phase: Phase::Idle };
         vec![State {
             rev: 0,
             keys: Vec::new(),
@@ -125,7 +125,7 @@ impl Model for EtcdQueue {
                 keys.all(|key| {
                     let client = state.clients[key.client];
                     let looks = matches!(client.phase, Phase::Unsure | Phase::Searching);
-                    let known = looks && client.claim == key.claim;
+                    let known = looks && client.place == key.place;
                     let dying = key.session < model.session(state, key.client).number;
                     known || dying || client.phase.own() == Some(key.created)
                 })

@@ -19,31 +19,23 @@ impl EtcdQueue {
 
     fn creation(&self, state: &State, at: usize) -> Letter {
         let session = self.session(state, at);
-        let (claim, epoch) = (state.clients[at].claim, session.marker);
-        Letter::Create { client: at, claim, session: session.number, epoch }
+        let (place, epoch) = (state.clients[at].place, session.marker);
+        Letter::Create { client: at, place, session: session.number, epoch }
+    }
+
+    /// The session in which the client searches its key.
+    fn searched(&self, state: &State, at: usize) -> Option<u8> {
+        self.has(Rule::OwnLease).then(|| self.session(state, at).number)
     }
 
     /// A create transaction takes effect and is answered.
     fn create(&self, state: &mut State, at: usize) {
-        match state.find(at, state.clients[at].claim) {
-            Some(_) => self.found(state, at),
-            None => {
-                let own = state.create(at, state.clients[at].claim, self.session(state, at).number);
-                self.stand(state, at, own);
-            }
-        }
-    }
-
-    /// Goes on with the claim's key, which exists.
-    fn found(&self, state: &mut State, at: usize) {
-        let claim = state.clients[at].claim;
-        let Some(key) = state.find(at, claim) else { return };
-        if key.session == self.session(state, at).number || !self.has(Rule::OwnerCheck) {
-            return self.stand(state, at, key.created);
-        }
-        // The key of an earlier session, which will vanish.
-        state.delete_claim(at, claim, Some(key.created));
-        state.clients[at].phase = Phase::Asking;
+        let place = state.clients[at].place;
+        let own = match state.find(at, place, self.searched(state, at)) {
+            Some(key) => key.created,
+            None => state.create(at, place, self.session(state, at).number),
+        };
+        self.stand(state, at, own);
     }
 
     /// Goes on from the place that the store has shown.
@@ -58,8 +50,7 @@ impl EtcdQueue {
         state.clients[at].seen = rev;
         let need = self.setup.needs[at];
         if !view.is_there && self.has(Rule::OwnKey) {
-            // The place in the queue is lost; the client makes another claim.
-            state.clients[at].claim += 1;
+            // It is lost; the client makes another claim.
             state.clients[at].phase = Phase::Asking;
         } else if view.taken + need <= PERMIT_COUNT {
             // At its create revision there is no claim behind it.
@@ -76,8 +67,10 @@ impl EtcdQueue {
                 Some(before) if !first => Watched::Key(before),
                 _ => Watched::Range,
             };
+            let alone = view.ahead == 1 || !self.has(Rule::OnlyOne);
+            let sure = !self.setup.permits && alone;
             state.clients[at].phase = match watch.filter(|watch| watch.watched == watched) {
-                Some(watch) => Phase::Watching { own, watch },
+                Some(watch) => Phase::Watching { own, watch: Watch { sure, ..watch } },
                 None => Phase::Placed { own, watched, blind: false },
             };
         }
@@ -86,7 +79,7 @@ impl EtcdQueue {
     fn watch(&self, state: &mut State, at: usize, from: u8) {
         let client = &mut state.clients[at];
         let Phase::Placed { own, watched, blind } = client.phase else { return };
-        let watch = Watch { watched, from };
+        let watch = Watch { watched, from, sure: false };
         let least = if self.has(Rule::EventBound) { from.max(client.seen) } else { client.seen };
         client.phase = match blind {
             true => Phase::Watching { own, watch },
@@ -97,6 +90,13 @@ impl EtcdQueue {
     fn event(&self, state: &mut State, at: usize) {
         let Phase::Watching { own, watch } = state.clients[at].phase else { return };
         let Some(rev) = state.event(own, watch) else { return };
+        // The watch of its own key reports what has happened before.
+        let lost = state.deleted(own).is_some_and(|deleted| deleted < rev);
+        if watch.sure && !(lost && self.has(Rule::OwnFirst)) {
+            state.tokens.add(own);
+            state.clients[at].phase = Phase::Held { own, marks: false };
+            return;
+        }
         let client = &mut state.clients[at];
         if self.setup.permits && watch.watched != Watched::Range && !self.has(Rule::FirstReads) {
             client.phase = Phase::Placed { own, watched: Watched::Range, blind: true };
@@ -141,14 +141,14 @@ impl EtcdQueue {
 
     fn search(&self, state: &mut State, at: usize) {
         let client = state.clients[at];
-        match (state.find(at, client.claim), client.wanted) {
-            (Some(_), true) => self.found(state, at),
+        match (state.find(at, client.place, self.searched(state, at)), client.wanted) {
+            (Some(key), true) => self.stand(state, at, key.created),
             (Some(key), false) => {
                 let own = key.created;
-                state.clients[at].phase = Phase::Leaving { own, was_held: false };
+                state.clients[at].phase = Phase::Leaving { own };
             }
             (None, true) => state.clients[at].phase = Phase::Asking,
-            (None, false) => self.finish(state, at, false),
+            (None, false) => self.finish(state, at),
         }
     }
 
@@ -157,10 +157,10 @@ impl EtcdQueue {
         let phase = state.clients[at].phase;
         match (phase, phase.own()) {
             (_, Some(own)) => {
-                state.clients[at].phase = Phase::Leaving { own, was_held: false };
+                state.clients[at].phase = Phase::Leaving { own };
             }
             (Phase::Unsure | Phase::Searching, _) if self.has(Rule::SeeThrough) => {}
-            _ => self.finish(state, at, false),
+            _ => self.finish(state, at),
         }
     }
 
@@ -169,12 +169,11 @@ impl EtcdQueue {
         (self.has(Rule::CompareDelete) && !state.full).then_some(own)
     }
 
-    /// A new attempt after a cancelled one may have the same claim.
-    fn finish(&self, state: &mut State, at: usize, was_held: bool) {
+    /// The next claim has the same place.
+    fn finish(&self, state: &mut State, at: usize) {
         let client = &mut state.clients[at];
-        let burnt = client.plain && self.has(Rule::FreshClaim);
-        if was_held || burnt {
-            client.claim += 1;
+        if client.plain && self.has(Rule::FreshPlace) {
+            client.place += 1;
         }
         (client.plain, client.wanted, client.phase) = (false, false, Phase::Idle);
         (client.wants, client.seen) = (client.wants + 1, 0);
@@ -183,17 +182,18 @@ impl EtcdQueue {
     fn hand_in(&self, state: &mut State, letter: Letter) {
         state.late.retain(|other| *other != letter);
         match letter {
-            Letter::Create { client, claim, session, epoch } => {
+            Letter::Create { client, place, session, epoch } => {
                 let now = self.session(state, client);
                 // The epoch of a session that its clients have abandoned was not ended.
                 let open = session != now.number || epoch == now.marker || !self.has(Rule::Epoch);
                 let alive = session > now.dead;
-                if open && alive && !state.full && state.find(client, claim).is_none() {
-                    state.create(client, claim, session);
+                let is_there = state.find(client, place, Some(session)).is_some();
+                if open && alive && !state.full && !is_there {
+                    state.create(client, place, session);
                 }
             }
-            Letter::Delete { client, claim, created } => {
-                state.delete_claim(client, claim, created);
+            Letter::Delete { client, place, created } => {
+                state.delete_in(client, place, created);
             }
         }
     }
@@ -204,11 +204,9 @@ impl EtcdQueue {
         for at in (0..CLIENTS).filter(|at| self.slot(*at) == slot) {
             match state.clients[at].phase {
                 Phase::Idle => {}
-                Phase::Held { .. } | Phase::Leaving { was_held: true, .. } => {
-                    self.finish(state, at, true);
-                }
+                Phase::Held { .. } => self.finish(state, at),
                 _ if state.clients[at].wanted => state.clients[at].phase = Phase::Asking,
-                _ => self.finish(state, at, false),
+                _ => self.finish(state, at),
             }
         }
     }
@@ -317,23 +315,23 @@ impl EtcdQueue {
             Action::Cancel(at) => self.cancel(state, at),
             Action::Leave(at) => {
                 if let Phase::Held { own, .. } = state.clients[at].phase {
-                    state.clients[at].phase = Phase::Leaving { own, was_held: true };
+                    state.clients[at].phase = Phase::Leaving { own };
                     state.clients[at].wanted = false;
                 }
             }
             Action::Delete(at) => {
-                if let Phase::Leaving { own, was_held } = state.clients[at].phase {
+                if let Phase::Leaving { own } = state.clients[at].phase {
                     let created = self.compares(state, own);
-                    state.delete_claim(at, state.clients[at].claim, created);
-                    self.finish(state, at, was_held);
+                    state.delete_in(at, state.clients[at].place, created);
+                    self.finish(state, at);
                 }
             }
             Action::DeleteLate(at) => {
-                if let Phase::Leaving { own, .. } = state.clients[at].phase {
+                if let Phase::Leaving { own } = state.clients[at].phase {
                     state.faults.late -= 1;
                     let created = self.compares(state, own);
-                    let claim = state.clients[at].claim;
-                    state.send_late(Letter::Delete { client: at, claim, created });
+                    let place = state.clients[at].place;
+                    state.send_late(Letter::Delete { client: at, place, created });
                     state.clients[at].plain |= state.full;
                 }
             }

@@ -10,6 +10,8 @@ pub(super) struct View {
     pub(super) taken: u8,
     /// The create revision of the key before its own.
     pub(super) before: Option<u8>,
+    /// The number of keys before its own.
+    pub(super) ahead: usize,
 }
 
 impl State {
@@ -20,20 +22,27 @@ impl State {
         View {
             is_there: self.keys.iter().filter(there).any(|key| key.created == own),
             taken: before.clone().map(|key| needs[key.client]).sum(),
-            before: before.map(|key| key.created).max(),
+            before: before.clone().map(|key| key.created).max(),
+            ahead: before.count(),
         }
     }
 
-    /// The key of this claim, if it exists now.
-    pub(super) fn find(&self, client: usize, claim: u8) -> Option<Key> {
+    /// The key of this client in this place, if it exists now: of this session, if one is given.
+    pub(super) fn find(&self, client: usize, place: u8, session: Option<u8>) -> Option<Key> {
         let mut keys = self.keys.iter().filter(|key| key.deleted.is_none());
-        keys.find(|key| (key.client, key.claim) == (client, claim)).copied()
+        let of = |key: &&Key| session.is_none_or(|session| session == key.session);
+        keys.find(|key| (key.client, key.place) == (client, place) && of(key)).copied()
     }
 
-    pub(super) fn create(&mut self, client: usize, claim: u8, session: u8) -> u8 {
+    /// The revision at which this key was deleted, if it was.
+    pub(super) fn deleted(&self, created: u8) -> Option<u8> {
+        self.keys.iter().find(|key| key.created == created)?.deleted
+    }
+
+    pub(super) fn create(&mut self, client: usize, place: u8, session: u8) -> u8 {
         self.rev += 1;
         let created = self.rev;
-        self.keys.push(Key { client, claim, session, created, marked: 0, deleted: None });
+        self.keys.push(Key { client, place, session, created, marked: 0, deleted: None });
         created
     }
 
@@ -46,10 +55,10 @@ impl State {
         }
     }
 
-    pub(super) fn delete_claim(&mut self, client: usize, claim: u8, created: Option<u8>) {
+    pub(super) fn delete_in(&mut self, client: usize, place: u8, created: Option<u8>) {
         self.delete(|key| {
             let same = created.is_none_or(|created| created == key.created);
-            (key.client, key.claim) == (client, claim) && same
+            (key.client, key.place) == (client, place) && same
         });
     }
 

@@ -1,0 +1,76 @@
+//! The watch of a claim's own key, which somebody may delete.
+//!
+//! A guard costs two messages, so a claim gets one only if it is held for longer than
+//! [`BRIEF`](crate::session::BRIEF), or has it already as a waiter: see [`wait`](crate::wait).
+
+use std::sync::{Arc, Weak};
+
+use crate::{
+    calls::{Pause, replaced},
+    client::{Bytes, FilterType, Seen, Watch},
+    enter::own_key,
+    link::Link,
+    own::{OwnClaim, Stage},
+    session::Session,
+};
+
+/// A watch of a claim's own key, on the connection with this number.
+pub(crate) struct OwnWatch {
+    link: u64,
+    pub(crate) watch: Watch,
+}
+
+impl OwnWatch {
+    pub(crate) fn set(link: &Link, claim: &OwnClaim) -> Self {
+        let key = claim.key.clone();
+        let watch = link.client.watch(key, Bytes::new(), Some(FilterType::NoPut));
+        Self { link: link.number, watch }
+    }
+}
+
+/// Waits until the key of a held claim is deleted by somebody else, or the claim has ended. `own` is
+/// a watch that is set, and that has reported nothing since the key was last read.
+pub(crate) async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>, mut own: Option<OwnWatch>) {
+    let mut pause = Pause::new();
+    loop {
+        let Some(session) = weak.upgrade() else { return };
+        let Stage::There(spot) = claim.stage.lock().await.clone() else { return };
+        let mut watch = match own.take() {
+            Some(own) => own,
+            None => match session.link().await {
+                Ok(link) => OwnWatch::set(&link, &claim),
+                Err(_) if claim.is_over() => return,
+                Err(_) => {
+                    pause.wait().await;
+                    continue;
+                }
+            },
+        };
+        let mut replaced = std::pin::pin!(replaced(session.link.subscribe(), watch.link));
+        drop(session);
+        loop {
+            let seen = tokio::select! {
+                () = claim.until_over() => return,
+                () = replaced.as_mut() => break,
+                seen = watch.watch.next() => seen,
+            };
+            let Some(session) = weak.upgrade() else { return };
+            let revision = match seen {
+                // This member may be behind the one that created the key.
+                Ok(Seen::Created { revision }) => revision.max(spot.created),
+                Ok(Seen::Changed { revision }) => revision,
+                Err(_) => break,
+            };
+            match session.read(vec![own_key(&claim)], revision).await {
+                Ok((_, read)) => {
+                    if !read.iter().any(|own| own.create_revision == spot.created) {
+                        session.lose(&claim);
+                        return;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        pause.wait().await;
+    }
+}
