@@ -1,34 +1,11 @@
-//! Transactions of many locks in one.
-//!
-//! Each write costs the servers a request, an entry of their log and a part of a commit, which is
-//! most of the cost of a lock. So a process that uses many locks at once sends what it has to write
-//! together: as one transaction without conditions, whose operations are transactions with conditions
-//! of their own. etcd executes each as if it had come alone.
-//!
-//! There is no timer. A transaction is sent at once while fewer than [`LANES`] are under way. Those
-//! that come meanwhile gather, and whichever caller gets the next lane sends them all.
-//!
-//! All changes of one transaction have one revision. So no two transactions of one lock go together:
-//! two claims with the same create revision would both be first in its queue.
-//!
-//! # Concurrency
-//!
-//! Each caller puts its transaction into `queue`, then waits for its answer or for a lane. A caller
-//! with a lane takes the front of the queue, which need not contain its own. So each transaction is
-//! sent, for its caller at least will do it. A caller that is dropped takes its transaction with it
-//! if that was not sent; if it was sending, those that it had taken may have been applied.
+//! Transactions that wait to be sent together: see [`together`](crate::together).
 
 use std::collections::{HashSet, VecDeque};
 
-use dlock_core::Certainty;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::{
-    calls::is_passing,
-    client::{Failure, FailureKind, Header, TxnRequest, TxnResponse},
-    session::Session,
-};
+use crate::client::{Failure, Header, TxnRequest, TxnResponse};
 
 /// The number of transactions that are under way at a time.
 const LANES: usize = 4;
@@ -38,97 +15,32 @@ const MOST: usize = 64;
 
 /// The transactions that wait for a lane.
 pub(crate) struct Gather {
-    queue: Mutex<VecDeque<Waiting>>,
-    lanes: Semaphore,
+    queue: Mutex<VecDeque<Gathered>>,
+    pub(crate) lanes: Semaphore,
 }
 
 /// A transaction of one lock.
-struct Waiting {
+pub(crate) struct Gathered {
     /// The prefix of the lock's keys.
-    lock: String,
-    txn: TxnRequest,
-    answer: oneshot::Sender<Answer>,
+    pub(crate) lock: String,
+    pub(crate) txn: TxnRequest,
+    pub(crate) answer: oneshot::Sender<TogetherAnswer>,
 }
 
 /// `None`: nothing was applied, because of one of several transactions. Each is sent alone.
-type Answer = Option<Result<(Header, TxnResponse), Failure>>;
-
-impl Session {
-    /// Like [`voted`](Self::voted), for a small transaction of the lock with this prefix. It may be
-    /// sent together with those of other locks.
-    pub(crate) async fn voted_together(
-        &self,
-        lock: &str,
-        txn: TxnRequest,
-    ) -> Result<(Header, TxnResponse), Failure> {
-        let (answer, mut told) = oneshot::channel();
-        let waiting = Waiting { lock: lock.to_owned(), txn: txn.clone(), answer };
-        self.gather.queue.lock().push_back(waiting);
-        let answer = loop {
-            tokio::select! {
-                biased;
-                answer = &mut told => break answer,
-                // The semaphore is never closed.
-                _lane = self.gather.lanes.acquire() => {
-                    let together = self.gather.take();
-                    if !together.is_empty() {
-                        self.send(together).await;
-                    }
-                }
-            }
-        };
-        match answer {
-            Ok(Some(answer)) => answer,
-            Ok(None) => self.voted(txn).await,
-            // The caller that sent it was dropped.
-            Err(_) => {
-                let why = "the request was given up";
-                Err(Failure::new(FailureKind::Disconnected, Certainty::Unknown, why))
-            }
-        }
-    }
-
-    async fn send(&self, mut together: Vec<Waiting>) {
-        if let [_] = &*together
-            && let Some(alone) = together.pop()
-        {
-            let _ = alone.answer.send(Some(self.voted(alone.txn).await));
-            return;
-        }
-        let (txns, answers): (Vec<_>, Vec<_>) =
-            together.into_iter().map(|waiting| (waiting.txn, waiting.answer)).unzip();
-        let success = txns.into_iter().map(Into::into).collect();
-        let sent = self.voted(TxnRequest { success, ..Default::default() }).await;
-        let (header, responses) = match sent {
-            Ok((header, answer)) => (header, answer.responses),
-            Err(failure) => {
-                let alone = failure.certainty() == Certainty::NotApplied && !is_passing(&failure);
-                for answer in answers {
-                    let _ = answer.send((!alone).then(|| Err(failure.clone())));
-                }
-                return;
-            }
-        };
-        let mut responses = responses.into_iter().map(|response| response.txn);
-        for answer in answers {
-            let _ = answer.send(Some(match responses.next().flatten() {
-                Some(response) => Ok((header, response)),
-                None => {
-                    let why = "an answer lacks a part";
-                    Err(Failure::new(FailureKind::Protocol, Certainty::Unknown, why))
-                }
-            }));
-        }
-    }
-}
+pub(crate) type TogetherAnswer = Option<Result<(Header, TxnResponse), Failure>>;
 
 impl Gather {
     pub(crate) fn new() -> Self {
         Self { queue: Mutex::default(), lanes: Semaphore::new(LANES) }
     }
 
+    pub(crate) fn add(&self, waiting: Gathered) {
+        self.queue.lock().push_back(waiting);
+    }
+
     /// Takes transactions that may go together, those that came first.
-    fn take(&self) -> Vec<Waiting> {
+    pub(crate) fn take(&self) -> Vec<Gathered> {
         let mut queue = self.queue.lock();
         let (mut locks, mut taken, mut later) = (HashSet::new(), Vec::new(), VecDeque::new());
         while taken.len() < MOST
@@ -146,5 +58,39 @@ impl Gather {
         later.append(&mut queue);
         *queue = later;
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(gather: &Gather, lock: &str) -> oneshot::Receiver<TogetherAnswer> {
+        let (answer, told) = oneshot::channel();
+        gather.add(Gathered { lock: lock.to_owned(), txn: TxnRequest::default(), answer });
+        told
+    }
+
+    fn taken(gather: &Gather) -> Vec<String> {
+        gather.take().into_iter().map(|gathered| gathered.lock).collect()
+    }
+
+    #[test]
+    fn transactions_of_one_lock_never_go_together() {
+        let gather = Gather::new();
+        let _told = ["a/", "a/", "b/", "a/", "c/"].map(|lock| add(&gather, lock));
+        assert_eq!(taken(&gather), ["a/", "b/", "c/"]);
+        assert_eq!([taken(&gather), taken(&gather)], [["a/"], ["a/"]]);
+        assert!(taken(&gather).is_empty());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_sent() {
+        let gather = Gather::new();
+        drop(add(&gather, "a/"));
+        let _told: Vec<_> = (0..MOST).map(|at| add(&gather, &format!("{at}/"))).collect();
+        let _last = add(&gather, "a/");
+        assert_eq!(taken(&gather).len(), MOST);
+        assert_eq!(taken(&gather), ["a/"]);
     }
 }

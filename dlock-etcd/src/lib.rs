@@ -95,6 +95,7 @@ mod record;
 mod renew;
 mod session;
 mod store;
+mod together;
 mod version;
 mod wait;
 
