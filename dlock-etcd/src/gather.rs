@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_sent() {
+    fn a_transaction_that_is_given_up_is_not_sent() {
         let gather = Gather::new();
         drop(add(&gather, "a/"));
         let _told: Vec<_> = (0..MOST).map(|at| add(&gather, &format!("{at}/"))).collect();
