@@ -284,7 +284,7 @@ impl Session {
             let record = kv.as_ref().and_then(|kv| Record::parse(&kv.value));
             record.is_some_and(|record| record.claim == claim.id)
         };
-        if claims.iter().zip(&own).all(is_known) {
+        if own.len() == claims.len() && claims.iter().zip(&own).all(is_known) {
             let spots = own.into_iter().flatten().map(|kv| Spot {
                 created: kv.create_revision,
                 modified: kv.mod_revision,

@@ -50,8 +50,10 @@
 //!
 //! - *Acquire*: one transaction creates the key and reads what is before it (`enter.rs`). The fencing
 //!   token is the create revision times 32,768, which leaves room for local hand-off.
-//! - *Hand-off*: a waiter watches the one key that blocks it, and reads when that has changed
-//!   (`wait.rs`).
+//! - *Hand-off*: a waiter watches the one key that blocks it, and reads when that has changed. The
+//!   next in line for a mutex needs no read (`wait.rs`).
+//! - *Many locks*: those that a process acquires and releases at the same time share transactions
+//!   (`together.rs`).
 //! - *Unknown outcomes*: each creation compares the epoch of the session, which the client raises
 //!   after an unknown outcome (`epoch.rs`). Releases are sent until they are answered.
 //! - *Multi-locks*: one transaction creates all keys, of at most 63 names.

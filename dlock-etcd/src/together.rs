@@ -64,9 +64,8 @@ impl Session {
     }
 
     async fn send(&self, mut together: Vec<Gathered>) {
-        if let [_] = &*together
-            && let Some(alone) = together.pop()
-        {
+        let alone = if together.len() == 1 { together.pop() } else { None };
+        if let Some(alone) = alone {
             let _ = alone.answer.send(Some(self.voted(alone.txn).await));
             return;
         }

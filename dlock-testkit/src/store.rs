@@ -51,7 +51,8 @@ pub trait Opened: Send + Sync {
     async fn leftovers(&self, name: &LockName) -> Result<Vec<String>, Stop>;
 
     /// Deletes everything that the store contains of `name`, as its retention would do later.
-    /// Returns `false` if this store has no way to do it.
+    /// Returns `false` if this store has no way to do it, and `true` if the store contains nothing
+    /// of a free name anyway.
     async fn forget(&self, name: &LockName) -> Result<bool, Stop> {
         let _ = name;
         Ok(false)
@@ -68,7 +69,8 @@ pub trait Opened: Send + Sync {
 #[non_exhaustive]
 pub struct Bounds {
     /// The lease of claims that cases let expire: the shortest that the store can tell apart
-    /// reliably.
+    /// reliably. If the client ends the claims of its session, this is several times the interval in
+    /// which it looks for ended leases.
     pub lease: Duration,
     /// The bound on anything that must happen, such as a wake-up, or the end of a dead holder's
     /// claim after its lease. It is a generous limit for a busy machine, never a measure of speed.

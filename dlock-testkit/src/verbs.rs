@@ -3,11 +3,41 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Claim, DynBackend, Grant, LockName, Mode, Queue, Released, Renewal,
-    Renewed,
+    AcquireRequest, Acquired, Certainty, Claim, DynBackend, Error, ErrorKind, Grant, LockName,
+    Mode, Queue, Released, Renewal, Renewed,
 };
+use tokio::time::sleep;
 
 use crate::{Stop, Verdict};
+
+/// How often a verb is sent, at most.
+const TRIES: usize = 5;
+
+/// The pause before a verb is sent again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Sends a verb, and sends it again if the store does not answer, as the core does. Also returns
+/// whether an earlier sending may have been applied.
+async fn sent<T, F>(mut verb: impl FnMut() -> F) -> (Result<T, Error>, bool)
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut unsure = false;
+    for _ in 1..TRIES {
+        match verb().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                unsure |= error.certainty() == Certainty::Unknown;
+                sleep(PAUSE).await;
+            }
+            answer => return (answer, unsure),
+        }
+    }
+    (verb().await, unsure)
+}
+
+async fn acquired(backend: &DynBackend, request: &AcquireRequest) -> Result<Acquired, Error> {
+    sent(|| backend.acquire(request)).await.0
+}
 
 /// Returns the request of a claim that joins the queue and does not expire during a case.
 pub(crate) fn ask(name: &LockName, mode: Mode) -> AcquireRequest {
@@ -37,7 +67,7 @@ pub(crate) fn take<'a>(
 ) -> impl Future<Output = Result<Grant, Stop>> + 'a {
     let refused = Stop::failed("the claim should have been granted at once");
     async move {
-        match backend.acquire(request).await? {
+        match acquired(backend, request).await? {
             Acquired::Granted(grant) => Ok(grant),
             _ => Err(refused),
         }
@@ -52,7 +82,7 @@ pub(crate) fn queue<'a>(
 ) -> impl Future<Output = Verdict> + 'a {
     let wrong = Stop::failed("the claim should have been queued");
     async move {
-        match backend.acquire(request).await? {
+        match acquired(backend, request).await? {
             Acquired::Queued => Ok(()),
             _ => Err(wrong),
         }
@@ -64,7 +94,7 @@ pub(crate) async fn tried(
     backend: &DynBackend,
     request: &AcquireRequest,
 ) -> Result<Option<Grant>, Stop> {
-    match backend.acquire(&trying(request.clone())).await? {
+    match acquired(backend, &trying(request.clone())).await? {
         Acquired::Granted(grant) => Ok(Some(grant)),
         Acquired::Busy => Ok(None),
         _ => Err(Stop::failed("a claim that does not wait was queued")),
@@ -80,8 +110,10 @@ pub(crate) fn release<'a>(
     let lost = Stop::failed("the claim should have been there to release");
     let claim = request.as_claim();
     async move {
-        match backend.release(&claim).await? {
+        let (released, unsure) = sent(|| backend.release(&claim)).await;
+        match released? {
             Released::Released => Ok(()),
+            Released::AlreadyLost if unsure => Ok(()),
             _ => Err(lost),
         }
     }

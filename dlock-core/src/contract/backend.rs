@@ -94,7 +94,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     }
 
     /// The response timeout of one request. A try waits no longer than this, even if the backend
-    /// retries. `Duration::MAX`, the default, means no timeout.
+    /// retries. So it should be longer than the backend needs to move to another server.
+    /// `Duration::MAX`, the default, means no timeout.
     fn response_timeout(&self) -> Duration {
         Duration::MAX
     }
@@ -119,7 +120,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// [`granted`](Self::granted) or [`release`](Self::release).
     ///
     /// Errors: `Config(Capacity)` if the name is in use as a lock of another kind, or with another
-    /// number of permits. The claim then leaves no trace.
+    /// number of permits. The claim then leaves no trace. `NotHeld` if the claim has ended meanwhile,
+    /// for example with its session: the core starts over with another claim.
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired>;
 
     /// Waits until a queued claim is granted, and renews its place in the queue.
@@ -135,9 +137,10 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// Contract: one answer for each renewal, in order. For a claim that is not held it returns
     /// [`Renewed::Lost`], or [`Renewed::Forgotten`] if the store can detect that, and does not
     /// acquire the claim again. If the state of one claim can't be determined, its answer is
-    /// [`Renewed::Unknown`], and the others are still answered. A mode weaker than the held one is
-    /// a downgrade: it takes effect at once, and the store grants the waiters that now fit. A
-    /// stronger mode is ignored: it comes from a renewal that was in flight during a downgrade.
+    /// [`Renewed::Unknown`], and the others are still answered, also if a downgrade among them fails.
+    /// A mode weaker than the held one is a downgrade: it takes effect at once, and the store grants
+    /// the waiters that now fit. A stronger mode is ignored: it comes from a renewal that was in
+    /// flight during a downgrade.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error>;
 
     /// Releases a held claim or cancels a waiting one, and grants the next.
