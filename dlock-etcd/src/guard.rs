@@ -37,7 +37,8 @@ pub(crate) async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>, mut own: Op
         let Stage::There(spot) = claim.stage.lock().await.clone() else { return };
         let mut watch = match own.take() {
             Some(own) => own,
-            None => match session.link().await {
+            // Boxed, here and below: many claims wait here, and few of them ask anything.
+            None => match Box::pin(session.link()).await {
                 Ok(link) => OwnWatch::set(&link, &claim),
                 Err(_) if claim.is_over() => return,
                 Err(_) => {
@@ -61,7 +62,7 @@ pub(crate) async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>, mut own: Op
                 Ok(Seen::Changed { revision }) => revision,
                 Err(_) => break,
             };
-            match session.read(vec![own_key(&claim)], revision).await {
+            match Box::pin(session.read(vec![own_key(&claim)], revision)).await {
                 Ok((_, read)) => {
                     if !read.iter().any(|own| own.create_revision == spot.created) {
                         session.lose(&claim);
