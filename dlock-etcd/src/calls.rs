@@ -23,6 +23,9 @@ impl Session {
 
     /// Returns the connection, or waits for the next one.
     pub(crate) async fn link(&self) -> Result<Arc<Link>, Failure> {
+        if let Some(link) = self.link.borrow().clone() {
+            return Ok(link);
+        }
         let mut links = self.link.subscribe();
         let link = async {
             tokio::select! {

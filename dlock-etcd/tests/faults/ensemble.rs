@@ -105,6 +105,22 @@ pub(crate) async fn a_follower_is_cut_off() -> Verdict {
     .await
 }
 
+/// If it leads, each write waits for it.
+pub(crate) async fn a_member_is_slow() -> Verdict {
+    storm("slow", 100, async |servers, load| {
+        let at = Clock::Boot.now();
+        let node = rand::random_range(0..servers.nodes().len());
+        servers.slow(node, Duration::from_millis(rand::random_range(5..30)));
+        for_up_to(2000).await;
+        servers.heal(node);
+        servers.until_well().await?;
+        // The others may have elected another leader meanwhile.
+        excuse(servers, load, at);
+        Ok(())
+    })
+    .await
+}
+
 pub(crate) async fn all_is_compacted() -> Verdict {
     storm("compact", 100, async |servers, _| servers.nodes()[0].compact().await.map(|_| ())).await
 }

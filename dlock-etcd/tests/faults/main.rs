@@ -35,6 +35,7 @@ fn main() {
             Scenario::new("ensemble::its_leader_stands_still", ensemble::its_leader_stands_still),
             Scenario::new("ensemble::its_leader_is_cut_off", ensemble::its_leader_is_cut_off),
             Scenario::new("ensemble::a_follower_is_cut_off", ensemble::a_follower_is_cut_off),
+            Scenario::new("ensemble::a_member_is_slow", ensemble::a_member_is_slow),
             Scenario::new("ensemble::all_is_compacted", ensemble::all_is_compacted),
             Scenario::new(
                 "sessions::a_loss_behind_a_cut_follower_precedes_the_next_grant",

@@ -14,9 +14,11 @@
 //! `zookeeper_session`); readers and permits; directories; sequence numbers that overflow; and the
 //! poll once per session timeout, so in this model only the watch can wake a waiter.
 
+mod rules;
 mod space;
 
-use crate::check::{EXCLUSION, Tokens, WAKES, breaks, holds};
+pub use self::rules::{RULES, Rule};
+use crate::check::{Tokens, breaks, holds};
 
 const CLIENTS: usize = 3;
 /// The number of unanswered creations and of nodes deleted by another client.
@@ -25,33 +27,6 @@ const FAULTS: u8 = 1;
 const ENDS: u8 = 1;
 
 const NOBODYS: &str = "no node of nobody";
-
-/// The rules of the protocol. Each can be switched off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Rule {
-    /// A creation writes to the epoch, which is deleted after an unknown outcome.
-    Epoch,
-    /// The client searches for a cancelled claim too, and deletes its node.
-    SeeThrough,
-    /// The node that a search finds must belong to the current session.
-    OwnerCheck,
-    /// If the node to watch is already deleted, the client reads the queue again.
-    Recheck,
-    /// A client that is granted the lock because another node ended checks that its own node
-    /// exists.
-    OwnNode,
-}
-
-/// The rules, and the property that is violated without each of them.
-pub const RULES: [(Rule, &str); 6] = [
-    (Rule::Epoch, NOBODYS),
-    (Rule::Epoch, WAKES),
-    (Rule::SeeThrough, NOBODYS),
-    (Rule::OwnerCheck, EXCLUSION),
-    (Rule::Recheck, WAKES),
-    (Rule::OwnNode, EXCLUSION),
-];
 
 struct ZooKeeper {
     /// The number of claims that each client makes.

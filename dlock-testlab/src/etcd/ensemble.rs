@@ -1,5 +1,7 @@
 //! Three servers that elect a leader, with links between them that can be cut.
 
+use std::time::Duration;
+
 use futures_util::future::{join_all, try_join_all};
 
 use super::{
@@ -146,6 +148,11 @@ impl Ensemble {
     /// election timeout has passed, and the others elect another leader.
     pub fn isolate(&self, node: usize) {
         self.links.between_those(|a, _| a == node, Flow::Hold);
+    }
+
+    /// Delays all bytes between this node and both others, whichever leads.
+    pub fn slow(&self, node: usize, by: Duration) {
+        self.links.between_those(|a, _| a == node, Flow::Delay(by));
     }
 
     /// Forwards all bytes between this node and both others again, including those that were held
