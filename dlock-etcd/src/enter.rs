@@ -292,7 +292,7 @@ impl Session {
             });
             return Ok(Some(spots.collect()));
         }
-        // So is the key of an earlier claim in the same place, which should be gone.
+        // This also deletes the key of an earlier claim in the same place, which should be gone.
         for (claim, kv) in claims.iter().zip(own) {
             if let Some(kv) = kv {
                 self.delete(&claim.prefix, &kv.key, kv.create_revision).await?;

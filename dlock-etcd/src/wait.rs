@@ -12,8 +12,8 @@
 //! its [`guard`](crate::guard). If etcd holds events back because the stream is full, that guard
 //! reports the loss instead.
 //!
-//! If the connection breaks, the watch is set anew, at the next member, and again followed by a read. If every event
-//! is lost, a read per TTL finds the change.
+//! If the connection breaks, the watch is set anew, at the next member, and again followed by a read.
+//! If every event is lost, a read per TTL finds the change.
 
 use std::sync::Arc;
 

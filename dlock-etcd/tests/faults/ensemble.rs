@@ -26,13 +26,15 @@ async fn storm(
     nothing_is_left(&servers.nodes()[0]).await
 }
 
-/// Excuses the time since `at`, in which a fault has left an old leader behind, on versions that let
-/// it end leases that are renewed. No client can prevent two holders then; the checks cover the tokens
-/// and all other times.
-fn excuse(servers: &Ensemble, load: &Running, at: Instant) {
+/// Waits until all is well after a fault that may have left an old leader behind since `at`. Excuses
+/// that time on versions that let an old leader end leases that are renewed: no client can prevent two
+/// holders then, and the checks cover the tokens and all other times.
+async fn well_since(at: Instant, servers: &Ensemble, load: &Running) -> Verdict {
+    servers.until_well().await?;
     if servers.nodes()[0].ends_living_leases() {
         load.excuse(at, Clock::Boot.now());
     }
+    Ok(())
 }
 
 async fn for_up_to(millis: u64) {
@@ -70,9 +72,7 @@ pub(crate) async fn its_leader_stands_still() -> Verdict {
         leader.pause()?;
         for_up_to(6000).await;
         leader.resume()?;
-        servers.until_well().await?;
-        excuse(servers, load, at);
-        Ok(())
+        well_since(at, servers, load).await
     })
     .await
 }
@@ -85,9 +85,7 @@ pub(crate) async fn its_leader_is_cut_off() -> Verdict {
         servers.isolate(leader);
         for_up_to(6000).await;
         servers.heal(leader);
-        servers.until_well().await?;
-        excuse(servers, load, at);
-        Ok(())
+        well_since(at, servers, load).await
     })
     .await
 }
@@ -113,10 +111,8 @@ pub(crate) async fn a_member_is_slow() -> Verdict {
         servers.slow(node, Duration::from_millis(rand::random_range(5..30)));
         for_up_to(2000).await;
         servers.heal(node);
-        servers.until_well().await?;
         // The others may have elected another leader meanwhile.
-        excuse(servers, load, at);
-        Ok(())
+        well_since(at, servers, load).await
     })
     .await
 }
