@@ -174,14 +174,13 @@ impl Session {
             Err(_) => self.room(window).await?,
         };
         let (runtime, patience) = (self.runtime.clone(), self.patience());
-        let work = async move {
+        let mut work = Box::pin(async move {
             let done = work.await;
             drop(permit);
             done
-        };
+        });
         // On the runtime of the session, timers included, since the caller's runtime may end.
         let seen = self.runtime.spawn(async move {
-            let mut work = Box::pin(work);
             match tokio::time::timeout(patience, &mut work).await {
                 Ok(answer) => answer,
                 Err(_) => {

@@ -53,6 +53,9 @@ impl Session {
             // The core releases the claims that have a key. The others can't get one any more.
             for claim in &claims {
                 if claim.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
+                    if error.certainty() == Certainty::Unknown {
+                        claim.spoil(true);
+                    }
                     self.forget(claim);
                 }
             }
@@ -61,10 +64,11 @@ impl Session {
                 return Err(error);
             };
             // It was lost at this moment. It is sent again, after its old key is deleted.
-            let late = !claim.was_left() && self.clear(claim).await?.late;
-            if late || claim.was_left() {
-                // It was released meanwhile, by a task that deletes the key; or a late deletion
-                // could end it again.
+            if !claim.was_left() {
+                Box::pin(self.clear(claim)).await?;
+            }
+            if claim.was_left() {
+                // It was released meanwhile, by a task that deletes the key.
                 return Err(error.with_certainty(Certainty::Unknown));
             }
         }
@@ -95,8 +99,8 @@ impl Session {
             });
             let known = known.collect::<Result<Vec<_>, _>>()?;
             // The reads must show all that was committed before.
-            let revision = self.vote().await?;
-            Made::There(self.standings(claims, known, revision).await)
+            let revision = Box::pin(self.vote()).await?;
+            Made::There(Box::pin(self.standings(claims, known, revision)).await)
         };
         let Made::There(made) = made else {
             claims.iter().for_each(|claim| self.forget(claim));
@@ -138,11 +142,11 @@ impl Session {
                 Ok(Acquired::Queued)
             }
             Standing::Behind(_) => {
-                self.take_back(claim, stage).await?;
+                Box::pin(self.take_back(claim, stage)).await?;
                 Ok(Acquired::Busy)
             }
             Standing::Conflict(kind, capacity) => {
-                self.take_back(claim, stage).await?;
+                Box::pin(self.take_back(claim, stage)).await?;
                 Err(conflict(kind, capacity))
             }
             Standing::Gone => {
@@ -155,8 +159,8 @@ impl Session {
 
     /// Deletes the key, so that the claim leaves no trace.
     async fn take_back(&self, claim: &Arc<OwnClaim>, stage: &mut Stage) -> Result<(), Error> {
-        if let Stage::There(spot) = stage {
-            self.delete_own(claim, spot.created).await?;
+        if matches!(stage, Stage::There(_)) {
+            self.delete_own(claim).await?;
         }
         *stage = Stage::Gone;
         self.forget(claim);
@@ -185,33 +189,25 @@ impl Session {
                 Ok((header, answer)) if answer.succeeded => {
                     return Ok(Made::There(created(claims, header.revision, answer)));
                 }
-                Ok((header, mut answer)) => {
-                    let mut read = answer.ranges().map(|range| range.kvs);
-                    let marker = read.next().and_then(|kvs| kvs.into_iter().next());
-                    let own = read.by_ref().take(claims.len()).map(|kvs| kvs.into_iter().next());
-                    let own: Vec<_> = own.collect();
-                    if let Some(spots) = self.known(claims, own).await? {
-                        let made = self.standings(claims, spots, header.revision).await;
-                        return Ok(Made::There(made));
-                    }
-                    if marker.is_none_or(|marker| marker.mod_revision != epoch) {
-                        self.end_epoch(epoch).await?;
-                    } else if tries {
-                        for (claim, kvs) in claims.iter().zip(read) {
-                            match standing(&claim.prefix, claim.mode(), i64::MAX, kvs)? {
-                                Standing::Held { .. } => {}
-                                Standing::Conflict(kind, of) => return Err(conflict(kind, of)),
-                                _ => return Ok(Made::Busy),
-                            }
+                Ok((header, answer)) => {
+                    if let Some(fits) = fits(claims, answer)? {
+                        if !fits {
+                            return Ok(Made::Busy);
                         }
-                        fit_at = Some(header.revision);
+                        if fit_at.replace(header.revision).is_none() {
+                            continue;
+                        }
                     }
+                    if let Some(there) = Box::pin(self.search(claims, header.revision)).await? {
+                        return Ok(there);
+                    }
+                    Box::pin(self.check_epoch(epoch)).await?;
                     continue;
                 }
                 Err(failure) => failure,
             };
             if failure.certainty() == Certainty::Unknown {
-                let revision = match self.end_epoch(epoch).await {
+                let revision = match Box::pin(self.end_epoch(epoch)).await {
                     Ok(revision) => revision,
                     // The creation may be applied at any time while the lease lives.
                     Err(failure) => {
@@ -219,13 +215,8 @@ impl Session {
                         return Err(Error::from(failure).with_certainty(Certainty::Unknown));
                     }
                 };
-                let own = claims.iter().map(|claim| own_key(claim)).collect();
-                let (revision, read) = self.read(own, revision).await?;
-                let of =
-                    |claim: &Arc<OwnClaim>| read.iter().find(|kv| kv.key == claim.key).cloned();
-                let own = claims.iter().map(of).collect();
-                if let Some(spots) = self.known(claims, own).await? {
-                    return Ok(Made::There(self.standings(claims, spots, revision).await));
+                if let Some(there) = Box::pin(self.search(claims, revision)).await? {
+                    return Ok(there);
                 }
             }
             // No key exists, and none will.
@@ -234,6 +225,16 @@ impl Session {
             }
             pause.wait().await;
         }
+    }
+
+    /// Reads whether the keys of the claims exist, no older than this revision.
+    async fn search(&self, claims: &[Arc<OwnClaim>], revision: i64) -> Result<Option<Made>, Error> {
+        let own = claims.iter().map(|claim| own_key(claim)).collect();
+        let (revision, read) = self.read(own, revision).await?;
+        let of = |claim: &Arc<OwnClaim>| read.iter().find(|kv| kv.key == claim.key).cloned();
+        let own = claims.iter().map(of).collect();
+        let Some(spots) = self.known(claims, own).await? else { return Ok(None) };
+        Ok(Some(Made::There(self.standings(claims, spots, revision).await)))
     }
 
     /// Returns the transaction that creates the keys.
@@ -245,8 +246,8 @@ impl Session {
         fit_at: Option<i64>,
     ) -> TxnRequest {
         let mut compare = vec![self.in_epoch(epoch)];
-        let (mut success, mut failure) = (Vec::new(), vec![self.read_marker().into()]);
-        let mut looks: Vec<RequestOp> = Vec::new();
+        let (mut success, mut failure, mut looks) =
+            (Vec::new(), Vec::new(), Vec::<RequestOp>::new());
         for claim in claims {
             let mode = claim.mode();
             compare.push(Compare::created(claim.key.clone(), CompareResult::Equal, 0));
@@ -255,9 +256,9 @@ impl Session {
                 value: claim.value(mode),
                 lease: self.lease,
             }));
-            failure.push(own_key(claim).into());
             looks.push(blockers(&claim.prefix, mode, None).into());
             if tries {
+                failure.push(own_key(claim).into());
                 let (key, end) = range(&claim.prefix, mode);
                 let unchanged = match fit_at {
                     None => Compare::created(key, CompareResult::Equal, 0),
@@ -293,10 +294,8 @@ impl Session {
             return Ok(Some(spots.collect()));
         }
         // This also deletes the key of an earlier claim in the same place, which should be gone.
-        for (claim, kv) in claims.iter().zip(own) {
-            if let Some(kv) = kv {
-                self.delete(&claim.prefix, &kv.key, kv.create_revision).await?;
-            }
+        for kv in own.into_iter().flatten() {
+            self.delete_created(&kv.key, kv.create_revision).await?;
         }
         Ok(None)
     }
@@ -320,6 +319,22 @@ impl Session {
 /// Returns the read of a claim's own key, with its value: without it, etcd 3.7 returns no lease.
 pub(crate) fn own_key(claim: &OwnClaim) -> RangeRequest {
     RangeRequest { key: claim.key.clone(), ..Default::default() }
+}
+
+/// Returns whether claims of a try fit, if the answer shows it.
+fn fits(claims: &[Arc<OwnClaim>], mut answer: TxnResponse) -> Result<Option<bool>, Error> {
+    let mut read: Vec<_> = answer.ranges().map(|range| range.kvs).collect();
+    if read.len() != claims.len() * 2 || read.drain(..claims.len()).any(|own| !own.is_empty()) {
+        return Ok(None);
+    }
+    for (claim, kvs) in claims.iter().zip(read) {
+        match standing(&claim.prefix, claim.mode(), i64::MAX, kvs)? {
+            Standing::Held { .. } => {}
+            Standing::Conflict(kind, capacity) => return Err(conflict(kind, capacity)),
+            _ => return Ok(Some(false)),
+        }
+    }
+    Ok(Some(true))
 }
 
 /// Returns the state of claims that were created at this revision. After a try there are no reads,

@@ -26,7 +26,7 @@ impl Session {
             0 => {
                 let _turn = self.raising.lock().await;
                 match self.epoch.load(Ordering::SeqCst) {
-                    0 => self.begin_epoch().await,
+                    0 => Box::pin(self.begin_epoch()).await,
                     epoch => Ok(epoch),
                 }
             }
@@ -60,6 +60,15 @@ impl Session {
         let (header, _) = self.insist(put).await.0?;
         self.epoch.store(header.revision, Ordering::SeqCst);
         Ok(header.revision)
+    }
+
+    /// Ends an epoch that the servers do not have, since the marker was written late or deleted.
+    pub(crate) async fn check_epoch(&self, epoch: i64) -> Result<(), Failure> {
+        let (_, read) = self.read(vec![self.read_marker()], self.seen()).await?;
+        if read.first().is_none_or(|marker| marker.mod_revision != epoch) {
+            self.end_epoch(epoch).await?;
+        }
+        Ok(())
     }
 
     /// Returns the condition that this is the epoch.

@@ -1,34 +1,34 @@
-//! Transactions that wait to be sent together: see [`together`](crate::together).
+//! Operations that wait to be sent together: see [`together`](crate::together).
 
 use std::collections::{HashSet, VecDeque};
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::client::{Failure, Header, TxnRequest, TxnResponse};
+use crate::client::{Failure, Header, RequestOp, ResponseOp};
 
-/// The number of transactions that are under way at a time.
+/// The number of requests that are under way at a time.
 const LANES: usize = 4;
 
-/// The number of transactions in one. etcd allows 128 operations, including those of the inner ones.
+/// The number of operations in one transaction. etcd allows 128, including those of the inner ones.
 const MOST: usize = 64;
 
-/// The transactions that wait for a lane.
+/// The operations that wait for a lane.
 pub(crate) struct Gather {
     queue: Mutex<VecDeque<Gathered>>,
     pub(crate) lanes: Semaphore,
 }
 
-/// A transaction of one lock.
+/// An operation of one lock.
 pub(crate) struct Gathered {
     /// The prefix of the lock's keys.
     pub(crate) lock: String,
-    pub(crate) txn: TxnRequest,
+    pub(crate) op: RequestOp,
     pub(crate) answer: oneshot::Sender<TogetherAnswer>,
 }
 
-/// `None`: nothing was applied, because of one of several transactions. Each is sent alone.
-pub(crate) type TogetherAnswer = Option<Result<(Header, TxnResponse), Failure>>;
+/// `None`: nothing was applied, because of one of the operations. Each is sent alone.
+pub(crate) type TogetherAnswer = Option<Result<(Header, ResponseOp), Failure>>;
 
 impl Gather {
     pub(crate) fn new() -> Self {
@@ -39,7 +39,7 @@ impl Gather {
         self.queue.lock().push_back(waiting);
     }
 
-    /// Takes transactions that may go together, those that came first.
+    /// Takes operations that may go together, those that came first.
     pub(crate) fn take(&self) -> Vec<Gathered> {
         let mut queue = self.queue.lock();
         let (mut locks, mut taken, mut later) = (HashSet::new(), Vec::new(), VecDeque::new());
@@ -67,7 +67,7 @@ mod tests {
 
     fn add(gather: &Gather, lock: &str) -> oneshot::Receiver<TogetherAnswer> {
         let (answer, told) = oneshot::channel();
-        gather.add(Gathered { lock: lock.to_owned(), txn: TxnRequest::default(), answer });
+        gather.add(Gathered { lock: lock.to_owned(), op: RequestOp::default(), answer });
         told
     }
 
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_of_one_lock_never_go_together() {
+    fn operations_of_one_lock_never_go_together() {
         let gather = Gather::new();
         let _told = ["a/", "a/", "b/", "a/", "c/"].map(|lock| add(&gather, lock));
         assert_eq!(taken(&gather), ["a/", "b/", "c/"]);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_that_is_given_up_is_not_sent() {
+    fn an_operation_that_is_given_up_is_not_sent() {
         let gather = Gather::new();
         drop(add(&gather, "a/"));
         let _told: Vec<_> = (0..MOST).map(|at| add(&gather, &format!("{at}/"))).collect();

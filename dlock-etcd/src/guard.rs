@@ -1,7 +1,8 @@
 //! The watch of a claim's own key, which somebody may delete.
 //!
 //! A guard costs two messages, so a claim gets one only if it is held for longer than
-//! [`BRIEF`](crate::session::BRIEF), or has it already as a waiter: see [`wait`](crate::wait).
+//! [`BRIEF`](crate::session::BRIEF). It continues with the watch that the claim may have had as a
+//! waiter: see [`wait`](crate::wait).
 
 use std::sync::{Arc, Weak};
 
@@ -51,7 +52,11 @@ pub(crate) async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>, mut own: Op
         drop(session);
         loop {
             let seen = tokio::select! {
-                () = claim.until_over() => return,
+                // A release ends the watch, too. To cancel it before would only delay the hand-off.
+                () = claim.until_over() => {
+                    drop(claim.stage.lock().await);
+                    return;
+                }
                 () = replaced.as_mut() => break,
                 seen = watch.watch.next() => seen,
             };

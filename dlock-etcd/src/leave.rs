@@ -1,52 +1,44 @@
 //! Release and cancellation of claims.
 //!
 //! The deletion of the key is the release, and it wakes the next waiter. It is repeated until the
-//! outcome is certain. It requires that the key still has the create revision of the claim: the next
-//! claim of this session has the same key, and a late deletion must not end that. If the process dies
-//! before, the key ends with the lease.
+//! outcome is certain. If the process dies before, the key ends with the lease.
+//!
+//! The next claim of this session on the name has the same key, which a late deletion must not end.
+//! So if a deletion was not answered, no other claim gets this key: see [`places`](crate::places).
 
 use std::sync::Arc;
 
 use dlock_core::{Certainty, Claim, Error, Format, Released};
 
 use crate::{
-    calls::{Pause, is_passing},
-    client::{Bytes, Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, TxnRequest},
+    client::{
+        Bytes, Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, Header, TxnRequest,
+    },
     key::Entry,
     own::{OwnClaim, Stage},
     record::Record,
     session::Session,
 };
 
-/// The outcome of a deletion.
-pub(crate) struct Deleted {
-    pub(crate) released: Released,
-    /// Whether a request to delete the key, whatever its revision, may be applied later. The claim
-    /// must not be created again.
-    pub(crate) late: bool,
-}
-
 impl Session {
     /// Releases or cancels a claim, which may belong to another client.
     pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
         let Some(own) = self.find(claim.id) else {
-            return self.evict(&claim).await;
+            return Box::pin(self.evict(&claim)).await;
         };
         // From here on its end is no loss, unless it was one before.
         let lost = own.leave();
-        let released = self.clear(&own).await?.released;
+        let released = self.clear(&own).await?;
         Ok(if lost { Released::AlreadyLost } else { released })
     }
 
     /// Deletes the key of a claim of this session, and forgets the claim.
-    pub(crate) async fn clear(&self, claim: &Arc<OwnClaim>) -> Result<Deleted, Error> {
+    pub(crate) async fn clear(&self, claim: &Arc<OwnClaim>) -> Result<Released, Error> {
         // Waits for a creation that is under way.
         let mut stage = claim.stage.lock().await;
         let answer = match &*stage {
-            Stage::There(spot) => self.delete_own(claim, spot.created).await,
-            Stage::New | Stage::Gone => {
-                Ok(Deleted { released: Released::AlreadyLost, late: false })
-            }
+            Stage::There(_) => self.delete_own(claim).await,
+            Stage::New | Stage::Gone => Ok(Released::AlreadyLost),
         };
         *stage = Stage::Gone;
         drop(stage);
@@ -54,65 +46,63 @@ impl Session {
         answer
     }
 
-    /// Deletes the key of a claim of this session that was created at this revision.
-    pub(crate) async fn delete_own(
-        &self,
-        claim: &OwnClaim,
-        created: i64,
-    ) -> Result<Deleted, Error> {
-        let answer = self.delete(&claim.prefix, &claim.key, created).await;
-        if answer.as_ref().map_or(true, |deleted| deleted.late) {
-            claim.spoil();
-        }
-        answer
+    /// Deletes the key of a claim of this session.
+    pub(crate) async fn delete_own(&self, claim: &OwnClaim) -> Result<Released, Error> {
+        claim.spoil(true);
+        let delete = DeleteRangeRequest { key: claim.key.clone(), ..Default::default() };
+        let send = |is_full| {
+            let delete = delete.clone();
+            async move {
+                match is_full {
+                    false => self.voted_together(&claim.prefix, delete).await,
+                    // If the quota is used up, etcd refuses transactions with creations, and 3.5
+                    // all transactions.
+                    true => Box::pin(self.voted(delete)).await,
+                }
+            }
+        };
+        let (answer, unsure) = self.delete(send).await?;
+        claim.spoil(unsure);
+        // An unanswered sending may have deleted it.
+        Ok(if answer.deleted > 0 || unsure { Released::Released } else { Released::AlreadyLost })
     }
 
-    /// Deletes a key of a lock that was created at this revision, and repeats that until the outcome is
-    /// certain, or the session is over.
-    pub(crate) async fn delete(
+    /// Deletes a key if it was created at this revision. Its place may be in use again.
+    pub(crate) async fn delete_created(
         &self,
-        lock: &str,
         key: &Bytes,
         created: i64,
-    ) -> Result<Deleted, Error> {
+    ) -> Result<Released, Error> {
         let delete = DeleteRangeRequest { key: key.clone(), ..Default::default() };
         let txn = TxnRequest {
             compare: vec![Compare::created(key.clone(), CompareResult::Equal, created)],
-            success: vec![delete.clone().into()],
+            success: vec![delete.into()],
             failure: Vec::new(),
         };
-        let (mut unsure, mut late) = (false, false);
-        let mut pause = Pause::new();
+        let (answer, unsure) = self.delete(|_| self.voted(txn.clone())).await?;
+        Ok(if answer.succeeded || unsure { Released::Released } else { Released::AlreadyLost })
+    }
+
+    /// Sends a deletion until the outcome is certain, or the session is over. Returns the answer,
+    /// and whether an earlier sending was not answered.
+    async fn delete<T, F>(&self, mut send: impl FnMut(bool) -> F) -> Result<(T, bool), Error>
+    where
+        F: Future<Output = Result<(Header, T), Failure>>,
+    {
+        let (mut unsure, mut is_full) = (false, false);
         loop {
-            let send = || self.voted_together(lock, txn.clone());
-            let (answer, unknown) = self.insist_by(send).await;
+            let (answer, unknown) = self.insist_by(|| send(is_full)).await;
             unsure |= unknown;
-            let failure: Failure = match answer {
-                // An earlier sending may have deleted it.
-                Ok((_, answer)) if answer.succeeded || unsure => {
-                    return Ok(Deleted { released: Released::Released, late });
-                }
-                Ok(_) => return Ok(Deleted { released: Released::AlreadyLost, late }),
-                // etcd 3.5 refuses transactions without writes, too, but no plain deletion. There
-                // are no new claims now.
-                Err(failure) if failure.kind() == FailureKind::NoSpace => {
-                    match self.voted(delete.clone()).await {
-                        // The transaction that raises the alarm is refused, but applied.
-                        Ok(_) => return Ok(Deleted { released: Released::Released, late }),
-                        Err(failure) => {
-                            let unknown = failure.certainty() == Certainty::Unknown;
-                            (unsure, late) = (unsure | unknown, late | unknown);
-                            failure
-                        }
-                    }
-                }
+            let failure = match answer {
+                Ok((_, answer)) => return Ok((answer, unsure)),
                 Err(failure) => failure,
             };
             if failure.kind() == FailureKind::Denied || self.is_over() {
                 return Err(failure.into());
             }
-            if is_passing(&failure) {
-                pause.wait().await;
+            unsure |= failure.certainty() == Certainty::Unknown;
+            if failure.kind() == FailureKind::NoSpace && !is_full {
+                is_full = true;
                 continue;
             }
             // Not abandoned: the key would block the lock for as long as the session lives.
@@ -140,8 +130,7 @@ impl Session {
             if let Some(format) = record.and_then(|record| record.newer()) {
                 return Err(Format::unknown(format));
             }
-            let deleted = self.delete(&prefix, &kv.key, kv.create_revision).await?;
-            if deleted.released == Released::Released {
+            if self.delete_created(&kv.key, kv.create_revision).await? == Released::Released {
                 released = Released::Released;
             }
         }

@@ -107,7 +107,8 @@ async fn look(weak: &Weak<Session>) {
             }
             for claim in session.take_matured(now) {
                 if claim.is_granted() && claim.start_guard() {
-                    session.background(guard(weak.clone(), claim, None));
+                    let watch = claim.take_watch();
+                    session.background(guard(weak.clone(), claim, watch));
                 }
             }
         }

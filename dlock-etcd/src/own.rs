@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 
 use crate::{
     client::Bytes,
+    guard::OwnWatch,
     key::{Keys, Kind, Place, TOKENS},
     places::Places,
     queue::Behind,
@@ -46,6 +47,8 @@ pub(crate) struct OwnClaim {
     places: Arc<Places>,
     is_spoilt: AtomicBool,
     is_guarded: AtomicBool,
+    /// The watch of its own key from the time when it waited, until its guard takes it.
+    watch: Mutex<Option<OwnWatch>>,
     note: Option<Note>,
     format: Format,
     /// The state of the key.
@@ -116,6 +119,7 @@ impl OwnClaim {
             places: Arc::clone(places),
             is_spoilt: AtomicBool::new(false),
             is_guarded: AtomicBool::new(false),
+            watch: Mutex::default(),
             note: request.note.clone(),
             format,
             stage: tokio::sync::Mutex::new(Stage::New),
@@ -195,9 +199,18 @@ impl OwnClaim {
         !self.is_guarded.swap(true, Ordering::SeqCst)
     }
 
-    /// Keeps its place from being used again, since its key may be there, or be deleted later.
-    pub(crate) fn spoil(&self) {
-        self.is_spoilt.store(true, Ordering::SeqCst);
+    /// Keeps a watch of its own key, which has reported nothing, for its guard.
+    pub(crate) fn keep_watch(&self, watch: OwnWatch) {
+        *self.watch.lock() = Some(watch);
+    }
+
+    pub(crate) fn take_watch(&self) -> Option<OwnWatch> {
+        self.watch.lock().take()
+    }
+
+    /// Keeps its place from being used again, while its key may be there, or be deleted later.
+    pub(crate) fn spoil(&self, is_spoilt: bool) {
+        self.is_spoilt.store(is_spoilt, Ordering::SeqCst);
     }
 
     /// Ends it as released or cancelled. Returns true if it was lost before.

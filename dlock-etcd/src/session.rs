@@ -239,16 +239,23 @@ impl Session {
         !self.is_over()
     }
 
+    /// Returns whether a lease that begins now is covered by a beat.
+    pub(crate) fn is_covered(&self, lease: Duration) -> bool {
+        let lease = lease.min(self.longest_lease());
+        self.lapses() >= Clock::Boot.now().saturating_add(lease)
+    }
+
     /// Sends heartbeats until a lease that begins now is covered by a beat, for as long as a caller
     /// waits. Callers share them.
     pub(crate) async fn cover(&self, lease: Duration) -> Result<(), Error> {
-        let lease = lease.min(self.longest_lease());
-        let lacks = || self.lapses() < Clock::Boot.now().saturating_add(lease);
         let covering = async {
             let mut pause = Pause::new();
-            while lacks() {
+            while !self.is_covered(lease) {
                 let turn = self.beating.lock().await;
-                let beaten = if lacks() { self.heartbeat_alone().await } else { Ok(()) };
+                let beaten = match self.is_covered(lease) {
+                    false => self.heartbeat_alone().await,
+                    true => Ok(()),
+                };
                 drop(turn);
                 match beaten {
                     Err(failure) if is_passing(&failure) && self.is_alive() => pause.wait().await,

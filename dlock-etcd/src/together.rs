@@ -1,60 +1,55 @@
-//! Transactions of many locks in one.
+//! Operations of many locks in one transaction.
 //!
 //! Each write costs the servers a request, an entry of their log and a part of a commit, which is
 //! most of the cost of a lock. So a process that uses many locks at once sends what it has to write
-//! together: as one transaction without conditions, whose operations are transactions with conditions
-//! of their own. etcd executes each as if it had come alone.
+//! together: as one transaction without conditions, whose operations are deletions, and transactions
+//! with conditions of their own. etcd executes each as if it had come alone.
 //!
-//! There is no timer. A transaction is sent at once, unless some are under way already. Those that
+//! There is no timer. An operation is sent at once, unless some are under way already. Those that
 //! come meanwhile gather, and whichever caller gets the next lane sends them all.
 //!
-//! All changes of one transaction have one revision. So no two transactions of one lock go together:
+//! All changes of one transaction have one revision. So no two operations of one lock go together:
 //! two claims with the same create revision would both be first in its queue.
 //!
 //! # Concurrency
 //!
-//! Each caller puts its transaction into `queue`, then waits for its answer or for a lane. A caller
-//! with a lane takes the front of the queue, which need not contain its own. So each transaction is
-//! sent, for its caller at least will do it. A caller that is dropped takes its transaction with it
-//! if that was not sent; if it was sending, those that it had taken may have been applied.
+//! Each caller puts its operation into `queue`, then waits for its answer or for a lane. A caller
+//! with a lane takes the front of the queue, which need not contain its own. So each operation is
+//! sent, for its caller at least will do it. A lane is free only if no caller waits for one. A caller
+//! that is dropped takes its operation with it if that was not sent; if it was sending, those that
+//! it had taken may have been applied.
 
 use dlock_core::Certainty;
 use tokio::sync::oneshot;
 
 use crate::{
     calls::is_passing,
-    client::{Failure, FailureKind, Header, TxnRequest, TxnResponse},
+    client::{Failure, FailureKind, Header, Op, TxnRequest},
     gather::Gathered,
     session::Session,
 };
 
 impl Session {
-    /// Like [`voted`](Self::voted), for a small transaction of the lock with this prefix. It may be
+    /// Like [`voted`](Self::voted), for a small operation of the lock with this prefix. It may be
     /// sent together with those of other locks.
-    pub(crate) async fn voted_together(
+    pub(crate) async fn voted_together<R: Op>(
         &self,
         lock: &str,
-        txn: TxnRequest,
-    ) -> Result<(Header, TxnResponse), Failure> {
-        let (answer, mut told) = oneshot::channel();
-        let waiting = Gathered { lock: lock.to_owned(), txn: txn.clone(), answer };
-        self.gather.add(waiting);
-        let answer = loop {
-            tokio::select! {
-                biased;
-                answer = &mut told => break answer,
-                // The semaphore is never closed.
-                _lane = self.gather.lanes.acquire() => {
-                    let together = self.gather.take();
-                    if !together.is_empty() {
-                        self.send(together).await;
-                    }
-                }
+        request: R,
+    ) -> Result<(Header, R::Response), Failure> {
+        if let Ok(_lane) = self.gather.lanes.try_acquire() {
+            return self.voted(request).await;
+        }
+        let (answer, told) = oneshot::channel();
+        self.gather.add(Gathered { lock: lock.to_owned(), op: request.clone().into(), answer });
+        match Box::pin(self.told(told)).await {
+            Ok(Some(answer)) => {
+                let (header, response) = answer?;
+                let why = "an answer lacks a part";
+                let lacks = || Failure::new(FailureKind::Protocol, Certainty::Unknown, why);
+                Ok((header, R::answer(response).ok_or_else(lacks)?))
             }
-        };
-        match answer {
-            Ok(Some(answer)) => answer,
-            Ok(None) => self.voted(txn).await,
+            Ok(None) => self.voted(request).await,
             // The caller that sent it was dropped.
             Err(_) => {
                 let why = "the request was given up";
@@ -63,35 +58,43 @@ impl Session {
         }
     }
 
-    async fn send(&self, mut together: Vec<Gathered>) {
-        let alone = if together.len() == 1 { together.pop() } else { None };
-        if let Some(alone) = alone {
-            let _ = alone.answer.send(Some(self.voted(alone.txn).await));
-            return;
+    /// Waits for the answer to an operation. Sends what has gathered if there is a lane before.
+    async fn told<T>(
+        &self,
+        mut told: oneshot::Receiver<T>,
+    ) -> Result<T, oneshot::error::RecvError> {
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut told => return answer,
+                // The semaphore is never closed.
+                _lane = self.gather.lanes.acquire() => {
+                    let together = self.gather.take();
+                    if !together.is_empty() {
+                        self.send(together).await;
+                    }
+                }
+            }
         }
-        let (txns, answers): (Vec<_>, Vec<_>) =
-            together.into_iter().map(|waiting| (waiting.txn, waiting.answer)).unzip();
-        let success = txns.into_iter().map(Into::into).collect();
-        let sent = self.voted(TxnRequest { success, ..Default::default() }).await;
-        let (header, responses) = match sent {
-            Ok((header, answer)) => (header, answer.responses),
+    }
+
+    async fn send(&self, together: Vec<Gathered>) {
+        let (ops, answers): (Vec<_>, Vec<_>) =
+            together.into_iter().map(|waiting| (waiting.op, waiting.answer)).unzip();
+        match self.voted(TxnRequest { success: ops, ..Default::default() }).await {
+            Ok((header, answer)) => {
+                let responses =
+                    answer.responses.into_iter().map(Some).chain(std::iter::repeat(None));
+                for (answer, response) in answers.into_iter().zip(responses) {
+                    let _ = answer.send(Some(Ok((header, response.unwrap_or_default()))));
+                }
+            }
             Err(failure) => {
                 let alone = failure.certainty() == Certainty::NotApplied && !is_passing(&failure);
                 for answer in answers {
                     let _ = answer.send((!alone).then(|| Err(failure.clone())));
                 }
-                return;
             }
-        };
-        let mut responses = responses.into_iter().map(|response| response.txn);
-        for answer in answers {
-            let _ = answer.send(Some(match responses.next().flatten() {
-                Some(response) => Ok((header, response)),
-                None => {
-                    let why = "an answer lacks a part";
-                    Err(Failure::new(FailureKind::Protocol, Certainty::Unknown, why))
-                }
-            }));
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     client::{Bytes, Failure, FilterType, KeyValue, RangeRequest, Seen, Watch},
     enter::own_key,
     error::{conflict, gone, no_tokens},
-    guard::{OwnWatch, guard},
+    guard::OwnWatch,
     key::{Entry, token},
     link::vote,
     own::{OwnClaim, Spot, Stage},
@@ -48,8 +48,8 @@ impl Session {
         };
         match standing {
             Standing::Held { followed } => {
-                if own.is_some() && claim.start_guard() {
-                    self.background(guard(Arc::downgrade(self), Arc::clone(&claim), own));
+                if let Some(own) = own {
+                    claim.keep_watch(own);
                 }
                 self.hold(&claim, &spot, Clock::Boot.now(), followed).await
             }
@@ -221,7 +221,9 @@ impl Session {
     ) -> Result<Grant, Error> {
         let lease = claim.lease();
         // An answer proves nothing about the lease: this process may have been stopped.
-        self.cover(lease).await?;
+        if !self.is_covered(lease) {
+            Box::pin(self.cover(lease)).await?;
+        }
         let since = self.since(at, lease).ok_or_else(gone)?;
         let token = token(spot.created).ok_or_else(no_tokens)?;
         let (grant, first) = claim.grant(token, since).ok_or_else(gone)?;

@@ -118,8 +118,9 @@ impl Calls {
     ) -> Result<(Header, R::Response), Failure> {
         let codec = Codec::<R, R::Response>::default();
         let mut grpc = self.grpc();
-        let answer =
-            grpc.unary(with_token(request, token), PathAndQuery::from_static(R::PATH), codec);
+        let path = PathAndQuery::from_static(R::PATH);
+        // Boxed, since it is large: every future around it would be larger, and be moved as a whole.
+        let answer = Box::pin(grpc.unary(with_token(request, token), path, codec));
         let answer = timeout_at(deadline, answer).await.map_err(|_| Failure::late())??;
         Ok(with_header(answer.into_inner()))
     }

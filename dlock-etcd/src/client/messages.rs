@@ -79,7 +79,7 @@ mod kv;
 methods! {
     RangeRequest -> RangeResponse: "KV/Range";
     PutRequest -> Done: "KV/Put";
-    DeleteRangeRequest -> Done: "KV/DeleteRange";
+    DeleteRangeRequest -> DeleteRangeResponse: "KV/DeleteRange";
     TxnRequest -> TxnResponse: "KV/Txn";
     LeaseGrantRequest -> LeaseGrantResponse: "Lease/LeaseGrant";
     LeaseRevokeRequest -> Done: "Lease/LeaseRevoke";
@@ -91,8 +91,8 @@ methods! {
 }
 
 headed! {
-    Done RangeResponse TxnResponse LeaseGrantResponse LeaseTtlResponse StatusResponse AlarmResponse
-    MemberListResponse AuthenticateResponse
+    Done RangeResponse DeleteRangeResponse TxnResponse LeaseGrantResponse LeaseTtlResponse
+    StatusResponse AlarmResponse MemberListResponse AuthenticateResponse
 }
 
 messages! {

@@ -76,25 +76,6 @@ fn a_waiter_whose_key_is_deleted_never_gets_the_lock() {
     });
 }
 
-/// A late release of the first claim must not end the second one, which has the same key.
-#[test]
-fn a_release_ends_only_the_claim_that_it_was_for() {
-    run(async {
-        let (server, client, other) = start().await?;
-        let held = exclusive("a");
-        let first = take(&client, &held).await?;
-        let key = key_of(&server, &held).await?;
-        server.delete(&key).await?;
-        server.put(&key, &format!("x 60000 {}", held.claim)).await?;
-        assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
-        let state = other.inspect(&name("a")).await?;
-        assert!(state.holders[0].token > Some(first.token), "{state:?}");
-        // A client that does not know the claim may end it.
-        assert_eq!(other.release(&held.as_claim()).await?, Released::Released);
-        works(&client, "a").await
-    });
-}
-
 #[test]
 fn claims_of_other_clients_can_be_ended() {
     run(async {

@@ -7,7 +7,7 @@ use dlock_testlab::{Proxy, Stop};
 use futures_util::future::try_join_all;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{SOON, connect, exclusive, free, run, server, take, until, works};
+use crate::support::{SOON, connect, exclusive, free, key_of, run, server, take, until, works};
 
 /// As many that some of them are proposed before the server sees the end of the connection.
 const MANY: usize = 200;
@@ -55,6 +55,45 @@ fn creations_that_arrive_late_create_no_keys() {
             let next = exclusive("0a").with_queue(queue);
             assert!(take(&client, &next).await?.token > grants[0].token);
             free(&client, &next).await?;
+        }
+        Ok(())
+    });
+}
+
+/// The next claim has another key then.
+#[test]
+fn releases_that_arrive_late_end_no_later_claims() {
+    run(async {
+        let server = server().await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let url = format!("etcd://{}?dlock.session_timeout=15s", proxy.address());
+        let client = connect(&url).await?;
+        let requests = async || {
+            let requests: Vec<_> = (0..8).map(|at| exclusive(&at.to_string())).collect();
+            try_join_all(requests.iter().map(|request| take(&client, request))).await?;
+            let keys = try_join_all(requests.iter().map(|held| key_of(&server, held))).await?;
+            Ok::<_, Stop>((requests, keys))
+        };
+        let (first, first_keys) = requests().await?;
+        proxy.strand();
+        let releasing = first.iter().map(async |held| {
+            loop {
+                match client.release(&held.as_claim()).await {
+                    Ok(released) => return Ok(released),
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        });
+        timeout(SOON, try_join_all(releasing)).await??;
+        let (second, keys) = requests().await?;
+        assert!(first_keys.iter().zip(&keys).any(|(first, second)| first != second), "{keys:?}");
+        proxy.abandon();
+        proxy.arrive();
+        sleep(Duration::from_millis(500)).await;
+        for (held, key) in second.iter().zip(keys) {
+            assert_eq!(key_of(&server, held).await?, key, "a late release was applied");
+            free(&client, held).await?;
         }
         Ok(())
     });

@@ -2,7 +2,7 @@
 
 use prost::{Enumeration, Message, bytes::Bytes};
 
-use super::Header;
+use super::{Header, Unary};
 
 messages! {
     /// A key with its revisions.
@@ -52,6 +52,12 @@ messages! {
         range_end: Bytes ["2" bytes = "bytes"],
     }
 
+    DeleteRangeResponse {
+        header: Option<Header> ["1" message, optional],
+        /// The number of keys that were there.
+        deleted: i64 ["2" int64],
+    }
+
     /// A condition of a transaction. Over a range, it has to be true of all keys. A key that is
     /// absent, and a range without keys, has the revision 0.
     Compare {
@@ -88,9 +94,11 @@ messages! {
         txn: Option<TxnRequest> ["4" message, optional],
     }
 
-    /// The answer to an operation of a transaction, if it was a read or a transaction.
+    /// The answer to an operation of a transaction, if it was no put.
     ResponseOp {
+        // A oneof.
         range: Option<RangeResponse> ["1" message, optional],
+        delete_range: Option<DeleteRangeResponse> ["3" message, optional],
         txn: Option<TxnResponse> ["4" message, optional],
     }
 }
@@ -139,6 +147,24 @@ impl Compare {
     /// Compares all keys from the key up to, but without, `end`.
     pub(crate) fn up_to(self, end: Bytes) -> Self {
         Self { range_end: end, ..self }
+    }
+}
+
+/// A request that can also be an operation of a transaction.
+pub(crate) trait Op: Unary + Into<RequestOp> {
+    /// Returns the answer to this operation.
+    fn answer(response: ResponseOp) -> Option<Self::Response>;
+}
+
+impl Op for TxnRequest {
+    fn answer(response: ResponseOp) -> Option<TxnResponse> {
+        response.txn
+    }
+}
+
+impl Op for DeleteRangeRequest {
+    fn answer(response: ResponseOp) -> Option<DeleteRangeResponse> {
+        response.delete_range
     }
 }
 

@@ -70,8 +70,14 @@ impl Model for EtcdQueue {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let client =
-            Client { wants: 0, place: 1, wanted: false, plain: false, seen: 0, phase: Phase::Idle };
+        let client = Client {
+            wants: 0,
+            place: 1,
+            wanted: false,
+            spoilt: false,
+            seen: 0,
+            phase: Phase::Idle,
+        };
         vec![State {
             rev: 0,
             keys: Vec::new(),

@@ -164,18 +164,13 @@ impl EtcdQueue {
         }
     }
 
-    /// The create revision that a deletion compares. A server without space refuses transactions.
-    fn compares(&self, state: &State, own: u8) -> Option<u8> {
-        (self.has(Rule::CompareDelete) && !state.full).then_some(own)
-    }
-
     /// The next claim has the same place.
     fn finish(&self, state: &mut State, at: usize) {
         let client = &mut state.clients[at];
-        if client.plain && self.has(Rule::FreshPlace) {
+        if client.spoilt && self.has(Rule::FreshPlace) {
             client.place += 1;
         }
-        (client.plain, client.wanted, client.phase) = (false, false, Phase::Idle);
+        (client.spoilt, client.wanted, client.phase) = (false, false, Phase::Idle);
         (client.wants, client.seen) = (client.wants + 1, 0);
     }
 
@@ -192,8 +187,8 @@ impl EtcdQueue {
                     state.create(client, place, session);
                 }
             }
-            Letter::Delete { client, place, created } => {
-                state.delete_in(client, place, created);
+            Letter::Delete { client, place, session } => {
+                state.delete_in(client, place, session);
             }
         }
     }
@@ -320,20 +315,14 @@ impl EtcdQueue {
                 }
             }
             Action::Delete(at) => {
-                if let Phase::Leaving { own } = state.clients[at].phase {
-                    let created = self.compares(state, own);
-                    state.delete_in(at, state.clients[at].place, created);
-                    self.finish(state, at);
-                }
+                state.delete_in(at, state.clients[at].place, self.searched(state, at));
+                self.finish(state, at);
             }
             Action::DeleteLate(at) => {
-                if let Phase::Leaving { own } = state.clients[at].phase {
-                    state.faults.late -= 1;
-                    let created = self.compares(state, own);
-                    let place = state.clients[at].place;
-                    state.send_late(Letter::Delete { client: at, place, created });
-                    state.clients[at].plain |= state.full;
-                }
+                state.faults.late -= 1;
+                let (place, session) = (state.clients[at].place, self.searched(state, at));
+                state.send_late(Letter::Delete { client: at, place, session });
+                state.clients[at].spoilt = true;
             }
             Action::HandIn(letter) => self.hand_in(state, letter),
             Action::Break { client, all } => {

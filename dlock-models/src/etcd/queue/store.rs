@@ -55,11 +55,10 @@ impl State {
         }
     }
 
-    pub(super) fn delete_in(&mut self, client: usize, place: u8, created: Option<u8>) {
-        self.delete(|key| {
-            let same = created.is_none_or(|created| created == key.created);
-            (key.client, key.place) == (client, place) && same
-        });
+    /// Deletes the key of this client in this place: of this session, if one is given.
+    pub(super) fn delete_in(&mut self, client: usize, place: u8, session: Option<u8>) {
+        let of = |key: &Key| session.is_none_or(|session| session == key.session);
+        self.delete(|key| (key.client, key.place) == (client, place) && of(key));
     }
 
     pub(super) fn mark(&mut self, own: u8) {
