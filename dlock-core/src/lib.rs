@@ -7,7 +7,8 @@
 //!
 //! **Backend authors** implement [`Backend`] (and [`Admin`], which is optional), export a
 //! [`Factory`], and run the conformance kit of `dlock-testkit`. The [`machine`] contains the rules
-//! of a lock as one pure function, for stores that keep a record for each name.
+//! of a lock as one pure function, for stores that keep a record for each name. The [`session`]s are
+//! for stores whose locks end with a session of their client.
 
 mod acquire;
 mod app;
@@ -24,6 +25,7 @@ pub mod machine;
 pub mod observe;
 #[cfg(all(test, dlock_schedules))]
 mod schedules;
+pub mod session;
 mod stores;
 mod support;
 mod sync;
@@ -34,6 +36,7 @@ pub use app::health::Health;
 pub use app::job::{Job, Ran};
 pub use app::locks::Locks;
 pub use connect::registry::{Connecting, Factory, Registry};
+pub use connect::servers::{Servers, TlsFiles};
 pub use connect::url::BackendUrl;
 pub use contract::admin::Admin;
 pub use contract::backend::{Backend, DynBackend};

@@ -64,11 +64,11 @@ impl Backend for Etcd {
     }
 
     fn longest_lease(&self) -> Duration {
-        self.store.session().longest_lease()
+        self.store.sessions.current().longest_lease()
     }
 
     fn response_timeout(&self) -> Duration {
-        self.store.session().patience()
+        self.store.sessions.current().patience()
     }
 
     fn events(&self) -> Option<StoreEvents> {
@@ -82,7 +82,7 @@ impl Backend for Etcd {
             let answer = async {
                 let session = store.living().await?;
                 let entering = Arc::clone(&session).enter(vec![request]);
-                let answers = session.see_through(&session.acquires, entering).await?;
+                let answers = session.see_through_in(&session.acquires, entering).await?;
                 answers.into_iter().next().ok_or_else(gone)
             };
             answer.await.map_err(|error| error.at("acquire", &name, &store.name))
@@ -92,12 +92,12 @@ impl Backend for Etcd {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // Not `living`: the claim is a key of the session in which it was sent. In a later one it
         // does not exist, and the core has to send it again.
-        let grant = self.store.session().wait(request).await;
+        let grant = self.store.sessions.current().wait(request).await;
         grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let renewed = self.store.session().renew(renewals).await;
+        let renewed = self.store.sessions.current().renew(renewals).await;
         renewed.map_err(|error| error.during("renew").with_store(self.store()))
     }
 
@@ -108,7 +108,7 @@ impl Backend for Etcd {
             let answer = async {
                 let session = store.living().await?;
                 let leaving = Arc::clone(&session).leave(claim);
-                session.see_through(&session.releases, leaving).await
+                session.see_through_in(&session.releases, leaving).await
             };
             answer.await.map_err(|error| error.at("release", &name, &store.name))
         })
@@ -132,7 +132,7 @@ impl Backend for Etcd {
                 }
                 let session = store.living().await?;
                 let entering = Arc::clone(&session).enter(requests);
-                session.see_through(&session.acquires, entering).await
+                session.see_through_in(&session.acquires, entering).await
             };
             answer.await.map_err(|error| error.during("acquire").with_store(&store.name))
         }))

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Certainty, Clock, Error, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use dlock_core::{Certainty, Clock, Error, Instant, session::Pause};
+use tokio::sync::watch;
 
 use crate::{
     client::{Failure, FailureKind, Header, Unary},
@@ -97,7 +97,7 @@ impl Session {
         if let Some(beat) = proof.heard(link, term, sent, now)
             && now < self.lapses()
         {
-            self.beat.fetch_max(beat.as_nanos(), Ordering::SeqCst);
+            self.heard(beat);
         }
     }
 
@@ -161,58 +161,6 @@ impl Session {
             Err(_) => Err(no_answer()),
         }
     }
-
-    /// Waits for room in the window, then runs the work to its end: if the caller stops waiting, or
-    /// no answer comes within [`patience`](Self::patience), it continues in the background.
-    pub(crate) async fn see_through<T: Send + 'static>(
-        &self,
-        window: &Arc<Semaphore>,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        let permit = match Arc::clone(window).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => self.room(window).await?,
-        };
-        let (runtime, patience) = (self.runtime.clone(), self.patience());
-        let mut work = Box::pin(async move {
-            let done = work.await;
-            drop(permit);
-            done
-        });
-        // On the runtime of the session, timers included, since the caller's runtime may end.
-        let seen = self.runtime.spawn(async move {
-            match tokio::time::timeout(patience, &mut work).await {
-                Ok(answer) => answer,
-                Err(_) => {
-                    runtime.spawn(work);
-                    Err(no_answer())
-                }
-            }
-        });
-        seen.await.unwrap_or_else(|_| Err(no_answer()))
-    }
-
-    /// Waits for room in the window, as long as there are beats. After that, nothing was sent.
-    async fn room(&self, window: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
-        let mut permit = std::pin::pin!(Arc::clone(window).acquire_owned());
-        let not_sent = || no_answer().with_certainty(Certainty::NotApplied);
-        loop {
-            tokio::select! {
-                permit = &mut permit => return permit.map_err(|_| not_sent()),
-                () = self.until_over() => return Err(not_sent()),
-                () = tokio::time::sleep(self.patience()) => {
-                    if Clock::Boot.now().since(self.beat()) > self.patience() * 2 {
-                        return Err(not_sent());
-                    }
-                }
-            }
-        }
-    }
-
-    /// Runs work in the background.
-    pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
-    }
 }
 
 /// Waits until the session has given up the connection with this number.
@@ -226,18 +174,4 @@ pub(crate) async fn replaced(mut links: watch::Receiver<Option<Arc<Link>>>, numb
 pub(crate) fn is_passing(failure: &Failure) -> bool {
     use FailureKind::{Disconnected, Late, Learner, NoLeader, Overloaded, Token};
     matches!(failure.kind(), Disconnected | Late | Learner | NoLeader | Overloaded | Token)
-}
-
-/// The growing pauses between retries, with jitter.
-pub(crate) struct Pause(Duration);
-
-impl Pause {
-    pub(crate) fn new() -> Self {
-        Self(Duration::from_millis(5))
-    }
-
-    pub(crate) async fn wait(&mut self) {
-        tokio::time::sleep(self.0.mul_f64(rand::random_range(0.5..1.0))).await;
-        self.0 = (self.0 * 2).min(Duration::from_millis(500));
-    }
 }

@@ -2,13 +2,9 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, Format};
-use percent_encoding::percent_decode_str;
+use dlock_core::{BackendUrl, ConfigIssue, Error, Format, TlsFiles};
 
-use crate::{
-    client::{Access, Tls},
-    error::value,
-};
+use crate::{client::Access, error::value};
 
 /// The configuration of an etcd store: its members, the login, and the prefix of its locks.
 ///
@@ -27,7 +23,6 @@ pub struct EtcdConfig {
     /// Empty, or a prefix that does not end with a slash.
     pub(crate) root: String,
     pub(crate) session_timeout: Duration,
-    /// Without TLS files for the authorities until they are checked.
     pub(crate) access: Access,
     pub(crate) format: Format,
 }
@@ -56,13 +51,17 @@ impl EtcdConfig {
         if hosts.is_empty() {
             return Err(malformed("a host is missing"));
         }
-        Ok(Self {
+        Ok(Self::of(hosts))
+    }
+
+    fn of(hosts: Vec<String>) -> Self {
+        Self {
             hosts,
             root: Self::DEFAULT_ROOT.to_owned(),
             session_timeout: Self::DEFAULT_TIMEOUT,
             access: Access::default(),
             format: Format::default(),
-        })
+        }
     }
 
     /// Reads a URL. The crate's documentation lists the schemes and options.
@@ -107,7 +106,7 @@ impl EtcdConfig {
     /// and key. It needs the Cargo feature `tls`.
     #[must_use]
     pub fn with_tls(mut self, authorities: PathBuf, own: Option<(PathBuf, PathBuf)>) -> Self {
-        self.access.tls = Some(Tls { authorities, certificate: own });
+        self.access.tls = Some(TlsFiles::new(authorities, own));
         self
     }
 
@@ -133,9 +132,20 @@ impl EtcdConfig {
             // The @ may end a password, and messages show the root.
             return Err(malformed("an @ after the ? must be written as %40"));
         }
-        let (mut config, has_root) = Self::read_address(url.address())?;
-        config.access.tls =
-            (scheme == "etcds").then(|| Tls { authorities: PathBuf::new(), certificate: None });
+        if url.address().contains('?') {
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                "etcd URLs have only dlock's own options: write them with dlock. before the name, \
+                 such as dlock.session_timeout=20s",
+            ));
+        }
+        let servers = url.servers(Self::PORT).map_err(malformed)?;
+        let mut config = Self::of(servers.hosts);
+        config.access.login = servers.login;
+        let has_root = !servers.path.trim_matches('/').is_empty();
+        if has_root {
+            config = config.with_root(&servers.path);
+        }
         if let Some(root) = url.take("root") {
             if has_root {
                 return Err(value(
@@ -148,61 +158,8 @@ impl EtcdConfig {
             config.session_timeout = timeout;
         }
         config.format = url.take_format()?;
-        config.take_tls(url)?;
+        config.access.tls = url.take_tls("etcds", scheme == "etcds")?;
         Ok(config)
-    }
-
-    /// Reads `//[user:password@]host[:port][,...][/root]`. Returns whether there is a root.
-    fn read_address(address: &str) -> Result<(Self, bool), Error> {
-        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
-        if rest.contains('?') {
-            return Err(Error::config(
-                ConfigIssue::UnknownOption,
-                "etcd URLs have only dlock's own options: write them with dlock. before the name, \
-                 such as dlock.session_timeout=20s",
-            ));
-        }
-        let (authority, root) = match rest.find('/') {
-            Some(at) => rest.split_at(at),
-            None => (rest, ""),
-        };
-        if root.contains('@') {
-            // Here it ends a password, which must not become part of a key.
-            return Err(malformed("an @ after a slash must be written as %40"));
-        }
-        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let mut config = Self::new(hosts.split(','))?;
-        let has_root = !root.trim_matches('/').is_empty();
-        if has_root {
-            config = config.with_root(&decoded(root)?);
-        }
-        config.access.login = match login.split_once(':') {
-            _ if login.is_empty() => None,
-            Some((user, password)) if !user.is_empty() && !password.is_empty() => {
-                Some((decoded(user)?, decoded(password)?))
-            }
-            _ => return Err(malformed("the credentials are not user:password")),
-        };
-        Ok((config, has_root))
-    }
-
-    fn take_tls(&mut self, url: &mut BackendUrl) -> Result<(), Error> {
-        let authorities = url.take("tls_ca").map(PathBuf::from);
-        let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together: set both")),
-        };
-        match &mut self.access.tls {
-            Some(tls) => {
-                *tls = Tls { authorities: authorities.unwrap_or_default(), certificate };
-            }
-            None if authorities.is_some() || certificate.is_some() => {
-                return Err(value("dlock.tls_* has no effect without TLS: use an etcds URL"));
-            }
-            None => {}
-        }
-        Ok(())
     }
 
     /// Checks the complete configuration.
@@ -231,7 +188,7 @@ impl EtcdConfig {
                 ConfigIssue::MissingFeature,
                 "etcds: needs the Cargo feature \"tls\": enable it for dlock in Cargo.toml",
             )),
-            Some(tls) if tls.authorities.as_os_str().is_empty() => Err(value(
+            Some(tls) if tls.authorities.is_none() => Err(value(
                 "etcds: trusts no authority by default: set dlock.tls_ca to the file of the \
                  authority that signed the servers' certificates",
             )),
@@ -246,12 +203,6 @@ impl EtcdConfig {
         let tls = if self.access.tls.is_some() { "s" } else { "" };
         format!("etcd{tls}://{}{}", hosts.join(","), self.root)
     }
-}
-
-fn decoded(text: &str) -> Result<String, Error> {
-    let text = percent_decode_str(text).decode_utf8();
-    text.map(|text| text.into_owned())
-        .map_err(|_| malformed("a part of the URL is not UTF-8: percent-encode it as UTF-8"))
 }
 
 /// Returns the error of a malformed URL. No message shows the URL, which may contain a password.

@@ -13,11 +13,13 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Instant, Queue};
+use dlock_core::{
+    AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Instant, Queue, session::Pause,
+};
 use futures_util::future::join_all;
 
 use crate::{
-    calls::{Pause, is_passing},
+    calls::is_passing,
     client::{
         Compare, CompareResult, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest,
         TxnResponse,
@@ -44,7 +46,7 @@ impl Session {
         requests: Vec<AcquireRequest>,
     ) -> Result<Vec<Acquired>, Error> {
         loop {
-            let claims: Vec<_> = requests.iter().map(|request| self.claim_of(request)).collect();
+            let claims: Vec<_> = requests.iter().map(|request| self.claim(request)).collect();
             // No lease ends while its request is under way.
             let asking: Vec<_> = claims.iter().map(|claim| claim.wait()).collect();
             let answer = self.enter_claims(&claims, &requests).await;
@@ -283,7 +285,7 @@ impl Session {
     ) -> Result<Option<Vec<Spot>>, Error> {
         let is_known = |(claim, kv): (&Arc<OwnClaim>, &Option<KeyValue>)| {
             let record = kv.as_ref().and_then(|kv| Record::parse(&kv.value));
-            record.is_some_and(|record| record.claim == claim.id)
+            record.is_some_and(|record| record.claim == claim.claim())
         };
         if own.len() == claims.len() && claims.iter().zip(&own).all(is_known) {
             let spots = own.into_iter().flatten().map(|kv| Spot {

@@ -1,33 +1,19 @@
 //! The watch of a claim's own key, which somebody may delete.
 //!
-//! A guard costs two messages, so a claim gets one only if it is held for longer than
-//! [`BRIEF`](crate::session::BRIEF). It continues with the watch that the claim may have had as a
-//! waiter: see [`wait`](crate::wait).
+//! A guard costs two messages, so a claim gets one only if it is held for a second. It
+//! continues with the watch that the claim may have had as a waiter: see [`wait`](crate::wait).
 
 use std::sync::{Arc, Weak};
 
+use dlock_core::session::Pause;
+
 use crate::{
-    calls::{Pause, replaced},
-    client::{Bytes, FilterType, Seen, Watch},
+    calls::replaced,
+    client::Seen,
     enter::own_key,
-    link::Link,
-    own::{OwnClaim, Stage},
+    own::{OwnClaim, OwnWatch, Stage},
     session::Session,
 };
-
-/// A watch of a claim's own key, on the connection with this number.
-pub(crate) struct OwnWatch {
-    link: u64,
-    pub(crate) watch: Watch,
-}
-
-impl OwnWatch {
-    pub(crate) fn set(link: &Link, claim: &OwnClaim) -> Self {
-        let key = claim.key.clone();
-        let watch = link.client.watch(key, Bytes::new(), Some(FilterType::NoPut));
-        Self { link: link.number, watch }
-    }
-}
 
 /// Waits until the key of a held claim is deleted by somebody else, or the claim has ended. `own` is
 /// a watch that is set, and that has reported nothing since the key was last read.
@@ -40,7 +26,7 @@ pub(crate) async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>, mut own: Op
             Some(own) => own,
             // Boxed, here and below: many claims wait here, and few of them ask anything.
             None => match Box::pin(session.link()).await {
-                Ok(link) => OwnWatch::set(&link, &claim),
+                Ok(link) => claim.watch_own(&link),
                 Err(_) if claim.is_over() => return,
                 Err(_) => {
                     pause.wait().await;

@@ -9,13 +9,10 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::Clock;
+use dlock_core::{Clock, session::Pause};
 use futures_util::FutureExt;
 
-use crate::{
-    calls::Pause, client::LeaseRevokeRequest, guard::guard, link::Link, session::Session,
-    store::Store,
-};
+use crate::{client::LeaseRevokeRequest, guard::guard, link::Link, session::Session, store::Store};
 
 /// The time between two looks at the leases.
 const TICK: Duration = Duration::from_millis(100);
@@ -24,7 +21,7 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) async fn run(store: Weak<Store>) {
     let _ended = Ended(Weak::clone(&store));
     loop {
-        let Some(session) = store.upgrade().map(|store| store.session()) else { return };
+        let Some(session) = store.upgrade().map(|store| store.sessions.current()) else { return };
         let (weak, lease) = (Arc::downgrade(&session), session.lease);
         let mut links = session.link.subscribe();
         drop(session);
@@ -55,7 +52,7 @@ struct Ended(Weak<Store>);
 impl Drop for Ended {
     fn drop(&mut self) {
         if let Some(store) = self.0.upgrade() {
-            store.session().end();
+            store.sessions.current().end();
         }
     }
 }
@@ -75,12 +72,12 @@ async fn open_next(store: &Weak<Store>, revoke: LeaseRevokeRequest) {
                     // It may have ended by itself, so that the answer is an error.
                     let _ = revoking.ask(revoke).await;
                 });
-                store.replace(session);
+                store.sessions.replace(session);
                 return;
             }
             Err(error) => {
                 tracing::warn!(target: "dlock", %error, "etcd session failed, will be retried");
-                store.note(error);
+                store.sessions.note(error);
             }
         }
         drop(store);
@@ -97,8 +94,8 @@ async fn look(weak: &Weak<Session>) {
                 return;
             }
             let now = Clock::Boot.now();
-            for claim in session.lapse(now) {
-                tracing::debug!(target: "dlock", claim = %claim.id, lock.name = %claim.name, "lease expired");
+            for claim in session.lapse(now).0 {
+                tracing::debug!(target: "dlock", claim = %claim.claim(), lock.name = %claim.name(), "lease expired");
                 let ending = Arc::clone(&session);
                 session.background(async move {
                     // If this fails, the session has ended, and the key with it.
@@ -106,7 +103,7 @@ async fn look(weak: &Weak<Session>) {
                 });
             }
             for claim in session.take_matured(now) {
-                if claim.is_granted() && claim.start_guard() {
+                if claim.start_watch() {
                     let watch = claim.take_watch();
                     session.background(guard(weak.clone(), claim, watch));
                 }
@@ -172,7 +169,7 @@ async fn move_on(weak: &Weak<Session>, store: &Weak<Store>) {
             }
             Err(error) => {
                 tracing::debug!(target: "dlock", %error, "no member answers, will be retried");
-                store.note(error);
+                store.sessions.note(error);
             }
         }
         drop((session, store));

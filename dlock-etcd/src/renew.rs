@@ -23,7 +23,7 @@ impl Session {
         self: &Arc<Self>,
         renewals: &[Renewal],
     ) -> Result<Vec<Renewed>, Error> {
-        let claims: Vec<_> = renewals.iter().map(|renewal| self.find(renewal.claim.id)).collect();
+        let claims = self.find_all(renewals.iter().map(|renewal| renewal.claim.id));
         if claims.iter().any(Option::is_some) {
             let lease = renewals.iter().map(|renewal| renewal.lease).max().unwrap_or_default();
             self.cover(lease).await?;
@@ -48,10 +48,10 @@ impl Session {
         alone: bool,
     ) -> Result<Renewed, Error> {
         let until = Clock::Boot.now().saturating_add(renewal.lease);
-        let mut held = claim.renew(renewal.lease, until);
+        let mut held = self.extend(claim, renewal.lease, until);
         if held.is_none() {
             match self.find_out(claim).await {
-                Ok(Renewed::Kept) => held = claim.renew(renewal.lease, until),
+                Ok(Renewed::Kept) => held = self.extend(claim, renewal.lease, until),
                 Ok(other) => return Ok(other),
                 Err(error) if alone => return Err(error),
                 // Not an error, with which the other renewals would fail.
@@ -65,7 +65,7 @@ impl Session {
             return Ok(Renewed::Kept);
         }
         let (session, claim) = (Arc::clone(self), Arc::clone(claim));
-        let (mode, name) = (renewal.mode, claim.name.clone());
+        let (mode, name) = (renewal.mode, claim.name().clone());
         let weaken = async move {
             let mut stage = claim.stage.lock().await;
             let Stage::There(spot) = &mut *stage else { return Ok(Renewed::Lost) };
@@ -73,7 +73,7 @@ impl Session {
             Ok(if claim.is_over() { Renewed::Lost } else { Renewed::Kept })
         };
         if alone {
-            return self.see_through(&self.releases, weaken).await;
+            return self.see_through_in(&self.releases, weaken).await;
         }
         // In the background, so that one downgrade does not delay the renewals of the others. If it
         // fails, the next renewal tries again.

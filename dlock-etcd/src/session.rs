@@ -7,32 +7,28 @@
 //!
 //! # Concurrency
 //!
-//! - `claims` changes under its mutex. `end` sets `over`, then takes all claims out. A claim that
-//!   enters later is ended by `enter`, which looks at `over` again.
-//! - `beat` only grows, and only before the deadline of the beat before it: `prove` holds `proof`.
+//! - A beat is recorded only before the deadline of the beat before it: `prove` holds `proof`.
 //! - `link` is `None` while another member is dialled. Calls notice each change, and give up.
 
 use std::{
-    collections::{HashMap, VecDeque},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
-    },
+    ops::Deref,
+    sync::{Arc, atomic::AtomicI64},
     time::Duration,
 };
 
 use dlock_core::{
-    AcquireRequest, Certainty, ClaimId, Clock, Error, Format, Instant, StoreEvent, StoreEventSender,
+    AcquireRequest, Certainty, Clock, Error, Format, Instant, StoreEventSender,
+    session::{Pause, SessionBase},
 };
 use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
-    sync::{Notify, Semaphore, watch},
+    sync::{Semaphore, watch},
 };
 
 use crate::{
     beat::Proof,
-    calls::{Pause, is_passing},
+    calls::is_passing,
     client::{Bytes, Failure, FailureKind, LeaseGrantRequest, PutRequest},
     config::EtcdConfig,
     error::no_answer,
@@ -42,9 +38,6 @@ use crate::{
     own::OwnClaim,
     places::Places,
 };
-
-/// How long the key of a granted claim is not watched, since most claims are released before.
-pub(crate) const BRIEF: Duration = Duration::from_secs(1);
 
 /// The number of requests of a kind that are under way at a time, so that votes are not late.
 const MOST: usize = 512;
@@ -62,13 +55,9 @@ pub(crate) struct Session {
     /// See `epoch.rs`.
     pub(crate) epoch: AtomicI64,
     pub(crate) raising: tokio::sync::Mutex<()>,
-    claims: Mutex<HashMap<ClaimId, Arc<OwnClaim>>>,
+    base: SessionBase<OwnClaim>,
     places: Arc<Places>,
-    /// Claims that were granted a short while ago, with the time of the grant, in that order. Those
-    /// that have ended have given their places back.
-    fresh: Mutex<VecDeque<(Instant, Weak<OwnClaim>)>>,
     pub(crate) proof: Mutex<Proof>,
-    pub(crate) beat: AtomicU64,
     beating: tokio::sync::Mutex<()>,
     /// The largest revision that an answer has shown.
     pub(crate) seen: AtomicI64,
@@ -76,11 +65,6 @@ pub(crate) struct Session {
     pub(crate) releases: Arc<Semaphore>,
     pub(crate) polls: Semaphore,
     pub(crate) gather: Gather,
-    over: AtomicBool,
-    ending: Notify,
-    events: StoreEventSender,
-    /// The runtime on which requests run to their end.
-    pub(crate) runtime: Handle,
 }
 
 impl Session {
@@ -94,38 +78,33 @@ impl Session {
         let link = Link::open(config, None, patience).await?;
         let keys = Keys::below(&config.root);
         let deadline = || tokio::time::Instant::now() + patience;
-        let ttl = i64::try_from(config.session_timeout.as_secs()).unwrap_or(i64::MAX);
+        let asked = i64::try_from(config.session_timeout.as_secs()).unwrap_or(i64::MAX);
         let began = Clock::Boot.now();
-        let request = LeaseGrantRequest { ttl };
+        let request = LeaseGrantRequest { ttl: asked };
         let (_, granted) = link.client.call(request, deadline()).await?;
         let marker = Bytes::from(keys.marker(granted.id));
         let put = PutRequest { key: marker.clone(), lease: granted.id, ..Default::default() };
         let (header, _) = link.client.call(put, deadline()).await?;
+        let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
         Ok(Arc::new(Self {
             keys,
             format: config.format,
             lease: granted.id,
-            ttl: Duration::from_secs(granted.ttl.unsigned_abs()),
+            ttl,
             cluster: link.cluster,
             marker,
             link: watch::Sender::new(Some(Arc::new(link))),
             epoch: AtomicI64::new(header.revision),
             raising: tokio::sync::Mutex::default(),
-            claims: Mutex::default(),
+            base: SessionBase::new(began, events, runtime, ttl / 3, no_answer),
             places: Arc::default(),
-            fresh: Mutex::default(),
             proof: Mutex::default(),
-            beat: AtomicU64::new(began.as_nanos()),
             beating: tokio::sync::Mutex::default(),
             seen: AtomicI64::new(header.revision),
             acquires: Arc::new(Semaphore::new(MOST)),
             releases: Arc::new(Semaphore::new(MOST)),
             polls: Semaphore::new(MOST),
             gather: Gather::new(),
-            over: AtomicBool::new(false),
-            ending: Notify::new(),
-            events,
-            runtime,
         }))
     }
 
@@ -134,88 +113,16 @@ impl Session {
         self.ttl * 2 / 3
     }
 
-    /// Returns how long a caller waits for an answer. After that, the request continues in the
-    /// background.
-    pub(crate) fn patience(&self) -> Duration {
-        self.ttl / 3
-    }
-
     /// Returns the time between heartbeats, after which an answer is late, too.
     pub(crate) fn rhythm(&self) -> Duration {
         self.ttl / 6
     }
 
-    // --- claims ---
-
     /// Returns this client's claim, a new one if necessary, with its lease restarted.
-    pub(crate) fn claim_of(&self, request: &AcquireRequest) -> Arc<OwnClaim> {
-        let mut claims = self.claims.lock();
-        let new = || {
-            let claim = OwnClaim::new(request, &self.keys, self.lease, &self.places, self.format);
-            Arc::new(claim)
-        };
-        let claim = Arc::clone(claims.entry(request.claim).or_insert_with(new));
-        claim.touch(request.lease);
-        claim
-    }
-
-    pub(crate) fn find(&self, claim: ClaimId) -> Option<Arc<OwnClaim>> {
-        self.claims.lock().get(&claim).cloned()
-    }
-
-    pub(crate) fn has_claims(&self) -> bool {
-        !self.claims.lock().is_empty()
-    }
-
-    /// Removes a claim, if it is still this one.
-    pub(crate) fn forget(&self, claim: &Arc<OwnClaim>) {
-        claim.lose();
-        let mut claims = self.claims.lock();
-        if claims.get(&claim.id).is_some_and(|known| Arc::ptr_eq(known, claim)) {
-            claims.remove(&claim.id);
-        }
-    }
-
-    /// Removes a claim whose key is deleted, or will be, and sends the event of a loss.
-    pub(crate) fn lose(&self, claim: &Arc<OwnClaim>) {
-        if claim.lose() {
-            // There may be no receiver.
-            self.events.send(StoreEvent::Ended(claim.id));
-        }
-        self.forget(claim);
-    }
-
-    /// Records a grant. The key will be watched if the claim is held for longer than [`BRIEF`].
-    pub(crate) fn granted(&self, claim: &Arc<OwnClaim>) {
-        self.fresh.lock().push_back((Clock::Boot.now(), Arc::downgrade(claim)));
-    }
-
-    /// Returns the claims that were granted [`BRIEF`] ago or earlier. Each is returned once.
-    pub(crate) fn take_matured(&self, now: Instant) -> Vec<Arc<OwnClaim>> {
-        let mut fresh = self.fresh.lock();
-        let matured = fresh.partition_point(|(granted, _)| now.since(*granted) >= BRIEF);
-        fresh.drain(..matured).filter_map(|(_, claim)| claim.upgrade()).collect()
-    }
-
-    /// Ends the claims whose lease has ended, and returns them.
-    pub(crate) fn lapse(&self, now: Instant) -> Vec<Arc<OwnClaim>> {
-        let mut lapsed = Vec::new();
-        for claim in self.claims.lock().values() {
-            if let Some(granted) = claim.lapse(now) {
-                lapsed.push(Arc::clone(claim));
-                if granted {
-                    self.events.send(StoreEvent::Ended(claim.id));
-                }
-            }
-        }
-        lapsed
-    }
-
-    // --- its lifetime ---
-
-    /// Returns the time of the last beat.
-    pub(crate) fn beat(&self) -> Instant {
-        Instant::from_nanos(self.beat.load(Ordering::SeqCst))
+    pub(crate) fn claim(&self, request: &AcquireRequest) -> Arc<OwnClaim> {
+        let (places, format) = (&self.places, self.format);
+        let new = || OwnClaim::new(request, &self.keys, self.lease, places, format);
+        self.claim_of(request, new)
     }
 
     /// Returns the local deadline: until then the servers keep the lease. The margin is for clocks
@@ -321,28 +228,12 @@ impl Session {
         let why = "a member does not know the lease, but a majority does";
         Ok(Failure::new(FailureKind::NoLeader, Certainty::NotApplied, why))
     }
+}
 
-    /// Returns whether it has ended.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::SeqCst)
-    }
+impl Deref for Session {
+    type Target = SessionBase<OwnClaim>;
 
-    /// Waits until it ends.
-    pub(crate) async fn until_over(&self) {
-        let mut ending = std::pin::pin!(self.ending.notified());
-        ending.as_mut().enable();
-        if !self.is_over() {
-            ending.await;
-        }
-    }
-
-    /// Ends the session, and all its claims with it.
-    pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::SeqCst);
-        let claims: Vec<_> = self.claims.lock().drain().map(|(_, claim)| claim).collect();
-        for claim in claims {
-            self.lose(&claim);
-        }
-        self.ending.notify_waiters();
+    fn deref(&self) -> &SessionBase<OwnClaim> {
+        &self.base
     }
 }

@@ -1,19 +1,14 @@
-//! The current session, and the state that outlives a session.
-//!
-//! Only the minder replaces the session, after the old one has ended. A caller keeps its session:
-//! its requests fail when that session ends, and its retry gets the next one from
-//! [`Store::living`].
+//! The state that outlives a session. Only the minder replaces the session.
 
 use std::sync::Arc;
 
 use dlock_core::{
     Error, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, StoreEventSender,
-    WakeUp, current_runtime,
+    WakeUp, current_runtime, session::Sessions,
 };
-use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::watch};
+use tokio::runtime::Handle;
 
-use crate::{config::EtcdConfig, error::no_answer, members::Members, session::Session};
+use crate::{config::EtcdConfig, members::Members, session::Session};
 
 /// The number of events that are kept for a slow receiver. If it misses one, the next renewal finds
 /// the loss.
@@ -24,10 +19,8 @@ pub(crate) struct Store {
     pub(crate) config: EtcdConfig,
     /// The kind and the address of the store, without secrets.
     pub(crate) name: String,
-    sessions: watch::Sender<Arc<Session>>,
+    pub(crate) sessions: Sessions<Session>,
     pub(crate) events: StoreEventSender,
-    /// The reason why there is no next session yet.
-    trouble: Mutex<Option<Error>>,
     pub(crate) guarantees: Guarantees,
     runtime: Handle,
 }
@@ -47,9 +40,8 @@ impl Store {
             name: config.store(),
             config,
             runtime,
-            sessions: watch::Sender::new(session),
+            sessions: Sessions::new(session),
             events,
-            trouble: Mutex::default(),
             guarantees: Guarantees::WEAKEST
                 .with_exclusion(exclusion)
                 .with_fencing(Fencing::Durable)
@@ -62,24 +54,12 @@ impl Store {
         })
     }
 
-    /// Returns the current session, which may have ended.
-    pub(crate) fn session(&self) -> Arc<Session> {
-        Arc::clone(&self.sessions.borrow())
-    }
-
     /// Returns a session that is alive, as far as is known. Waits briefly for the next one if
     /// necessary.
     pub(crate) async fn living(&self) -> Result<Arc<Session>, Error> {
-        let session = self.session();
-        if session.is_alive() {
-            return Ok(session);
-        }
-        let mut sessions = self.sessions.subscribe();
-        let next = sessions.wait_for(|session| !session.is_over());
-        match tokio::time::timeout(session.patience(), next).await {
-            Ok(Ok(next)) => Ok(Arc::clone(&next)),
-            _ => Err(self.trouble.lock().clone().unwrap_or_else(no_answer)),
-        }
+        // A session without a beat in time ends here.
+        self.sessions.current().is_alive();
+        self.sessions.living().await
     }
 
     /// Opens the next session.
@@ -89,15 +69,5 @@ impl Store {
         let (config, events) = (self.config.clone(), self.events.clone());
         let runtime = self.runtime.clone();
         async move { Session::open(&config, events, runtime).await }
-    }
-
-    pub(crate) fn replace(&self, session: Arc<Session>) {
-        *self.trouble.lock() = None;
-        self.sessions.send_replace(session);
-    }
-
-    /// Records the reason why there is no session.
-    pub(crate) fn note(&self, error: Error) {
-        *self.trouble.lock() = Some(error);
     }
 }

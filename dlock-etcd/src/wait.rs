@@ -17,18 +17,17 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode};
+use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode, session::Pause};
 use futures_util::future::try_join_all;
 
 use crate::{
-    calls::{Pause, replaced},
+    calls::replaced,
     client::{Bytes, Failure, FilterType, KeyValue, RangeRequest, Seen, Watch},
     enter::own_key,
     error::{conflict, gone, no_tokens},
-    guard::OwnWatch,
     key::{Entry, token},
     link::vote,
-    own::{OwnClaim, Spot, Stage},
+    own::{OwnClaim, OwnWatch, Spot, Stage},
     queue::{Behind, Standing, blockers, standing},
     session::Session,
 };
@@ -81,7 +80,7 @@ impl Session {
             let mut watch = watch(&link.client, claim, &behind);
             let is_next = self.is_next(claim, &behind);
             // It costs two messages, so not for short waits further back.
-            let mut own = is_next.then(|| OwnWatch::set(&link, claim));
+            let mut own = is_next.then(|| claim.watch_own(&link));
             let mut unset = 1 + u32::from(is_next);
             let mut created = 0;
             // The session may move to another member while this one seems to be well.
@@ -102,7 +101,7 @@ impl Session {
                     // The old member may be cut off from the others and still keep its watches.
                     () = replaced.as_mut() => break None,
                     () = long.as_mut(), if own.is_none() => {
-                        own = Some(OwnWatch::set(&link, claim));
+                        own = Some(claim.watch_own(&link));
                         unset += 1;
                         continue;
                     }
@@ -120,7 +119,7 @@ impl Session {
                     }
                     Ok(Seen::Changed { revision }) => revision,
                     Err(failure) => {
-                        tracing::debug!(target: "dlock", %failure, lock.name = %claim.name, "watch ended, will be set again");
+                        tracing::debug!(target: "dlock", %failure, lock.name = %claim.name(), "watch ended, will be set again");
                         pause.wait().await;
                         // A watch that is refused tells nothing, and the next one may be, too.
                         match self.standing(claim, spot.created, self.seen()).await? {
@@ -247,7 +246,7 @@ impl Session {
             if let Stage::There(spot) = &mut *stage
                 && let Err(error) = session.write(&claim, spot, claim.mode()).await
             {
-                tracing::debug!(target: "dlock", %error, lock.name = %claim.name, "the next waiter was not woken");
+                tracing::debug!(target: "dlock", %error, lock.name = %claim.name(), "the next waiter was not woken");
             }
         });
     }

@@ -1,8 +1,8 @@
 //! The configuration of a Redis or Valkey store.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, Format, LockOptions};
+use dlock_core::{BackendUrl, ConfigIssue, Error, Format, LockOptions, TlsFiles};
 use redis::ConnectionAddr;
 
 mod client;
@@ -27,7 +27,7 @@ pub struct RedisConfig {
     /// The login for the sentinels.
     pub(crate) sentinel_login: Login,
     pub(crate) database: i64,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsFiles>,
     /// The address of an application's client, with its TLS settings.
     pub(crate) given: Option<ConnectionAddr>,
     pub(crate) durability: Durability,
@@ -59,15 +59,6 @@ pub(crate) enum Topology {
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
-}
-
-/// PEM files for TLS.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tls {
-    /// The authorities to trust instead of the system's.
-    pub(crate) authorities: Option<PathBuf>,
-    /// The client's own certificate and key.
-    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
 }
 
 /// The number of replicas that must know of a grant before it counts.

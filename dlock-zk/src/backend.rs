@@ -51,7 +51,7 @@ impl ZooKeeper {
             }
         };
         runtime.spawn(minder::run(Arc::downgrade(&store)));
-        let timeout = store.session().timeout;
+        let timeout = store.sessions.current().timeout;
         runtime.spawn(async move {
             warn::of_timeout(&config, timeout).await;
             version::warn(&config).await;
@@ -71,11 +71,11 @@ impl Backend for ZooKeeper {
     }
 
     fn longest_lease(&self) -> Duration {
-        self.store.session().longest_lease()
+        self.store.sessions.current().longest_lease()
     }
 
     fn response_timeout(&self) -> Duration {
-        self.store.session().patience()
+        self.store.sessions.current().patience()
     }
 
     fn events(&self) -> Option<StoreEvents> {
@@ -87,9 +87,9 @@ impl Backend for ZooKeeper {
         Answer::later(async move {
             let name = request.name.clone();
             let answer = async {
-                let session = store.living().await?;
+                let session = store.sessions.living().await?;
                 let entering = Arc::clone(&session).enter(request);
-                session.enter_window(&session.acquires, entering).await
+                session.see_through_in(&session.acquires, entering).await
             };
             answer.await.map_err(|error| error.at("acquire", &name, &store.name))
         })
@@ -98,12 +98,12 @@ impl Backend for ZooKeeper {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // Not `living`: the claim is a node of the session in which it was sent. In a later one it
         // does not exist, and the core has to send it again.
-        let grant = self.store.session().wake(request).await;
+        let grant = self.store.sessions.current().wake(request).await;
         grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let renewed = self.store.session().renew(renewals).await;
+        let renewed = self.store.sessions.current().renew(renewals).await;
         renewed.map_err(|error| error.during("renew").with_store(self.store()))
     }
 
@@ -112,9 +112,9 @@ impl Backend for ZooKeeper {
         Answer::later(async move {
             let name = claim.name.clone();
             let answer = async {
-                let session = store.living().await?;
+                let session = store.sessions.living().await?;
                 let leaving = Arc::clone(&session).leave(claim);
-                session.enter_window(&session.releases, leaving).await
+                session.see_through_in(&session.releases, leaving).await
             };
             answer.await.map_err(|error| error.at("release", &name, &store.name))
         })
@@ -122,7 +122,7 @@ impl Backend for ZooKeeper {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let state = async {
-            let session = self.store.living().await?;
+            let session = self.store.sessions.living().await?;
             session.in_time(session.look_into(name)).await
         };
         state.await.map_err(|error| error.at("inspect", name, self.store()))
@@ -136,13 +136,13 @@ impl Backend for ZooKeeper {
         let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
         Some(Answer::later(async move {
             let answer = async {
-                let session = store.living().await?;
+                let session = store.sessions.living().await?;
                 // Refused before anything is sent, since the servers would close the connection.
                 if !session.fit_together(&requests) {
                     return Err(too_many(requests.len()));
                 }
                 let entering = Arc::clone(&session).enter_all(requests);
-                session.enter_window(&session.acquires, entering).await
+                session.see_through_in(&session.acquires, entering).await
             };
             answer.await.map_err(|error| error.during("acquire").with_store(&store.name))
         }))
@@ -152,12 +152,13 @@ impl Backend for ZooKeeper {
 #[async_trait]
 impl Admin for ZooKeeper {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = async { self.store.living().await?.names(prefix, limit).await };
+        let names = async { self.store.sessions.living().await?.names(prefix, limit).await };
         names.await.map_err(|error| error.during("list").with_store(self.store()))
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = async { examine(&*self.store.living().await?, &self.store.config).await };
+        let findings =
+            async { examine(&*self.store.sessions.living().await?, &self.store.config).await };
         findings.await.map_err(|error| error.during("examine").with_store(self.store()))
     }
 

@@ -2,10 +2,9 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, Format};
-use percent_encoding::percent_decode_str;
+use dlock_core::{BackendUrl, ConfigIssue, Error, Format, TlsFiles};
 
-use crate::{acl::Acl, error::value, tls::Tls};
+use crate::{acl::Acl, error::value};
 
 /// The configuration of a ZooKeeper store: its servers, the login, and the directory of its locks.
 ///
@@ -37,7 +36,7 @@ pub struct ZkConfig {
     /// `user:password` for the scheme `digest`.
     pub(crate) login: Option<String>,
     pub(crate) acl: Option<Acl>,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsFiles>,
     pub(crate) format: Format,
 }
 
@@ -65,7 +64,11 @@ impl ZkConfig {
         if hosts.is_empty() {
             return Err(malformed("a host is missing"));
         }
-        Ok(Self {
+        Ok(Self::of(hosts))
+    }
+
+    fn of(hosts: Vec<String>) -> Self {
+        Self {
             hosts,
             chroot: String::new(),
             root: Self::DEFAULT_ROOT.to_owned(),
@@ -74,7 +77,7 @@ impl ZkConfig {
             acl: None,
             tls: None,
             format: Format::default(),
-        })
+        }
     }
 
     /// Reads a URL. The crate's documentation lists the schemes and options.
@@ -142,7 +145,7 @@ impl ZkConfig {
     /// and key. It needs the Cargo feature `tls`.
     #[must_use]
     pub fn with_tls(mut self, authorities: PathBuf, own: Option<(PathBuf, PathBuf)>) -> Self {
-        self.tls = Some(Tls { authorities: Some(authorities), certificate: own });
+        self.tls = Some(TlsFiles::new(authorities, own));
         self
     }
 
@@ -171,8 +174,22 @@ impl ZkConfig {
             // The @ may end a password, and messages show the root.
             return Err(malformed("an @ after the ? must be written as %40"));
         }
-        let mut config = Self::read_address(url.address())?;
-        config.tls = (scheme == "zks").then(Tls::default);
+        if url.address().contains('?') {
+            return Err(Error::config(
+                ConfigIssue::UnknownOption,
+                "ZooKeeper URLs have only dlock's own options: write them with dlock. before the \
+                 name, such as dlock.session_timeout=20s",
+            ));
+        }
+        let servers = url.servers(Self::PORT).map_err(malformed)?;
+        let mut config = Self::of(servers.hosts).with_chroot(&servers.path);
+        if let Some((user, password)) = servers.login {
+            if user.contains(':') {
+                // The server would take the part behind the colon for the password.
+                return Err(malformed("a user name of the scheme digest can't contain a :"));
+            }
+            config = config.with_login(&user, &password);
+        }
         if let Some(root) = url.take("root") {
             config.root = trimmed(&root);
         }
@@ -183,57 +200,8 @@ impl ZkConfig {
             config.acl = Some(acl.parse()?);
         }
         config.format = url.take_format()?;
-        config.take_tls(url)?;
+        config.tls = url.take_tls("zks", scheme == "zks")?;
         Ok(config)
-    }
-
-    /// Reads `//[user:password@]host[:port][,...][/chroot]`.
-    fn read_address(address: &str) -> Result<Self, Error> {
-        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
-        if rest.contains('?') {
-            return Err(Error::config(
-                ConfigIssue::UnknownOption,
-                "ZooKeeper URLs have only dlock's own options: write them with dlock. before the \
-                 name, such as dlock.session_timeout=20s",
-            ));
-        }
-        let (authority, chroot) = rest.split_once('/').unwrap_or((rest, ""));
-        if chroot.contains('@') {
-            // Here it ends a password, which must not become part of a path.
-            return Err(malformed("an @ after a slash must be written as %40"));
-        }
-        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let mut config = Self::new(hosts.split(','))?.with_chroot(&decoded(chroot)?);
-        config.login = match login.split_once(':') {
-            _ if login.is_empty() => None,
-            Some((user, password)) if !user.is_empty() && !password.is_empty() => {
-                let user = decoded(user)?;
-                if user.contains(':') {
-                    // The server would take the part behind the colon for the password.
-                    return Err(malformed("a user name of the scheme digest can't contain a :"));
-                }
-                Some(format!("{user}:{}", decoded(password)?))
-            }
-            _ => return Err(malformed("the credentials are not user:password")),
-        };
-        Ok(config)
-    }
-
-    fn take_tls(&mut self, url: &mut BackendUrl) -> Result<(), Error> {
-        let authorities = url.take("tls_ca").map(PathBuf::from);
-        let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together: set both")),
-        };
-        match &mut self.tls {
-            Some(tls) => *tls = Tls { authorities, certificate },
-            None if authorities.is_some() || certificate.is_some() => {
-                return Err(value("dlock.tls_* has no effect without TLS: use a zks URL"));
-            }
-            None => {}
-        }
-        Ok(())
     }
 
     /// Checks the complete configuration.
@@ -316,12 +284,6 @@ fn check_path(path: &str) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn decoded(text: &str) -> Result<String, Error> {
-    let text = percent_decode_str(text).decode_utf8();
-    text.map(|text| text.into_owned())
-        .map_err(|_| malformed("a part of the URL is not UTF-8: percent-encode it as UTF-8"))
 }
 
 /// Returns the error of a malformed URL. No message shows the URL, which may contain a password.

@@ -29,7 +29,7 @@ impl Session {
     /// session in order, and a server applies changes in one order. So a list has its node and all
     /// nodes before it.
     pub(crate) async fn create(&self, places: &[Arc<Place>]) -> Result<Vec<Made>, ZkError> {
-        let dirs: Vec<_> = places.iter().map(|place| self.dir(&place.name)).collect();
+        let dirs: Vec<_> = places.iter().map(|place| self.dir(place.name())).collect();
         let is_over = || places.iter().any(|place| place.is_over());
         let mut pause = Duration::from_millis(5);
         let mut has_dirs = true;
@@ -100,7 +100,7 @@ impl Session {
         let mode = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
         let data = |place: &Place| place.data().text();
         let prefix =
-            |place: &Place, dir: &str| format!("{dir}/{}", child(place.claim, place.mode()));
+            |place: &Place, dir: &str| format!("{dir}/{}", child(place.claim(), place.mode()));
         if let (None, [place], [dir]) = (epoch, places, dirs) {
             let prefix = prefix(place, dir);
             let made = self.client.create(&prefix, data(place).as_bytes(), &mode);
@@ -170,7 +170,7 @@ impl Session {
 
     async fn find_own(&self, place: &Place, dir: &str) -> Result<Option<Spot>, ZkError> {
         let Some(queue) = self.list(dir).await? else { return Ok(None) };
-        for node in queue.of_claim(place.claim) {
+        for node in queue.of_claim(place.claim()) {
             let path = format!("{dir}/{}", node.child);
             let stat = self.read(|| self.client.check_stat(&path)).await?;
             // A node of an earlier session is removed with that session, so it can't be used.

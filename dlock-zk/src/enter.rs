@@ -145,10 +145,9 @@ impl Session {
         at: Instant,
         followed: bool,
     ) -> Result<Grant, Error> {
-        let first = !place.is_granted();
         let since = self.since(at, place.lease());
         let token = token(spot.czxid).ok_or_else(no_tokens)?;
-        let grant = place.grant(token, since).ok_or_else(gone)?;
+        let (grant, first) = place.grant(token, since).ok_or_else(gone)?;
         if first {
             self.granted(place);
             // A later claim can see that this one holds its permits. A waiter behind it needs the

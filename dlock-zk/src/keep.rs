@@ -26,7 +26,7 @@ impl Session {
         renewals: &[Renewal],
     ) -> Result<Vec<Renewed>, Error> {
         let called = Clock::Boot.now();
-        let places = self.places_of(renewals.iter().map(|renewal| renewal.claim.id));
+        let places = self.find_all(renewals.iter().map(|renewal| renewal.claim.id));
         if places.iter().all(Option::is_none) {
             return Ok(vec![Renewed::Lost; renewals.len()]);
         }
@@ -57,15 +57,14 @@ impl Session {
         alone: bool,
     ) -> Result<Renewed, Error> {
         let until = now.saturating_add(renewal.lease);
-        let mut held = place.renew(renewal.lease, until);
+        let mut held = self.extend(place, renewal.lease, until);
         if held.is_none() {
             match self.find_out(place).await? {
-                Renewed::Kept => held = place.renew(renewal.lease, until),
+                Renewed::Kept => held = self.extend(place, renewal.lease, until),
                 other => return Ok(other),
             }
         }
         let Some(mode) = held else { return Ok(Renewed::Lost) };
-        self.may_end(until);
         if mode == renewal.mode {
             return Ok(Renewed::Kept);
         }
@@ -79,7 +78,7 @@ impl Session {
         let renewal = renewal.clone();
         self.background(async move {
             if let Err(error) = session.weaken(&place, &renewal).await {
-                tracing::warn!(target: "dlock", %error, lock.name = %place.name, "downgrade failed");
+                tracing::warn!(target: "dlock", %error, lock.name = %place.name(), "downgrade failed");
             }
         });
         Ok(Renewed::Kept)
@@ -118,7 +117,7 @@ impl Session {
             let is_weaker =
                 mode.capacity() == spot.mode.capacity() && mode.weight() < spot.mode.weight();
             if is_weaker {
-                match session.become_weaker(spot, place.claim, mode, data).await {
+                match session.become_weaker(spot, place.claim(), mode, data).await {
                     Ok(()) => place.weakened(mode),
                     Err(ZkError::NoNode) => session.lose(&place),
                     Err(error) => return Err(explain(error)),

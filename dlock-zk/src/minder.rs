@@ -30,7 +30,7 @@ const SHORTEST_TICK: Duration = Duration::from_millis(20);
 pub(crate) async fn run(store: Weak<Store>) {
     let _ended = Ended(Weak::clone(&store));
     loop {
-        let Some(session) = store.upgrade().map(|store| store.session()) else { return };
+        let Some(session) = store.upgrade().map(|store| store.sessions.current()) else { return };
         let (weak, states) = (Arc::downgrade(&session), session.client.state_watcher());
         drop(session);
         mind(&weak, states).await;
@@ -48,7 +48,7 @@ struct Ended(Weak<Store>);
 impl Drop for Ended {
     fn drop(&mut self) {
         if let Some(store) = self.0.upgrade() {
-            store.session().end();
+            store.sessions.current().end();
         }
     }
 }
@@ -62,13 +62,13 @@ async fn open_next(store: &Weak<Store>) {
             Ok(session) => {
                 let Some(store) = store.upgrade() else { return };
                 tracing::info!(target: "dlock", store = store.name, "new ZooKeeper session");
-                store.replace(session);
+                store.sessions.replace(session);
                 return;
             }
             Err(error) => {
                 tracing::warn!(target: "dlock", %error, "ZooKeeper session failed, will be retried");
                 let Some(store) = store.upgrade() else { return };
-                store.note(error);
+                store.sessions.note(error);
             }
         }
         tokio::time::sleep(pause).await;
@@ -226,7 +226,7 @@ async fn heartbeat(session: Arc<Session>) -> Done {
 /// Ends claims that were not renewed.
 fn end(session: &Arc<Session>, lapsed: Vec<Arc<Place>>) {
     for place in lapsed {
-        tracing::debug!(target: "dlock", claim = %place.claim, lock.name = %place.name, "lease expired");
+        tracing::debug!(target: "dlock", claim = %place.claim(), lock.name = %place.name(), "lease expired");
         let ending = Arc::clone(session);
         session.background(async move {
             // If this fails finally, the session has ended, and the node with it.

@@ -2,24 +2,15 @@
 
 #[cfg(feature = "tls")]
 use std::path::Path;
-use std::path::PathBuf;
 
-use dlock_core::{ConfigIssue, Error, ErrorKind};
+use dlock_core::{ConfigIssue, Error, ErrorKind, TlsFiles};
 use zookeeper_client::{Client, Connector, Error as ZkError};
-
-/// PEM files for TLS.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Tls {
-    pub(crate) authorities: Option<PathBuf>,
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "the same shape as with TLS"))]
-    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-}
 
 /// Connects with TLS.
 #[cfg(feature = "tls")]
 pub(crate) async fn connect(
     connector: Connector,
-    tls: &Tls,
+    tls: &TlsFiles,
     cluster: &str,
 ) -> Result<Client, Error> {
     use zookeeper_client::TlsOptions;
@@ -103,7 +94,7 @@ fn read(file: &Path) -> Result<String, Error> {
 /// Refuses TLS, as the configuration has already done.
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unused_async, reason = "the same shape as with TLS")]
-pub(crate) async fn connect(_: Connector, _: &Tls, _: &str) -> Result<Client, Error> {
+pub(crate) async fn connect(_: Connector, _: &TlsFiles, _: &str) -> Result<Client, Error> {
     Err(Error::config(
         ConfigIssue::MissingFeature,
         "zks: needs the Cargo feature \"tls\": enable it for dlock in Cargo.toml",

@@ -2,4 +2,5 @@
 
 pub(crate) mod meant;
 pub(crate) mod registry;
+pub(crate) mod servers;
 pub(crate) mod url;

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::Certainty::NotApplied;
+use dlock_core::{Certainty::NotApplied, TlsFiles};
 use h2::{
     Ping, PingPong, Reason, RecvStream, SendStream,
     client::{Builder, SendRequest},
@@ -41,7 +41,7 @@ use super::{
         FailureKind::{Disconnected, Tls as NoTls},
         NotSent,
     },
-    tls::Tls,
+    tls::Secure,
 };
 
 /// Servers close connections that send pings more often than every 5 s, or while no stream is open.
@@ -72,11 +72,11 @@ pub(super) struct Connection {
 /// Connects to `host:port`.
 pub(super) async fn connect(
     endpoint: &str,
-    tls: Option<&Tls>,
+    tls: Option<&TlsFiles>,
 ) -> Result<(Sender, Connection), Failure> {
     let refused = |error: std::io::Error| Failure::new(Disconnected, NotApplied, error.to_string());
     // Before the connection, so that wrong files are reported even if no member runs.
-    let secure = tls.map(Tls::load).transpose()?;
+    let secure = tls.map(Secure::load).transpose()?;
     let stream = TcpStream::connect(endpoint).await.map_err(refused)?;
     stream.set_nodelay(true).map_err(refused)?;
     match secure {

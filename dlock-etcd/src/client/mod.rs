@@ -24,7 +24,10 @@ mod watch;
 
 use std::{fmt, sync::Arc};
 
-use dlock_core::Certainty::{NotApplied, Unknown};
+use dlock_core::{
+    Certainty::{NotApplied, Unknown},
+    TlsFiles,
+};
 use parking_lot::Mutex;
 pub(crate) use prost::bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
@@ -41,7 +44,6 @@ use self::{
 pub(crate) use self::{
     failure::{Failure, FailureKind},
     messages::*,
-    tls::Tls,
     watch::{Seen, Watch},
 };
 
@@ -50,7 +52,7 @@ pub(crate) use self::{
 pub(crate) struct Access {
     /// The user and the password.
     pub(crate) login: Option<(String, String)>,
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<TlsFiles>,
 }
 
 impl fmt::Debug for Access {

@@ -1,25 +1,15 @@
 //! TLS by rustls, with the files that the URL or the builder names.
 
-use std::path::PathBuf;
-
-/// PEM files for TLS.
-#[derive(Clone, Debug)]
-pub(crate) struct Tls {
-    /// The authorities that sign the certificates of the members.
-    pub(crate) authorities: PathBuf,
-    /// The client's own certificate and key.
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "the same shape as with TLS"))]
-    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-}
-
 #[cfg(feature = "tls")]
-pub(crate) use with_tls::check_host;
+pub(crate) use with_tls::{Secure, check_host};
+#[cfg(not(feature = "tls"))]
+pub(crate) use without_tls::Secure;
 
 #[cfg(feature = "tls")]
 mod with_tls {
     use std::{fmt::Display, path::Path, sync::Arc};
 
-    use dlock_core::Certainty::NotApplied;
+    use dlock_core::{Certainty::NotApplied, TlsFiles};
     use rustls::{
         ClientConfig, RootCertStore,
         pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
@@ -27,25 +17,27 @@ mod with_tls {
     use tokio::net::TcpStream;
     use tokio_rustls::{TlsConnector, client::TlsStream};
 
-    use super::Tls;
-    use crate::client::failure::{Failure, FailureKind::TlsFiles};
+    use crate::client::failure::{Failure, FailureKind::TlsFiles as NoFiles};
 
     /// Loaded files.
     pub(crate) struct Secure(TlsConnector);
 
-    impl Tls {
+    impl Secure {
         /// Reads the files. They are read for each connection, so that renewed ones are used.
-        pub(crate) fn load(&self) -> Result<Secure, Failure> {
+        pub(crate) fn load(files: &TlsFiles) -> Result<Self, Failure> {
             let mut roots = RootCertStore::empty();
-            for certificate in certificates(&self.authorities)? {
-                roots.add(certificate).map_err(|error| refused(&self.authorities, error))?;
+            // The configuration was checked, so they are there.
+            if let Some(file) = &files.authorities {
+                for certificate in certificates(file)? {
+                    roots.add(certificate).map_err(|error| refused(file, error))?;
+                }
             }
             let provider = Arc::new(rustls::crypto::ring::default_provider());
             let builder = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
-                .map_err(|error| refused(&self.authorities, error))?
+                .map_err(|error| Failure::new(NoFiles, NotApplied, error.to_string()))?
                 .with_root_certificates(roots);
-            let mut config = match &self.certificate {
+            let mut config = match &files.certificate {
                 None => builder.with_no_client_auth(),
                 Some((certificate, key)) => {
                     let chain = certificates(certificate)?;
@@ -57,11 +49,9 @@ mod with_tls {
                 }
             };
             config.alpn_protocols = vec![b"h2".to_vec()];
-            Ok(Secure(TlsConnector::from(Arc::new(config))))
+            Ok(Self(TlsConnector::from(Arc::new(config))))
         }
-    }
 
-    impl Secure {
         /// Encrypts a connection to `host:port`. An error is text for people.
         pub(crate) async fn handshake(
             self,
@@ -97,30 +87,25 @@ mod with_tls {
     }
 
     fn refused(file: &Path, error: impl Display) -> Failure {
-        Failure::new(TlsFiles, NotApplied, format!("{}: {error}", file.display()))
+        Failure::new(NoFiles, NotApplied, format!("{}: {error}", file.display()))
     }
 }
 
 #[cfg(not(feature = "tls"))]
 mod without_tls {
+    use dlock_core::{Certainty::NotApplied, TlsFiles};
     use tokio::net::TcpStream;
 
-    use dlock_core::Certainty::NotApplied;
-
-    use super::Tls;
-    use crate::client::failure::{Failure, FailureKind::TlsFiles};
+    use crate::client::failure::{Failure, FailureKind::TlsFiles as NoFiles};
 
     /// Never there: the configuration refuses TLS without the feature.
     pub(crate) enum Secure {}
 
-    impl Tls {
-        #[expect(clippy::unused_self, reason = "the same shape as with TLS")]
-        pub(crate) fn load(&self) -> Result<Secure, Failure> {
-            Err(Failure::new(TlsFiles, NotApplied, "dlock was built without the feature \"tls\""))
-        }
-    }
-
     impl Secure {
+        pub(crate) fn load(_: &TlsFiles) -> Result<Self, Failure> {
+            Err(Failure::new(NoFiles, NotApplied, "dlock was built without the feature \"tls\""))
+        }
+
         #[expect(clippy::unused_async, reason = "the same shape as with TLS")]
         pub(crate) async fn handshake(self, _: &str, _: TcpStream) -> Result<TcpStream, String> {
             match self {}

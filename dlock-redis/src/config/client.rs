@@ -1,9 +1,9 @@
 //! The configuration from a client of the application.
 
-use dlock_core::{ConfigIssue, Error};
+use dlock_core::{ConfigIssue, Error, TlsFiles};
 use redis::{Client, ConnectionAddr};
 
-use super::{Login, RedisConfig, Tls, Topology, with_port};
+use super::{Login, RedisConfig, Topology, with_port};
 
 impl RedisConfig {
     /// Uses the server of an application's client, with the client's user, password, database and
@@ -47,7 +47,7 @@ impl RedisConfig {
             password: redis.password().map(str::to_owned),
         };
         config.database = redis.db();
-        config.tls = tls.then(Tls::default);
+        config.tls = tls.then(TlsFiles::default);
         config.given = Some(info.addr().clone());
         config.checked()
     }

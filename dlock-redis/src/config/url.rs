@@ -1,11 +1,10 @@
 //! Reading a URL.
 
-use std::{path::PathBuf, time::Duration};
+use std::time::Duration;
 
 use dlock_core::{BackendUrl, ConfigIssue, Error};
-use percent_encoding::percent_decode_str;
 
-use super::{Durability, Login, RedisConfig, Tls, Topology, malformed, value};
+use super::{Durability, Login, RedisConfig, Topology, malformed};
 
 impl RedisConfig {
     /// Takes dlock's options out of a URL and reads the rest.
@@ -36,7 +35,7 @@ impl RedisConfig {
                 password: url.take("sentinel_password"),
             },
             database: 0,
-            tls: tls.then(Tls::default),
+            tls: url.take_tls("rediss", tls)?,
             given: None,
             durability: Durability::Master,
             retention: Duration::from_secs(600),
@@ -55,26 +54,8 @@ impl RedisConfig {
         if let Some(timeout) = url.take_duration("response_timeout")? {
             config.response_timeout = timeout;
         }
-        config.take_tls(url)?;
         config.read_address(kind, url.address())?;
         config.checked()
-    }
-
-    fn take_tls(&mut self, url: &mut BackendUrl) -> Result<(), Error> {
-        let authorities = url.take("tls_ca").map(PathBuf::from);
-        let certificate = match (url.take("tls_cert"), url.take("tls_key")) {
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(value("dlock.tls_cert and dlock.tls_key go together: set both")),
-        };
-        match &mut self.tls {
-            Some(tls) => *tls = Tls { authorities, certificate },
-            None if authorities.is_some() || certificate.is_some() => {
-                return Err(value("dlock.tls_* has no effect without TLS: use a rediss URL"));
-            }
-            None => {}
-        }
-        Ok(())
     }
 
     /// Reads `//[[user]:password@]host[:port][,...][/master][/database]`, or a socket's path.
@@ -154,7 +135,5 @@ fn no_password_in(path: &str) -> Result<(), Error> {
 }
 
 fn decoded(text: &str) -> Result<String, Error> {
-    let text = percent_decode_str(text).decode_utf8();
-    text.map(|text| text.into_owned())
-        .map_err(|_| malformed("a part of the URL is not UTF-8: percent-encode it as UTF-8"))
+    BackendUrl::decoded(text).map_err(malformed)
 }

@@ -3,8 +3,6 @@
 use redis::{Client, ConnectionInfo, RedisResult};
 
 use crate::config::RedisConfig;
-#[cfg(feature = "tls")]
-use crate::config::Tls;
 
 /// Returns a client whose connections are encrypted if TLS is configured.
 #[cfg(feature = "tls")]
@@ -21,7 +19,7 @@ pub(super) fn client(info: ConnectionInfo, config: &RedisConfig) -> RedisResult<
 }
 
 #[cfg(feature = "tls")]
-fn certificates(tls: &Tls) -> RedisResult<redis::TlsCertificates> {
+fn certificates(tls: &dlock_core::TlsFiles) -> RedisResult<redis::TlsCertificates> {
     let read = |path: &std::path::Path| std::fs::read(path);
     provide_cryptography();
     let client_tls = match &tls.certificate {

@@ -1,0 +1,73 @@
+//! Parts of backends for stores with sessions.
+//!
+//! Some stores, such as ZooKeeper, etcd and Consul, have no lease for each claim. The client opens a
+//! session, all its claims end with that, and the client itself ends a claim that is not renewed. The
+//! bookkeeping of that is the same for all of them:
+//!
+//! - [`Life`]: the lease and the state of one claim. A backend's claim adds its place in the store,
+//!   and dereferences to this.
+//! - [`SessionBase`]: one session, with its claims, its last beat and its end. It also runs requests to
+//!   their end if their callers go away. A backend's session dereferences to this.
+//! - [`Sessions`]: the current session, and the change to the next one.
+//! - [`Pause`]: the pauses between retries of a request.
+//!
+//! The backend adds what is special: the requests, the proof that the store keeps the session (a
+//! *beat*), the queue, and the task that calls [`SessionBase::lapse`] and opens the next session.
+//!
+//! ```
+//! use std::{ops::Deref, time::Duration};
+//! use dlock_core::{
+//!     AcquireRequest, Clock, Error, ErrorKind, FencingToken, LockName, Mode, StoreEventSender,
+//!     session::{SessionBase, Life},
+//! };
+//!
+//! /// A claim, and the key that it has in the store.
+//! struct OwnClaim {
+//!     life: Life,
+//!     key: String,
+//! }
+//!
+//! impl Deref for OwnClaim {
+//!     type Target = Life;
+//!
+//!     fn deref(&self) -> &Life {
+//!         &self.life
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+//! let no_answer = || Error::new(ErrorKind::Unavailable, "no answer in time");
+//! let began = Clock::Boot.now();
+//! let runtime = dlock_core::current_runtime()?;
+//! let events = StoreEventSender::new(16);
+//! let session = SessionBase::new(began, events, runtime, Duration::from_secs(5), no_answer);
+//!
+//! let lease = Duration::from_secs(10);
+//! let request = AcquireRequest::new(LockName::new("report")?, Mode::Exclusive, lease);
+//! let new = || OwnClaim { life: Life::new(&request, 1), key: "/locks/report/7".to_owned() };
+//! let claim = session.claim_of(&request, new);
+//! // The store has created the key, and no other is before it.
+//! let token = FencingToken::new(7)?;
+//! let (grant, _) = claim.grant(token, began).expect("it was not released meanwhile");
+//! session.granted(&claim);
+//! assert_eq!(grant.token, token);
+//! assert_eq!(claim.key, "/locks/report/7");
+//!
+//! // The session has ended in the store.
+//! session.end();
+//! assert!(claim.is_over());
+//! # Ok(()) }
+//! ```
+
+mod base;
+mod current;
+mod life;
+mod pause;
+
+pub use base::SessionBase;
+pub use current::Sessions;
+pub use life::{KeptAlive, Life};
+pub use pause::Pause;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+use std::{
+    future::pending,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use tokio::sync::{Notify, Semaphore};
+
+use super::{Life, SessionBase, Sessions};
+use crate::{
+    AcquireRequest, Certainty, Clock, Error, ErrorKind, FencingToken, Instant, LockName, Mode,
+    StoreEvent, StoreEventSender, StoreEvents, current_runtime,
+};
+
+const LEASE: Duration = Duration::from_secs(60);
+
+struct TestClaim(Life);
+
+impl Deref for TestClaim {
+    type Target = Life;
+
+    fn deref(&self) -> &Life {
+        &self.0
+    }
+}
+
+struct TestSession(SessionBase<TestClaim>);
+
+impl Deref for TestSession {
+    type Target = SessionBase<TestClaim>;
+
+    fn deref(&self) -> &SessionBase<TestClaim> {
+        &self.0
+    }
+}
+
+fn request(lease: Duration) -> AcquireRequest {
+    AcquireRequest::new(LockName::new("x").unwrap(), Mode::Exclusive, lease).with_tokens(9)
+}
+
+fn token(token: u64) -> FencingToken {
+    FencingToken::new(token).unwrap()
+}
+
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "no answer")
+}
+
+fn session(patience: Duration) -> (TestSession, StoreEvents) {
+    let events = StoreEventSender::new(16);
+    let (now, received) = (Clock::Boot.now(), events.subscribe());
+    (
+        TestSession(SessionBase::new(now, events, current_runtime().unwrap(), patience, no_answer)),
+        received,
+    )
+}
+
+fn later(by: Duration) -> Instant {
+    Clock::Boot.now().saturating_add(by)
+}
+
+impl TestSession {
+    fn claim(&self, lease: Duration) -> Arc<TestClaim> {
+        let request = request(lease);
+        self.claim_of(&request, || TestClaim(Life::new(&request, 4)))
+    }
+
+    fn held(&self, lease: Duration) -> Arc<TestClaim> {
+        let claim = self.claim(lease);
+        let (grant, first) = claim.grant(token(7), Clock::Boot.now()).unwrap();
+        assert_eq!((grant.token, grant.tokens, first), (token(7), 4, true));
+        self.granted(&claim);
+        claim
+    }
+}
+
+#[tokio::test]
+async fn a_lease_does_not_end_while_a_caller_waits() {
+    let (session, _) = session(LEASE);
+    let claim = session.claim(Duration::ZERO);
+    let waiting = claim.wait();
+    let now = later(Duration::from_secs(1));
+    assert!(session.lapse(now).0.is_empty());
+    drop(waiting);
+    let (lapsed, next) = session.lapse(now);
+    assert!(Arc::ptr_eq(&lapsed[0], &claim) && next.is_none() && claim.is_over());
+    assert!(session.lapse(now).0.is_empty());
+}
+
+#[tokio::test]
+async fn a_loss_is_reported_once_and_not_after_a_release() {
+    let (session, mut events) = session(LEASE);
+    let (lost, left, waiter) = (session.held(LEASE), session.held(LEASE), session.claim(LEASE));
+    assert!(!left.leave());
+    for claim in [&lost, &lost, &left, &waiter] {
+        session.lose(claim);
+    }
+    assert_eq!(events.try_recv(), Some(StoreEvent::Ended(lost.claim())));
+    assert_eq!(events.try_recv(), None);
+    assert!(lost.grant(token(8), Clock::Boot.now()).is_none(), "it is over");
+    assert!(lost.leave() && lost.was_left() && !session.has_claims());
+}
+
+#[tokio::test]
+async fn a_lapse_is_found_however_leases_change() {
+    let (session, mut events) = session(LEASE);
+    let (long, short) = (session.held(LEASE), session.held(LEASE));
+    let (lapsed, next) = session.lapse(Clock::Boot.now());
+    assert!(lapsed.is_empty() && next.is_some_and(|next| next <= LEASE));
+    // A lease that is shortened ends sooner than any that was known.
+    let until = later(Duration::from_secs(1));
+    assert_eq!(session.extend(&short, Duration::from_secs(1), until), Some(Mode::Exclusive));
+    let (lapsed, next) = session.lapse(until);
+    assert!(Arc::ptr_eq(&lapsed[0], &short) && next.is_some());
+    assert_eq!(events.try_recv(), Some(StoreEvent::Ended(short.claim())));
+    assert!(session.find(short.claim()).is_some(), "until it is deleted in the store");
+    session.forget(&short);
+    assert!(session.find(short.claim()).is_none() && !long.is_over());
+    assert_eq!(session.extend(&short, LEASE, later(LEASE)), None);
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_ends_its_claims() {
+    let (session, mut events) = session(LEASE);
+    let (held, waiter) = (session.held(LEASE), session.claim(LEASE));
+    assert!(session.until_over().now_or_never().is_none());
+    let (over, gone) = tokio::join!(session.until_over(), async {
+        session.end();
+        waiter.until_over().await;
+        held.is_over()
+    });
+    assert!(gone && session.is_over() && !session.has_claims(), "{over:?}");
+    assert_eq!(events.try_recv(), Some(StoreEvent::Ended(held.claim())));
+    assert_eq!(events.try_recv(), None);
+}
+
+#[tokio::test]
+async fn a_claim_is_watched_if_it_is_held_for_a_while() {
+    let (session, _) = session(LEASE);
+    let (held, waiter) = (session.held(LEASE), session.claim(LEASE));
+    drop(session.held(LEASE));
+    assert!(session.take_matured(Clock::Boot.now()).is_empty());
+    let matured = session.take_matured(later(Duration::from_secs(1)));
+    assert_eq!(matured.len(), 2, "the session knows them");
+    assert!(session.take_matured(later(LEASE)).is_empty());
+    assert!(held.start_watch() && !held.start_watch() && !waiter.start_watch());
+    assert!(held.was_granted() && !waiter.was_granted());
+}
+
+#[tokio::test]
+async fn work_continues_without_its_caller() {
+    let (session, _) = session(Duration::from_millis(1));
+    let (done, go) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let window = Arc::new(Semaphore::new(1));
+    let (finished, told) = (Arc::clone(&done), Arc::clone(&go));
+    let work = async move {
+        told.notified().await;
+        finished.store(true, Ordering::SeqCst);
+        Ok(())
+    };
+    let late = session.see_through_in(&window, work).await.unwrap_err();
+    assert_eq!(late.certainty(), no_answer().certainty());
+    // The work has its room until it ends, and nothing else begins.
+    let next = session.see_through_in(&window, async { Ok(()) }).await.unwrap_err();
+    assert_eq!(next.certainty(), Certainty::NotApplied);
+    go.notify_one();
+    drop(window.acquire().await);
+    assert!(done.load(Ordering::SeqCst));
+    assert!(session.see_through_in(&window, async { Ok(()) }).await.is_ok());
+}
+
+#[tokio::test]
+async fn room_is_not_given_after_the_end() {
+    let (session, _) = session(LEASE);
+    let window = Arc::new(Semaphore::new(0));
+    let (refused, ()) =
+        tokio::join!(session.see_through_in(&window, pending::<Result<(), Error>>()), async {
+            session.end()
+        });
+    assert_eq!(refused.unwrap_err().certainty(), Certainty::NotApplied);
+}
+
+#[tokio::test]
+async fn a_caller_gets_the_next_session() {
+    let patience = Duration::from_millis(1);
+    let sessions = Sessions::new(Arc::new(session(patience).0));
+    assert!(sessions.living().await.is_ok());
+    sessions.current().end();
+    assert_eq!(sessions.living().await.err().unwrap().to_string(), no_answer().to_string());
+    sessions.note(Error::new(ErrorKind::Unavailable, "the door is shut"));
+    let error = sessions.living().await.err().unwrap();
+    assert!(error.to_string().contains("the door is shut"), "{error}");
+    let next = Arc::new(session(patience).0);
+    sessions.replace(Arc::clone(&next));
+    assert!(Arc::ptr_eq(&sessions.living().await.unwrap(), &next));
+}
