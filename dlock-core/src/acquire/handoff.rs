@@ -135,6 +135,8 @@ struct InLine<'a> {
 impl Future for InLine<'_> {
     type Output = Turn<Hold>;
 
+    // Polled at each local hand-off. The compiler may put it elsewhere than its caller.
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn<Hold>> {
         let Some(ticket) = self.ticket else {
             self.ticket = self.queue.join(cx.waker());

@@ -26,6 +26,7 @@ impl Wait {
     }
 
     /// Returns a wait of at most this long from now; zero is one attempt.
+    #[inline]
     pub(crate) fn for_at_most(wait: Duration) -> Self {
         match wait {
             Duration::ZERO => Self::Try,
