@@ -48,7 +48,7 @@ impl Session {
 
     /// Deletes the key of a claim of this session.
     pub(crate) async fn delete_own(&self, claim: &OwnClaim) -> Result<Released, Error> {
-        claim.spoil(true);
+        let was_spoilt = claim.spoil(true);
         let delete = DeleteRangeRequest { key: claim.key.clone(), ..Default::default() };
         let send = |is_full| {
             let delete = delete.clone();
@@ -62,7 +62,7 @@ impl Session {
             }
         };
         let (answer, unsure) = self.delete(send).await?;
-        claim.spoil(unsure);
+        claim.spoil(unsure || was_spoilt);
         // An unanswered sending may have deleted it.
         Ok(if answer.deleted > 0 || unsure { Released::Released } else { Released::AlreadyLost })
     }

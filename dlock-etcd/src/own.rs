@@ -120,8 +120,9 @@ impl OwnClaim {
     }
 
     /// Keeps its place from being used again, while its key may be there, or be deleted later.
-    pub(crate) fn spoil(&self, is_spoilt: bool) {
-        self.is_spoilt.store(is_spoilt, Ordering::SeqCst);
+    /// Returns whether it was kept before.
+    pub(crate) fn spoil(&self, is_spoilt: bool) -> bool {
+        self.is_spoilt.swap(is_spoilt, Ordering::SeqCst)
     }
 }
 
