@@ -135,7 +135,8 @@ fn clients_and_scripts_can_be_taken_away() {
         subscriber.command(&["SUBSCRIBE", "news"]).await?.ok()?;
         server.command(&["PUBLISH", "news", "hello"]).await?.ok()?;
         assert_eq!(subscriber.receive().await?.texts()?, ["message", "news", "hello"]);
-        assert_eq!(server.kill_clients().await?, 2);
+        // The server may not have noticed yet that other connections were closed.
+        assert!(server.kill_clients().await? >= 2);
         assert!(normal.command(&["PING"]).await.is_err());
         assert!(subscriber.receive().await.is_err());
         Ok(())
