@@ -7,8 +7,8 @@
 //!
 //! **Backend authors** implement [`Backend`] (and [`Admin`], which is optional), export a
 //! [`Factory`], and run the conformance kit of `dlock-testkit`. The [`machine`] contains the rules
-//! of a lock as one pure function, for stores that keep a record for each name. The [`session`]s are
-//! for stores whose locks end with a session of their client.
+//! of a lock as one pure function, for stores that keep a record for each name. The parts in
+//! [`session`] are for stores whose locks end with a session of their client.
 
 mod acquire;
 mod app;

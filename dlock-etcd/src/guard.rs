@@ -1,7 +1,7 @@
 //! The watch of a claim's own key, which somebody may delete.
 //!
-//! A guard costs two messages, so a claim gets one only if it is held for a second. It
-//! continues with the watch that the claim may have had as a waiter: see [`wait`](crate::wait).
+//! A guard costs two messages, so a claim gets one only if it is held for a second. It continues
+//! with the watch that the claim may have had as a waiter: see [`wait`](crate::wait).
 
 use std::sync::{Arc, Weak};
 

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     calls::is_passing,
-    client::{Failure, FailureKind, Header, Op, TxnRequest},
+    client::{Failure, FailureKind, Header, Op, ResponseOp, TxnRequest},
     gather::Gathered,
     session::Session,
 };
@@ -83,10 +83,11 @@ impl Session {
             together.into_iter().map(|waiting| (waiting.op, waiting.answer)).unzip();
         match self.voted(TxnRequest { success: ops, ..Default::default() }).await {
             Ok((header, answer)) => {
-                let responses =
-                    answer.responses.into_iter().map(Some).chain(std::iter::repeat(None));
+                // An answer without a part has an empty one here.
+                let missing = std::iter::repeat_with(ResponseOp::default);
+                let responses = answer.responses.into_iter().chain(missing);
                 for (answer, response) in answers.into_iter().zip(responses) {
-                    let _ = answer.send(Some(Ok((header, response.unwrap_or_default()))));
+                    let _ = answer.send(Some(Ok((header, response))));
                 }
             }
             Err(failure) => {

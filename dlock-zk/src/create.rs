@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::Clock;
+use dlock_core::{Clock, session::Pause};
 use futures_util::future::{join, join_all, try_join_all};
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
 
@@ -31,7 +31,7 @@ impl Session {
     pub(crate) async fn create(&self, places: &[Arc<Place>]) -> Result<Vec<Made>, ZkError> {
         let dirs: Vec<_> = places.iter().map(|place| self.dir(place.name())).collect();
         let is_over = || places.iter().any(|place| place.is_over());
-        let mut pause = Duration::from_millis(5);
+        let mut pause = Pause::new();
         let mut has_dirs = true;
         loop {
             let epoch = self.epoch().await?;
@@ -82,8 +82,7 @@ impl Session {
                         // The claims have ended, and their nodes do not exist.
                         return Err(error);
                     }
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(500));
+                    pause.wait().await;
                 }
             }
         }

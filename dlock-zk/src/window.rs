@@ -3,8 +3,9 @@
 //! A server executes the requests of a session in their order. So a heartbeat, which renews all
 //! locks of the session, waits for the requests before it. There may be thousands of acquires,
 //! polls and releases. So at most [`MOST`](crate::session::MOST) of each kind are under way at a
-//! time, and the others wait here, first in, first out. Many claims that arrive at once thus enter
-//! in steps, each of which [shares lists](crate::children).
+//! time, and the others [wait](dlock_core::session::SessionBase::see_through_in), first in, first
+//! out. Many claims that arrive at once thus enter in steps, each of which
+//! [shares lists](crate::children).
 
 use zookeeper_client::Error as ZkError;
 

@@ -86,13 +86,8 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
         let new = || Arc::new(new());
         let claim = Arc::clone(claims.entry(request.claim).or_insert_with(new));
         drop(claims);
-        self.touch(&claim, request.lease);
+        self.may_end(claim.touch(request.lease));
         claim
-    }
-
-    /// Restarts the lease of a claim, from now on.
-    pub fn touch(&self, claim: &C, lease: Duration) {
-        self.may_end(claim.touch(lease));
     }
 
     /// If a claim holds the lock, restarts its lease, which then ends at `until`, and returns the
