@@ -46,7 +46,6 @@
 //! | `ZooKeeper session failed`, `deleting a node failed` | warn | `error` | ZooKeeper |
 //! | `ZooKeeper driver task ended` | warn | | ZooKeeper |
 //! | `downgrade failed` | warn | `error` | ZooKeeper, etcd |
-//! | `weaker guarantees` | warn | `store`, `why` | etcd: a member has a version whose former leaders may end leases that are renewed, or an unknown version |
 //! | `new etcd session` | info | `store` | etcd: the previous session ended |
 //! | `etcd session failed` | warn | `error` | etcd |
 //! | `deleting a key failed` | warn | `failure` | etcd |

@@ -7,14 +7,25 @@
 //! 2. a vote, a request that a majority commits, sent after that answer and answered in term `t`,
 //! 3. a second vote, sent after the first was answered, and answered in term `t`,
 //!
-//! all by the same member. The lease then ends no earlier than `s` plus its TTL. The reason: the
-//! term in a header is that of the last entry that the member has applied, and the header of a
-//! keepalive is filled before the renewal. So the member knew the leader of `t` or a later one, and
-//! asked that one to renew. The votes show that no later leader had been elected: `t` led after the
-//! renewal, and a later leader gives each lease its whole TTL from its election on. One vote is not
-//! enough, because a member that was brought up to date by a snapshot shows its old term until it
-//! applies another entry. To take that long it falls far behind; so a vote that took longer than
-//! [`SLOW`] counts for nothing. A new lease is a beat at the time at which it was requested.
+//! all by the same member, and `t` is the term in which the lease was granted. The lease then ends no
+//! earlier than `s` plus its TTL. The reason: the term in a header is that of the last entry that the
+//! member has applied, and the header of a keepalive is filled before the renewal. So the member knew
+//! the leader of `t` or a later one, and asked that one to renew. The votes show that no later leader
+//! had been elected: `t` led after the renewal, and a later leader gives each lease its whole TTL
+//! from its election on. One vote is not enough, because a member that was brought up to date by a
+//! snapshot shows its old term until it applies another entry. To take that long it falls far behind;
+//! so a vote that took longer than [`SLOW`] counts for nothing.
+//!
+//! The leader of an earlier term is the danger. If it was stopped and continues, it may end the
+//! leases that it remembers as expired, although a later leader has renewed them: no version of etcd
+//! prevents this. But it can't know a lease that was granted after its term: it applies the entry of
+//! the grant only after it has learned of the later term. So after each election the session requests
+//! a new lease, and moves its keys to it: see [`lease`](crate::lease).
+//!
+//! A new lease is a beat at the time at which it was requested. For the term of its grant, the
+//! session takes one that a header has shown before the request, so the grant's term is no earlier.
+//! If it is later, no heartbeat counts, because the votes come after the grant and show its term. The
+//! next heartbeat then requests another lease.
 //!
 //! Answers of acquires and releases are votes, too. So under load, a beat costs one keepalive.
 
@@ -25,15 +36,18 @@ use dlock_core::Instant;
 /// A vote that took longer counts for nothing.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// The last keepalive that was answered, until it is proven.
-#[derive(Debug, Default)]
-pub(crate) struct Proof(Option<Asked>);
+/// The current lease, and the last keepalive that was answered, until it is proven.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    /// The term in which the lease was granted, or an earlier one, in which no heartbeat counts.
+    granted: u64,
+    asked: Option<Asked>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     /// The connection, which is to one member.
     link: u64,
-    term: u64,
     sent: Instant,
     /// The time from which the next vote counts: the answer to the keepalive, or to the first vote.
     from: Instant,
@@ -41,9 +55,17 @@ struct Asked {
 }
 
 impl Proof {
-    /// Records the answer to a keepalive.
-    pub(crate) fn asked(&mut self, link: u64, term: u64, sent: Instant, answered: Instant) {
-        self.0 = Some(Asked { link, term, sent, from: answered, votes: 0 });
+    /// Begins with a new lease. A header has shown this term before the lease was requested.
+    pub(crate) fn of(granted: u64) -> Self {
+        Self { granted, asked: None }
+    }
+
+    /// Records the answer to a keepalive. Returns false if its term is later than that of the grant:
+    /// then it counts for nothing, and the session needs a new lease.
+    pub(crate) fn asked(&mut self, link: u64, term: u64, sent: Instant, answered: Instant) -> bool {
+        let same = term == self.granted;
+        self.asked = same.then_some(Asked { link, sent, from: answered, votes: 0 });
+        term <= self.granted
     }
 
     /// Records the answer to a vote. Returns the time of the beat that it completes, if it does.
@@ -54,20 +76,20 @@ impl Proof {
         sent: Instant,
         answered: Instant,
     ) -> Option<Instant> {
-        let asked = self.0.as_mut()?;
+        let asked = self.asked.as_mut()?;
         if link != asked.link || sent < asked.from || answered.since(sent) > SLOW {
             return None;
         }
-        if term != asked.term {
-            // There was an election: ask again.
-            self.0 = None;
+        if term != self.granted {
+            // There was an election.
+            self.asked = None;
             return None;
         }
         (asked.from, asked.votes) = (answered, asked.votes + 1);
         if asked.votes < 2 {
             return None;
         }
-        self.0.take().map(|asked| asked.sent)
+        self.asked.take().map(|asked| asked.sent)
     }
 }
 
@@ -81,8 +103,8 @@ mod tests {
 
     /// Records a keepalive in term 5 from 10 to 20, and returns the beats of the votes behind it.
     fn votes(votes: &[(u64, u64, u64, u64)]) -> Vec<Option<Instant>> {
-        let mut proof = Proof::default();
-        proof.asked(1, 5, at(10), at(20));
+        let mut proof = Proof::of(5);
+        assert!(proof.asked(1, 5, at(10), at(20)));
         let heard = votes.iter().map(|(link, term, sent, answered)| {
             proof.heard(*link, *term, at(*sent), at(*answered))
         });
@@ -109,5 +131,16 @@ mod tests {
         assert_eq!(votes(&[(1, 5, 19, 30), good])[1], None, "sent before the keepalive's answer");
         let after_election = votes(&[(1, 6, 20, 30), (1, 6, 30, 40), (1, 6, 40, 50)]);
         assert_eq!(after_election, [None; 3]);
+    }
+
+    #[test]
+    fn a_lease_is_kept_only_in_the_term_of_its_grant() {
+        for (granted, answered, is_enough) in [(5, 6, false), (5, 4, true)] {
+            let mut proof = Proof::of(granted);
+            assert_eq!(proof.asked(1, answered, at(10), at(20)), is_enough);
+            for (sent, heard) in [(20, 30), (30, 40), (40, 50)] {
+                assert_eq!(proof.heard(1, answered, at(sent), at(heard)), None);
+            }
+        }
     }
 }

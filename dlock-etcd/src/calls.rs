@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// Sends a request that a majority commits before it is answered. If it has a lease, that is the
-    /// one of the session, and the session ends if a majority does not know it any more.
+    /// current one of the session or an earlier one.
     pub(crate) async fn voted<R: Unary>(
         &self,
         request: R,
@@ -85,7 +85,8 @@ impl Session {
         });
         let answer = self.note(answer.await);
         if answer.as_ref().is_err_and(|failure| failure.kind() == FailureKind::LeaseNotFound) {
-            self.end();
+            // If this fails, the next request or heartbeat finds out.
+            let _ = Box::pin(self.check_marker()).await;
         }
         answer
     }

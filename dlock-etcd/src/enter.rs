@@ -136,7 +136,7 @@ impl Session {
         let Stage::There(spot) = stage else { return Err(gone()) };
         match standing? {
             Standing::Held { followed } => {
-                Ok(Acquired::Granted(self.hold(claim, spot, began, followed).await?))
+                Ok(Acquired::Granted(self.hold_at(claim, spot, began, followed).await?))
             }
             Standing::Behind(_) if claim.is_over() => Err(gone()),
             Standing::Behind(behind) if request.queue == Queue::Enqueue => {
@@ -182,9 +182,12 @@ impl Session {
                     return Err(Error::from(failure).with_certainty(Certainty::NotApplied));
                 }
             };
-            let creation = self.creation(claims, epoch, tries, fit_at);
+            // Not before the epoch, whose marker has this lease or an earlier one.
+            let lease = self.lease();
+            claims.iter().for_each(|claim| claim.set_attached(lease));
+            let creation = self.creation(claims, epoch, lease, tries, fit_at);
             let asked = match claims {
-                [claim] => self.voted_together(&claim.prefix, creation).await,
+                [claim] => self.voted_together(claim.prefix.as_bytes(), creation).await,
                 _ => self.voted(creation).await,
             };
             let failure = match asked {
@@ -206,6 +209,7 @@ impl Session {
                     Box::pin(self.check_epoch(epoch)).await?;
                     continue;
                 }
+                Err(failure) if self.is_outdated(&failure, lease) => continue,
                 Err(failure) => failure,
             };
             if failure.certainty() == Certainty::Unknown {
@@ -244,6 +248,7 @@ impl Session {
         &self,
         claims: &[Arc<OwnClaim>],
         epoch: i64,
+        lease: i64,
         tries: bool,
         fit_at: Option<i64>,
     ) -> TxnRequest {
@@ -256,7 +261,7 @@ impl Session {
             success.push(RequestOp::from(PutRequest {
                 key: claim.key.clone(),
                 value: claim.value(mode),
-                lease: self.lease,
+                lease,
             }));
             looks.push(blockers(&claim.prefix, mode, None).into());
             if tries {
@@ -288,6 +293,9 @@ impl Session {
             record.is_some_and(|record| record.claim == claim.claim())
         };
         if own.len() == claims.len() && claims.iter().zip(&own).all(is_known) {
+            for (claim, kv) in claims.iter().zip(own.iter().flatten()) {
+                claim.set_attached(kv.lease);
+            }
             let spots = own.into_iter().flatten().map(|kv| Spot {
                 created: kv.create_revision,
                 modified: kv.mod_revision,

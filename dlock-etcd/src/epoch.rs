@@ -55,11 +55,24 @@ impl Session {
     }
 
     async fn begin_epoch(&self) -> Result<i64, Failure> {
-        let key = self.marker.clone();
-        let put = PutRequest { key, lease: self.lease, ..Default::default() };
-        let (header, _) = self.insist(put).await.0?;
-        self.epoch.store(header.revision, Ordering::SeqCst);
-        Ok(header.revision)
+        loop {
+            let (key, lease) = (self.marker.clone(), self.lease());
+            let put = PutRequest { key, lease, ..Default::default() };
+            match self.insist(put).await.0 {
+                Ok((header, _)) => {
+                    self.epoch.store(header.revision, Ordering::SeqCst);
+                    return Ok(header.revision);
+                }
+                Err(failure) if self.is_outdated(&failure, lease) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Begins the next epoch, with a marker that has the current lease.
+    pub(crate) async fn renew_epoch(&self) -> Result<(), Failure> {
+        let _turn = self.raising.lock().await;
+        self.begin_epoch().await.map(|_| ())
     }
 
     /// Ends an epoch that the servers do not have, since the marker was written late or deleted.

@@ -24,10 +24,6 @@ pub(crate) async fn examine(session: &Session, config: &EtcdConfig) -> Result<Ve
     let list = members.list.as_deref().unwrap_or_default();
     let mut findings: Vec<Finding> = list.iter().map(version).collect();
     findings.push(count(&members));
-    findings.extend(members.weakness().map(|why| {
-        let remedy = "upgrade all members, and let this client reach each of them";
-        Finding::warning("mutual exclusion", why, remedy)
-    }));
     findings.extend(alarms(session).await?);
     findings.extend(list.iter().filter_map(size));
     findings.push(compaction(session).await?);

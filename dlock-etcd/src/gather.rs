@@ -19,10 +19,10 @@ pub(crate) struct Gather {
     pub(crate) lanes: Semaphore,
 }
 
-/// An operation of one lock.
+/// An operation.
 pub(crate) struct Gathered {
-    /// The prefix of the lock's keys.
-    pub(crate) lock: String,
+    /// No two operations of one group go together.
+    pub(crate) group: Vec<u8>,
     pub(crate) op: RequestOp,
     pub(crate) answer: oneshot::Sender<TogetherAnswer>,
 }
@@ -42,14 +42,14 @@ impl Gather {
     /// Takes operations that may go together, those that came first.
     pub(crate) fn take(&self) -> Vec<Gathered> {
         let mut queue = self.queue.lock();
-        let (mut locks, mut taken, mut later) = (HashSet::new(), Vec::new(), VecDeque::new());
+        let (mut groups, mut taken, mut later) = (HashSet::new(), Vec::new(), VecDeque::new());
         while taken.len() < MOST
             && let Some(waiting) = queue.pop_front()
         {
             if waiting.answer.is_closed() {
                 continue;
             }
-            if locks.insert(waiting.lock.clone()) {
+            if groups.insert(waiting.group.clone()) {
                 taken.push(waiting);
             } else {
                 later.push_back(waiting);
@@ -65,18 +65,19 @@ impl Gather {
 mod tests {
     use super::*;
 
-    fn add(gather: &Gather, lock: &str) -> oneshot::Receiver<TogetherAnswer> {
+    fn add(gather: &Gather, group: &str) -> oneshot::Receiver<TogetherAnswer> {
         let (answer, told) = oneshot::channel();
-        gather.add(Gathered { lock: lock.to_owned(), op: RequestOp::default(), answer });
+        gather.add(Gathered { group: group.into(), op: RequestOp::default(), answer });
         told
     }
 
     fn taken(gather: &Gather) -> Vec<String> {
-        gather.take().into_iter().map(|gathered| gathered.lock).collect()
+        let taken = gather.take().into_iter();
+        taken.map(|gathered| String::from_utf8(gathered.group).unwrap()).collect()
     }
 
     #[test]
-    fn operations_of_one_lock_never_go_together() {
+    fn operations_of_one_group_never_go_together() {
         let gather = Gather::new();
         let _told = ["a/", "a/", "b/", "a/", "c/"].map(|lock| add(&gather, lock));
         assert_eq!(taken(&gather), ["a/", "b/", "c/"]);

@@ -6,11 +6,12 @@
 //! <root>/<name>/n<format>-*   a claim of a later format
 //! <root>/<name>/p<place>      permits
 //! <root>/<name>/r<place>      a reader
-//! <root>/%session/<lease>     the marker of a session
+//! <root>/%session/<session>   the marker of a session
 //! <root>/%vote                never exists
 //! ```
 //!
-//! A place is the lease of a session and a number, 16 digits each. Claims of one session that follow
+//! A session is known by its first lease, up to 16 digits. A place is a session and a number, 16
+//! digits each. Claims of one session that follow
 //! each other on a name have the same place, and their ids are in the values: etcd keeps each key
 //! that was ever used until the next compaction, and a read of a queue passes all of them.
 //!
@@ -85,8 +86,8 @@ impl Keys {
     }
 
     /// Returns the key of a session's marker.
-    pub(crate) fn marker(&self, lease: i64) -> String {
-        format!("{}%session/{lease:x}", self.root)
+    pub(crate) fn marker(&self, session: i64) -> String {
+        format!("{}%session/{session:x}", self.root)
     }
 
     /// Returns the key that never exists. Its deletion changes nothing, and is voted on.
@@ -114,14 +115,14 @@ impl Keys {
 }
 
 impl Place {
-    /// Returns a place of the session with this lease.
-    pub(crate) fn of(lease: i64, number: u32) -> Self {
-        Self(u128::from(lease.unsigned_abs()) << 64 | u128::from(number))
+    /// Returns a place of the session whose first lease this was.
+    pub(crate) fn of(session: i64, number: u32) -> Self {
+        Self(u128::from(session.unsigned_abs()) << 64 | u128::from(number))
     }
 
-    /// Returns whether it belongs to the session with this lease.
-    pub(crate) fn is_of(self, lease: i64) -> bool {
-        self.0 >> 64 == u128::from(lease.unsigned_abs())
+    /// Returns whether it belongs to the session whose first lease this was.
+    pub(crate) fn is_of(self, session: i64) -> bool {
+        self.0 >> 64 == u128::from(session.unsigned_abs())
     }
 
     /// Returns the id of a claim whose value can't be read.

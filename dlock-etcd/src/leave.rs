@@ -54,7 +54,7 @@ impl Session {
             let delete = delete.clone();
             async move {
                 match is_full {
-                    false => self.voted_together(&claim.prefix, delete).await,
+                    false => self.voted_together(claim.prefix.as_bytes(), delete).await,
                     // If the quota is used up, etcd refuses transactions with creations, and 3.5
                     // all transactions.
                     true => Box::pin(self.voted(delete)).await,

@@ -39,9 +39,9 @@
 //! lost if another client deletes its key: this is noticed a second after the grant or later.
 //!
 //! A heartbeat is a keepalive, which proves nothing by itself, and two votes behind it: `beat.rs`
-//! explains why a holder may rely on that. It does not help against leaders of etcd before 3.4.31
-//! and 3.5.13, which may end living leases after they were replaced. On clusters of these versions
-//! the guarantee of mutual exclusion is the weakest one, and dlock logs a warning.
+//! explains why a holder may rely on that. It counts only in the term in which the lease was granted,
+//! since a former leader may end the leases that it remembers. So after each election the session
+//! continues with a new lease, and writes the keys of its claims again (`lease.rs`).
 //!
 //! # Protocol
 //!
@@ -85,6 +85,7 @@ pub mod fuzzing;
 mod gather;
 mod guard;
 mod key;
+mod lease;
 mod leave;
 mod link;
 mod look;

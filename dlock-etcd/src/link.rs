@@ -28,6 +28,8 @@ pub(crate) struct Link {
     /// Unique in this process.
     pub(crate) number: u64,
     pub(crate) cluster: u64,
+    /// The term in the answer to its first vote.
+    pub(crate) term: u64,
     pub(crate) status: StatusResponse,
 }
 
@@ -80,10 +82,11 @@ impl Link {
             ));
         }
         let vote = vote(&Keys::below(&config.root));
-        let _: (Header, _) = client.call(vote, Instant::now() + each).await?;
+        let (voted, _): (Header, _) = client.call(vote, Instant::now() + each).await?;
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { client, number, cluster: header.cluster_id, status })
+        let (cluster, term) = (header.cluster_id, voted.raft_term);
+        Ok(Self { client, number, cluster, term, status })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The members of the cluster, and what their versions mean for the guarantees.
+//! The members of the cluster, and what their number means for the guarantees.
 
 use dlock_core::{Error, ErrorKind, Exclusion};
 use futures_util::future::join_all;
@@ -63,32 +63,9 @@ impl Members {
 
     /// Returns the guarantee of mutual exclusion.
     pub(crate) fn exclusion(&self) -> Exclusion {
-        let Some(list) = &self.list else { return Exclusion::Nothing };
-        match list.iter().filter(|seen| !seen.member.is_learner).count() {
-            ..=1 => Exclusion::Restart,
-            _ if self.weakness().is_some() => Exclusion::Nothing,
-            _ => Exclusion::Failover,
-        }
-    }
-
-    /// Returns why the guarantee is weaker than that of the newest version, if it is.
-    pub(crate) fn weakness(&self) -> Option<String> {
-        let Some(list) = &self.list else {
-            return Some("this client may not list the members: their versions are unknown".into());
-        };
-        let voters: Vec<_> = list.iter().filter(|seen| !seen.member.is_learner).collect();
-        if voters.len() < 2 {
-            return None;
-        }
-        voters.iter().find_map(|seen| match seen.version() {
-            Some(version) if !version.revokes_living_leases() => None,
-            Some(version) => Some(format!(
-                "{} runs etcd {version}, whose old leaders may end leases that are renewed: \
-                 upgrade to 3.4.31, 3.5.13 or later",
-                seen.name(),
-            )),
-            None => Some(format!("the version of {} is unknown: it does not answer", seen.name())),
-        })
+        let voters = self.list.iter().flatten().filter(|seen| !seen.member.is_learner).count();
+        // A client that may not list the members can't know that there are several.
+        if voters > 1 { Exclusion::Failover } else { Exclusion::Restart }
     }
 }
 

@@ -5,7 +5,7 @@
 //! their session: holders get the event of a loss, and waiters send a new claim in the next session.
 
 use std::{
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ pub(crate) async fn run(store: Weak<Store>) {
     let _ended = Ended(Weak::clone(&store));
     loop {
         let Some(session) = store.upgrade().map(|store| store.sessions.current()) else { return };
-        let (weak, lease) = (Arc::downgrade(&session), session.lease);
+        let (weak, lease) = (Arc::downgrade(&session), Arc::clone(&session.lease));
         let mut links = session.link.subscribe();
         drop(session);
         tokio::select! {
@@ -30,7 +30,7 @@ pub(crate) async fn run(store: Weak<Store>) {
             () = beat(&weak, &store) => {}
         }
         // A lease that may be over is revoked, so that the next holders need not wait for its end.
-        let revoke = LeaseRevokeRequest { id: lease };
+        let revoke = LeaseRevokeRequest { id: lease.load(Ordering::SeqCst) };
         let Some(ended) = weak.upgrade() else {
             // The store was dropped.
             let link = links.borrow_and_update().clone();

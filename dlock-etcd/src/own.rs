@@ -4,13 +4,14 @@
 //!
 //! The task that creates, changes or deletes the key holds `stage` until the outcome is certain,
 //! across awaits. So a release never misses a key whose creation is under way. The locks of the
-//! other fields are held only for a moment, and taken after `stage`.
+//! other fields are held only for a moment, and taken after `stage`. That task sets `attached`, too:
+//! before it creates the key, and after it has written the key again.
 
 use std::{
     ops::Deref,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
 };
 
@@ -36,6 +37,8 @@ pub(crate) struct OwnClaim {
     number: u32,
     places: Arc<Places>,
     is_spoilt: AtomicBool,
+    /// The lease of the session that its key has, or will have once it is created. 0 before.
+    attached: AtomicI64,
     /// The watch of its own key from the time when it waited, until its guard takes it.
     watch: Mutex<Option<OwnWatch>>,
     note: Option<Note>,
@@ -76,7 +79,7 @@ impl OwnClaim {
     pub(crate) fn new(
         request: &AcquireRequest,
         keys: &Keys,
-        lease: i64,
+        session: i64,
         places: &Arc<Places>,
         format: Format,
     ) -> Self {
@@ -84,11 +87,12 @@ impl OwnClaim {
         let number = places.take(&prefix);
         Self {
             life: Life::new(request, TOKENS),
-            key: Kind::of(request.mode).key(&prefix, Place::of(lease, number)).into(),
+            key: Kind::of(request.mode).key(&prefix, Place::of(session, number)).into(),
             prefix,
             number,
             places: Arc::clone(places),
             is_spoilt: AtomicBool::new(false),
+            attached: AtomicI64::new(0),
             watch: Mutex::default(),
             note: request.note.clone(),
             format,
@@ -117,6 +121,15 @@ impl OwnClaim {
 
     pub(crate) fn take_watch(&self) -> Option<OwnWatch> {
         self.watch.lock().take()
+    }
+
+    /// Returns the lease of the session that its key has, or will have.
+    pub(crate) fn attached(&self) -> i64 {
+        self.attached.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_attached(&self, lease: i64) {
+        self.attached.store(lease, Ordering::SeqCst);
     }
 
     /// Keeps its place from being used again, while its key may be there, or be deleted later.

@@ -29,6 +29,12 @@ impl Session {
             self.cover(lease).await?;
             self.is_alive();
         }
+        let stale = claims.iter().flatten().filter(|claim| self.is_stale(claim));
+        let stale: Vec<_> = stale.cloned().collect();
+        if !stale.is_empty() {
+            // Those that take longer are answered with `Unknown`.
+            let _ = tokio::time::timeout(self.rhythm(), self.attach_all(stale)).await;
+        }
         let alone = renewals.len() == 1;
         let mut answers = Vec::with_capacity(renewals.len());
         for (renewal, claim) in renewals.iter().zip(&claims) {
@@ -59,6 +65,10 @@ impl Session {
             }
         }
         let Some(mode) = held else { return Ok(Renewed::Lost) };
+        // After the beat was read: see `lease`.
+        if !self.is_attached(claim) {
+            return Ok(Renewed::Unknown);
+        }
         let is_weaker =
             renewal.mode.capacity() == mode.capacity() && renewal.mode.weight() < mode.weight();
         if !is_weaker {
@@ -97,14 +107,14 @@ impl Session {
         let revision = self.vote().await?;
         match self.standing(claim, spot.created, revision).await? {
             Standing::Held { followed } => {
-                self.hold(claim, &spot, began, followed).await.map(|_| Renewed::Kept)
+                self.hold(claim, spot.created, began, followed).await.map(|_| Renewed::Kept)
             }
             _ => Ok(Renewed::Lost),
         }
     }
 
-    /// Writes the key of a claim, in this mode or a weaker one that it has. It requires the revision
-    /// of its last change, so that a late write does not undo a later one.
+    /// Writes the key of a claim with the current lease, in this mode or a weaker one that it has. It
+    /// requires the revision of its last change, so that a late write does not undo a later one.
     pub(crate) async fn write(
         &self,
         claim: &Arc<OwnClaim>,
@@ -112,16 +122,22 @@ impl Session {
         mode: Mode,
     ) -> Result<(), Error> {
         loop {
-            let key = claim.key.clone();
-            let put = PutRequest { key: key.clone(), value: claim.value(mode), lease: self.lease };
+            let (key, lease) = (claim.key.clone(), self.lease());
+            let put = PutRequest { key: key.clone(), value: claim.value(mode), lease };
             let txn = TxnRequest {
                 compare: vec![Compare::modified(key, CompareResult::Equal, spot.modified)],
                 success: vec![put.into()],
                 failure: vec![own_key(claim).into()],
             };
-            let (header, mut answer) = self.insist(txn).await.0?;
+            // No other change of this key is under way, so it may go together with others.
+            let write = || self.voted_together(&claim.key, txn.clone());
+            let (header, mut answer) = match self.insist_by(write).await.0 {
+                Err(failure) if self.is_outdated(&failure, lease) => continue,
+                answer => answer?,
+            };
             if answer.succeeded {
                 spot.modified = header.revision;
+                claim.set_attached(lease);
                 claim.weakened(mode);
                 return Ok(());
             }

@@ -1,13 +1,15 @@
 //! One session: its lease, its claims, and its lifetime.
 //!
 //! One lease serves all claims of a process, so that a heartbeat renews them all. `beat.rs` explains
-//! which answers prove that the servers keep it. A session whose local deadline has passed is over
+//! which answers prove that the servers keep it, and `lease.rs` why there is a new one after each
+//! election. A session whose local deadline has passed is over
 //! for good, and answers that come later count for nothing: a lease that was found ended may be
 //! revoked later than it is renewed.
 //!
 //! # Concurrency
 //!
 //! - A beat is recorded only before the deadline of the beat before it: `prove` holds `proof`.
+//! - `lease.rs` explains how the lease changes.
 //! - `link` is `None` while another member is dialled. Calls notice each change, and give up.
 
 use std::{
@@ -29,11 +31,12 @@ use tokio::{
 use crate::{
     beat::Proof,
     calls::is_passing,
-    client::{Bytes, Failure, FailureKind, LeaseGrantRequest, PutRequest},
+    client::{Bytes, Failure, FailureKind, PutRequest},
     config::EtcdConfig,
     error::no_answer,
     gather::Gather,
     key::Keys,
+    lease::grant,
     link::{Link, vote},
     own::OwnClaim,
     places::Places,
@@ -46,8 +49,11 @@ const MOST: usize = 512;
 pub(crate) struct Session {
     pub(crate) keys: Keys,
     format: Format,
-    /// The id of the lease, and its TTL as granted.
-    pub(crate) lease: i64,
+    /// Its first lease, by which it is known.
+    pub(crate) id: i64,
+    /// The current lease. The minder revokes it when the session was dropped.
+    pub(crate) lease: Arc<AtomicI64>,
+    /// The TTL of a lease, as granted.
     pub(crate) ttl: Duration,
     pub(crate) cluster: u64,
     pub(crate) marker: Bytes,
@@ -77,28 +83,26 @@ impl Session {
         let patience = config.session_timeout / 3;
         let link = Link::open(config, None, patience).await?;
         let keys = Keys::below(&config.root);
-        let deadline = || tokio::time::Instant::now() + patience;
-        let asked = i64::try_from(config.session_timeout.as_secs()).unwrap_or(i64::MAX);
-        let began = Clock::Boot.now();
-        let request = LeaseGrantRequest { ttl: asked };
-        let (_, granted) = link.client.call(request, deadline()).await?;
-        let marker = Bytes::from(keys.marker(granted.id));
-        let put = PutRequest { key: marker.clone(), lease: granted.id, ..Default::default() };
-        let (header, _) = link.client.call(put, deadline()).await?;
-        let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
+        let granted = grant(&link, config.session_timeout, patience).await?;
+        let (id, ttl, term) = (granted.id, granted.ttl, link.term);
+        let marker = Bytes::from(keys.marker(id));
+        let put = PutRequest { key: marker.clone(), lease: id, ..Default::default() };
+        let deadline = tokio::time::Instant::now() + patience;
+        let (header, _) = link.client.call(put, deadline).await?;
         Ok(Arc::new(Self {
             keys,
             format: config.format,
-            lease: granted.id,
+            id,
+            lease: Arc::new(AtomicI64::new(id)),
             ttl,
             cluster: link.cluster,
             marker,
             link: watch::Sender::new(Some(Arc::new(link))),
             epoch: AtomicI64::new(header.revision),
             raising: tokio::sync::Mutex::default(),
-            base: SessionBase::new(began, events, runtime, ttl / 3, no_answer),
+            base: SessionBase::new(granted.began, events, runtime, ttl / 3, no_answer),
             places: Arc::default(),
-            proof: Mutex::default(),
+            proof: Mutex::new(Proof::of(term)),
             beating: tokio::sync::Mutex::default(),
             seen: AtomicI64::new(header.revision),
             acquires: Arc::new(Semaphore::new(MOST)),
@@ -121,7 +125,7 @@ impl Session {
     /// Returns this client's claim, a new one if necessary, with its lease restarted.
     pub(crate) fn claim(&self, request: &AcquireRequest) -> Arc<OwnClaim> {
         let (places, format) = (&self.places, self.format);
-        let new = || OwnClaim::new(request, &self.keys, self.lease, places, format);
+        let new = || OwnClaim::new(request, &self.keys, self.id, places, format);
         self.claim_of(request, new)
     }
 
@@ -154,7 +158,7 @@ impl Session {
 
     /// Sends heartbeats until a lease that begins now is covered by a beat, for as long as a caller
     /// waits. Callers share them.
-    pub(crate) async fn cover(&self, lease: Duration) -> Result<(), Error> {
+    pub(crate) async fn cover(self: &Arc<Self>, lease: Duration) -> Result<(), Error> {
         let covering = async {
             let mut pause = Pause::new();
             while !self.is_covered(lease) {
@@ -175,27 +179,28 @@ impl Session {
         covered.unwrap_or_else(|_| Err(no_answer()))
     }
 
-    /// Renews the lease and proves it.
-    pub(crate) async fn heartbeat(&self) -> Result<(), Failure> {
+    /// Renews the lease and proves it, or continues with a new one if there was an election.
+    pub(crate) async fn heartbeat(self: &Arc<Self>) -> Result<(), Failure> {
         let _turn = self.beating.lock().await;
         self.heartbeat_alone().await
     }
 
-    async fn heartbeat_alone(&self) -> Result<(), Failure> {
+    async fn heartbeat_alone(self: &Arc<Self>) -> Result<(), Failure> {
         let late = || tokio::time::Instant::now() + self.rhythm();
         for _ in 0..3 {
             let sent = Clock::Boot.now();
             let asked = self.on_link(async |link| {
-                let (header, _) = link.client.keep(self.lease, late()).await?;
-                let answered = Clock::Boot.now();
-                self.proof.lock().asked(link.number, header.raft_term, sent, answered);
-                Ok(())
+                let (header, _) = link.client.keep(self.lease(), late()).await?;
+                let (term, answered) = (header.raft_term, Clock::Boot.now());
+                let counts = self.proof.lock().asked(link.number, term, sent, answered);
+                Ok((!counts).then_some(term))
             });
             match asked.await {
                 Err(failure) if failure.kind() == FailureKind::LeaseNotFound => {
                     return Err(self.doubt(failure).await?);
                 }
-                asked => asked?,
+                Ok(Some(later)) => Box::pin(self.change_lease(later)).await?,
+                asked => drop(asked?),
             }
             for _ in 0..2 {
                 // Under load, the answers of other requests are votes.
@@ -218,15 +223,22 @@ impl Session {
     /// a leader that was replaced does not know the leases that were granted since. A majority knows
     /// the marker of the session as long as the lease lives. If it is gone, the session ends.
     async fn doubt(&self, failure: Failure) -> Result<Failure, Failure> {
-        let revision = self.vote().await?;
-        let (_, read) = self.read(vec![self.read_marker()], revision).await?;
-        if read.is_empty() {
-            // Also if the epoch was ended by deleting the marker: then nobody knows.
-            self.end();
+        if !self.check_marker().await? {
             return Ok(failure);
         }
         let why = "a member does not know the lease, but a majority does";
         Ok(Failure::new(FailureKind::NoLeader, Certainty::NotApplied, why))
+    }
+
+    /// Asks a majority whether the marker exists, and ends the session if not: also if the epoch was
+    /// ended by deleting it, since then nobody knows.
+    pub(crate) async fn check_marker(&self) -> Result<bool, Failure> {
+        let (_, read) = self.ask(self.read_marker()).await?;
+        let exists = !read.kvs.is_empty();
+        if !exists {
+            self.end();
+        }
+        Ok(exists)
     }
 }
 

@@ -33,9 +33,6 @@ impl Store {
         let session = Session::open(&config, events.clone(), runtime.clone()).await?;
         let members = Members::ask(&session, &config).await?;
         let exclusion = members.exclusion();
-        if let Some(why) = members.weakness() {
-            tracing::warn!(target: "dlock", store = config.store(), why, "weaker guarantees");
-        }
         Ok(Self {
             name: config.store(),
             config,

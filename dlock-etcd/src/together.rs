@@ -8,8 +8,10 @@
 //! There is no timer. An operation is sent at once, unless some are under way already. Those that
 //! come meanwhile gather, and whichever caller gets the next lane sends them all.
 //!
-//! All changes of one transaction have one revision. So no two operations of one lock go together:
-//! two claims with the same create revision would both be first in its queue.
+//! All changes of one transaction have one revision. So no two creations of one lock go together: two
+//! claims with the same create revision would both be first in its queue. Operations have a *group*,
+//! and those of one group do not go together: the prefix of the lock's keys, or the key for a write
+//! of a key that exists.
 //!
 //! # Concurrency
 //!
@@ -30,18 +32,18 @@ use crate::{
 };
 
 impl Session {
-    /// Like [`voted`](Self::voted), for a small operation of the lock with this prefix. It may be
-    /// sent together with those of other locks.
+    /// Like [`voted`](Self::voted), for a small operation. It may be sent together with those of
+    /// other groups.
     pub(crate) async fn voted_together<R: Op>(
         &self,
-        lock: &str,
+        group: &[u8],
         request: R,
     ) -> Result<(Header, R::Response), Failure> {
         if let Ok(_lane) = self.gather.lanes.try_acquire() {
             return self.voted(request).await;
         }
         let (answer, told) = oneshot::channel();
-        self.gather.add(Gathered { lock: lock.to_owned(), op: request.clone().into(), answer });
+        self.gather.add(Gathered { group: group.to_vec(), op: request.clone().into(), answer });
         match Box::pin(self.told(told)).await {
             Ok(Some(answer)) => {
                 let (header, response) = answer?;

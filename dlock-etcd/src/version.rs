@@ -19,12 +19,6 @@ impl Version {
         self < Self(3, 4, 0)
     }
 
-    /// Returns whether an old leader of this version may end living leases: one with a stuck disk or
-    /// without processor time still proposes to revoke leases that were renewed at the next leader.
-    pub(crate) fn revokes_living_leases(self) -> bool {
-        self < Self(3, 4, 31) || (self >= Self(3, 5, 0) && self < Self(3, 5, 13))
-    }
-
     /// Returns the faults of this version that matter to locks, with the version that repairs them.
     pub(crate) fn faults(self) -> Vec<(&'static str, Self)> {
         let all = [
@@ -32,7 +26,6 @@ impl Version {
                 "members may disagree on data after a crash under load",
                 [Self(3, 4, 0), Self(3, 5, 3)],
             ),
-            ("an old leader may end leases that are renewed", [Self(3, 4, 31), Self(3, 5, 13)]),
             ("a watch may miss events after a compaction", [Self(3, 4, 36), Self(3, 5, 18)]),
             ("a keepalive may confirm a lease that has ended", [Self(3, 4, 38), Self(3, 5, 23)]),
         ];
@@ -57,18 +50,17 @@ mod tests {
 
     #[test]
     fn versions_are_compared_by_number() {
-        for (text, too_old, revokes, faults) in [
-            ("3.3.27", true, true, 0),
-            ("3.4.23", false, true, 3),
-            ("3.4.31", false, false, 2),
-            ("3.5.1", false, true, 4),
-            ("3.5.13-rc.1", false, false, 2),
-            ("3.5.23", false, false, 0),
-            ("3.7.2", false, false, 0),
+        for (text, too_old, faults) in [
+            ("3.3.27", true, 0),
+            ("3.4.23", false, 2),
+            ("3.4.36", false, 1),
+            ("3.5.1", false, 3),
+            ("3.5.18-rc.1", false, 1),
+            ("3.5.23", false, 0),
+            ("3.7.2", false, 0),
         ] {
             let version = Version::parse(text).unwrap();
             assert_eq!(version.is_too_old(), too_old, "{text}");
-            assert_eq!(version.revokes_living_leases(), revokes, "{text}");
             assert_eq!(version.faults().len(), faults, "{text}");
         }
         for text in ["", "3", "3.5", "x.y.z", "not decided"] {

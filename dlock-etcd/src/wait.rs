@@ -39,7 +39,7 @@ impl Session {
         let _waiting = claim.wait();
         let Stage::There(spot) = claim.stage.lock().await.clone() else { return Err(gone()) };
         if claim.is_granted() {
-            return self.hold(&claim, &spot, Clock::Boot.now(), false).await;
+            return self.hold(&claim, spot.created, Clock::Boot.now(), false).await;
         }
         let (standing, own) = tokio::select! {
             () = claim.until_over() => return Err(gone()),
@@ -50,7 +50,7 @@ impl Session {
                 if let Some(own) = own {
                     claim.keep_watch(own);
                 }
-                self.hold(&claim, &spot, Clock::Boot.now(), followed).await
+                self.hold(&claim, spot.created, Clock::Boot.now(), followed).await
             }
             Standing::Conflict(kind, capacity) => Err(conflict(kind, capacity)),
             _ => {
@@ -145,7 +145,7 @@ impl Session {
     fn is_next(&self, claim: &OwnClaim, behind: &Behind) -> bool {
         let Behind::Last(key) = behind else { return false };
         let rest = key.strip_prefix(claim.prefix.as_bytes());
-        !matches!(rest.map(Entry::of), Some(Entry::Ours(_, place)) if place.is_of(self.lease))
+        !matches!(rest.map(Entry::of), Some(Entry::Ours(_, place)) if place.is_of(self.id))
     }
 
     /// Returns the state of a claim that was created at this revision, no older than `at_least`.
@@ -210,21 +210,57 @@ impl Session {
         Ok(self.insist(vote(&self.keys)).await.0?.0.revision)
     }
 
-    /// Records that the claim holds the lock since `at`.
+    /// Records that a claim, which was created at this revision, holds the lock since `at`.
     pub(crate) async fn hold(
         self: &Arc<Self>,
         claim: &Arc<OwnClaim>,
-        spot: &Spot,
+        created: i64,
         at: Instant,
         followed: bool,
     ) -> Result<Grant, Error> {
+        loop {
+            self.attach(claim).await?;
+            if let Some(grant) = self.hold_attached(claim, created, at, followed).await? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// Like [`hold`](Self::hold), for a task that holds the claim's stage.
+    pub(crate) async fn hold_at(
+        self: &Arc<Self>,
+        claim: &Arc<OwnClaim>,
+        spot: &mut Spot,
+        at: Instant,
+        followed: bool,
+    ) -> Result<Grant, Error> {
+        loop {
+            self.attach_at(claim, spot).await?;
+            if let Some(grant) = self.hold_attached(claim, spot.created, at, followed).await? {
+                return Ok(grant);
+            }
+        }
+    }
+
+    /// Records that the claim holds the lock. Returns `None` if its key has an earlier lease.
+    async fn hold_attached(
+        self: &Arc<Self>,
+        claim: &Arc<OwnClaim>,
+        created: i64,
+        at: Instant,
+        followed: bool,
+    ) -> Result<Option<Grant>, Error> {
         let lease = claim.lease();
         // An answer proves nothing about the lease: this process may have been stopped.
         if !self.is_covered(lease) {
             Box::pin(self.cover(lease)).await?;
         }
         let since = self.since(at, lease).ok_or_else(gone)?;
-        let token = token(spot.created).ok_or_else(no_tokens)?;
+        // After the beat was read: see `lease`.
+        if !self.is_attached(claim) {
+            return if claim.is_over() { Err(gone()) } else { Ok(None) };
+        }
+        let token = token(created).ok_or_else(no_tokens)?;
         let (grant, first) = claim.grant(token, since).ok_or_else(gone)?;
         if first {
             self.granted(claim);
@@ -234,7 +270,7 @@ impl Session {
                 self.wake_next(claim);
             }
         }
-        Ok(grant)
+        Ok(Some(grant))
     }
 
     /// Writes the key of a claim with permits again, which wakes the waiter behind it: that waiter

@@ -116,6 +116,11 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
         claims.map(|claim| known.get(&claim).cloned()).collect()
     }
 
+    /// Returns the claims for which this is true.
+    pub fn claims_where(&self, is_wanted: impl Fn(&C) -> bool) -> Vec<Arc<C>> {
+        self.claims.lock().values().filter(|claim| is_wanted(claim)).cloned().collect()
+    }
+
     /// Returns whether there are claims.
     pub fn has_claims(&self) -> bool {
         !self.claims.lock().is_empty()

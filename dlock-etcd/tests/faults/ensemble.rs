@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use dlock_core::{Clock, Instant};
 use dlock_soak::{Running, Storm};
 use dlock_testlab::{Verdict, etcd::Ensemble};
 use tokio::time::sleep;
@@ -24,17 +23,6 @@ async fn storm(
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
     nothing_is_left(&servers.nodes()[0]).await
-}
-
-/// Waits until all is well after a fault that may have left an old leader behind since `at`. Excuses
-/// that time on versions that let an old leader end leases that are renewed: no client can prevent two
-/// holders then, and the checks cover the tokens and all other times.
-async fn well_since(at: Instant, servers: &Ensemble, load: &Running) -> Verdict {
-    servers.until_well().await?;
-    if servers.nodes()[0].ends_living_leases() {
-        load.excuse(at, Clock::Boot.now());
-    }
-    Ok(())
 }
 
 async fn for_up_to(millis: u64) {
@@ -66,26 +54,24 @@ pub(crate) async fn its_leader_moves() -> Verdict {
 
 /// Once it goes on, it answers as if it still led.
 pub(crate) async fn its_leader_stands_still() -> Verdict {
-    storm("still", 300, async |servers, load| {
-        let at = Clock::Boot.now();
+    storm("still", 300, async |servers, _| {
         let leader = &servers.nodes()[servers.leader().await?];
         leader.pause()?;
         for_up_to(6000).await;
         leader.resume()?;
-        well_since(at, servers, load).await
+        servers.until_well().await
     })
     .await
 }
 
 /// It answers as if it led for a while, and so does another member.
 pub(crate) async fn its_leader_is_cut_off() -> Verdict {
-    storm("leader", 300, async |servers, load| {
-        let at = Clock::Boot.now();
+    storm("leader", 300, async |servers, _| {
         let leader = servers.leader().await?;
         servers.isolate(leader);
         for_up_to(6000).await;
         servers.heal(leader);
-        well_since(at, servers, load).await
+        servers.until_well().await
     })
     .await
 }
@@ -105,14 +91,12 @@ pub(crate) async fn a_follower_is_cut_off() -> Verdict {
 
 /// If it leads, each write waits for it.
 pub(crate) async fn a_member_is_slow() -> Verdict {
-    storm("slow", 100, async |servers, load| {
-        let at = Clock::Boot.now();
+    storm("slow", 100, async |servers, _| {
         let node = rand::random_range(0..servers.nodes().len());
         servers.slow(node, Duration::from_millis(rand::random_range(5..30)));
         for_up_to(2000).await;
         servers.heal(node);
-        // The others may have elected another leader meanwhile.
-        well_since(at, servers, load).await
+        servers.until_well().await
     })
     .await
 }

@@ -49,6 +49,10 @@ fn main() {
                 "sessions::a_loss_of_a_partitioned_client_precedes_the_next_grant",
                 sessions::behind_a_cut_connection,
             ),
+            Scenario::new(
+                "sessions::leases_that_an_old_leader_ends_are_not_in_use",
+                sessions::before_an_old_leader,
+            ),
         ],
     )
 }

@@ -54,6 +54,68 @@ pub(crate) async fn behind_a_cut_connection() -> Verdict {
     nothing_is_left(&server).await
 }
 
+/// A leader that was stopped and continues may end the leases that it remembers, although the next
+/// leader has renewed them. The holders keep their locks all the same, and a waiter its place.
+pub(crate) async fn before_an_old_leader() -> Verdict {
+    const TRIES: usize = 5;
+    let servers = Ensemble::start(&options()).await?;
+    let url = format!("{}?dlock.session_timeout=6s", servers.url());
+    // A client that gets no processor time for seconds loses its locks, which proves nothing.
+    for _ in 0..TRIES {
+        if old_leases_end(&servers, &url).await? {
+            return nothing_is_left(&servers.nodes()[0]).await;
+        }
+    }
+    Err(Stop::failed(format!("locks were lost {TRIES} times")))
+}
+
+/// Ends all leases that were granted before an election, once no key has one. Returns whether the
+/// locks were kept.
+async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
+    let locks = Locks::new(connect(url.to_owned()).await?)?;
+    let mut reader = locks.rw("downgraded")?.write().lock().await?;
+    reader.downgrade().await?;
+    let guards = [
+        locks.mutex("cut")?.lock().await?,
+        reader,
+        locks.rw("read")?.read().lock().await?,
+        locks.semaphore("permits", 3)?.acquire_many(2).await?,
+        locks.multi(["a", "b"])?.lock().await?,
+    ];
+    let other = Locks::new(connect(url.to_owned()).await?)?;
+    let waiting = spawn(async move { insist(&other).await.map(drop).is_ok() });
+    let node = &servers.nodes()[0];
+    until_claims(node, 7).await?;
+
+    let leases = node.leases().await?;
+    let leader = servers.followers().await;
+    servers.move_leader(leader[0]).await?;
+    for lease in &leases {
+        let moved = async {
+            while !node.keys_of(lease).await?.is_empty() {
+                sleep(Duration::from_millis(50)).await;
+            }
+            Ok::<_, Stop>(())
+        };
+        timeout(BOUND, moved).await??;
+        // On a busy machine it has ended by itself.
+        let _ = node.revoke(lease).await;
+    }
+    // A guard looks at its key when a session has ended.
+    sleep(Duration::from_secs(1)).await;
+    let kept = guards.iter().filter(|guard| guard.check().is_ok()).count();
+    println!("old leases: {} ended, {kept} of {} locks kept", leases.len(), guards.len());
+    if guards[0].check().is_ok() && waiting.is_finished() {
+        return Err(Stop::failed("two holders"));
+    }
+    let is_kept = kept == guards.len() && until_claims(node, 7).await.is_ok();
+    for guard in guards {
+        let _ = guard.release().await;
+    }
+    timeout(BOUND, waiting).await??;
+    Ok(is_kept)
+}
+
 /// A holder behind the cut, and a waiter elsewhere.
 struct Pair {
     locks: Locks,

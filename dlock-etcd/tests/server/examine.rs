@@ -25,7 +25,7 @@ fn a_single_server_and_its_version_are_reported() {
         let (server, client, _) = start().await?;
         let version = finding(&client, "version").await?;
         assert!(version.found.contains(server.version()), "{version:?}");
-        assert_eq!(version.level == Level::Warning, server.ends_living_leases(), "{version:?}");
+        assert_ne!(version.level, Level::Wrong, "{version:?}");
         for (about, level) in [
             ("members", Level::Warning),
             ("alarms", Level::Fine),

@@ -88,6 +88,17 @@ impl EtcdServer {
         Ok(text.lines().skip(1).map(str::to_owned).collect())
     }
 
+    /// Returns the keys of a lease; none if there is no such lease.
+    ///
+    /// # Errors
+    /// If no answer arrives.
+    pub async fn keys_of(&self, lease: &str) -> Result<Vec<String>, Stop> {
+        let text = self.etcdctl(&["lease", "timetolive", "--keys", lease]).await?;
+        let keys = text.split_once("attached keys([").and_then(|(_, rest)| rest.split_once("])"));
+        let keys = keys.map(|(keys, _)| keys.split_whitespace().map(str::to_owned).collect());
+        Ok(keys.unwrap_or_default())
+    }
+
     /// Revokes a lease and deletes all its keys.
     ///
     /// # Errors

@@ -109,18 +109,6 @@ impl EtcdServer {
         &self.programs.version
     }
 
-    /// Whether a leader of this version may end living leases after it was replaced. This was
-    /// repaired in 3.4.31 and 3.5.13.
-    pub fn ends_living_leases(&self) -> bool {
-        let mut parts = self.version().split(['.', '-']).map(|part| part.parse().unwrap_or(0));
-        let [major, minor, patch]: [u32; 3] = [(); 3].map(|()| parts.next().unwrap_or(0));
-        match (major, minor) {
-            (3, 4) => patch < 31,
-            (3, 5) => patch < 13,
-            newer => newer < (3, 4),
-        }
-    }
-
     /// Returns the port that the server listens on. A restart does not change it.
     pub fn port(&self) -> u16 {
         self.ports.clients

@@ -138,12 +138,8 @@ async fn the_tables_in_guarantees_md_are_true_of_etcd() {
         let options = etcd::Options::new();
         let alone = EtcdServer::start(&options).await?;
         let three = etcd::Ensemble::start(&options).await?;
-        let cluster = match alone.ends_living_leases() {
-            false => "etcd",
-            true => "etcd, before 3.4.31 and 3.5.13",
-        };
         compare(&[
-            (cluster, given(&three.url()).await),
+            ("etcd", given(&three.url()).await),
             ("etcd, one member", given(&alone.url()).await),
         ])
         .await;

@@ -1,0 +1,153 @@
+//! The lease of a session, and the move to a new one after an election.
+//!
+//! A leader that was stopped and continues may end leases that its successor has renewed. It can't
+//! end those that were granted after its term: [`beat`](crate::beat) explains this. So when a
+//! keepalive is answered in a later term, the session requests a new lease, uses it for all that it
+//! writes from then on, and writes its marker and the keys of its claims again. A key keeps its
+//! create revision, and with it its place in the queue. The earlier lease is not renewed any more,
+//! and ends by itself. A key that could not be moved by then ends with it, and its claim is lost.
+//!
+//! A grant or a renewal counts only for a claim whose key has the current lease. So until a key is
+//! moved, its holder considers the lock valid for no longer than the earlier lease was proven.
+//!
+//! # Concurrency
+//!
+//! - `Session::lease` and the term in `Session::proof` change together, under `proof`, and before
+//!   the beat of the new lease is recorded. A reader reads the beat, and then compares the leases. If
+//!   it sees the beat of a new lease, it sees that lease, too.
+//! - A task that creates a key sets the claim's `attached` to the current lease before. So the task
+//!   that moves the claims after a change finds each one that may get an earlier lease, and waits for
+//!   its `stage`.
+//! - Writes compare the revision of the key's last change. So one that is late changes nothing.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use dlock_core::{Certainty, Clock, Error, Instant, session::Pause};
+use futures_util::{StreamExt, stream};
+
+use crate::{
+    beat::Proof,
+    client::{Failure, FailureKind, LeaseGrantRequest},
+    link::Link,
+    own::{OwnClaim, Spot, Stage},
+    session::Session,
+};
+
+/// The number of keys that are moved at a time.
+const MOVES: usize = 256;
+
+/// A lease that was granted.
+pub(crate) struct Granted {
+    pub(crate) id: i64,
+    pub(crate) ttl: Duration,
+    /// The time at which it was requested.
+    pub(crate) began: Instant,
+}
+
+/// Requests a lease.
+pub(crate) async fn grant(
+    link: &Link,
+    ttl: Duration,
+    within: Duration,
+) -> Result<Granted, Failure> {
+    let began = Clock::Boot.now();
+    let request = LeaseGrantRequest { ttl: i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX) };
+    let (_, granted) = link.client.call(request, tokio::time::Instant::now() + within).await?;
+    let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
+    Ok(Granted { id: granted.id, ttl, began })
+}
+
+impl Session {
+    /// Returns the current lease.
+    pub(crate) fn lease(&self) -> i64 {
+        self.lease.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether the key of a claim has the current lease.
+    pub(crate) fn is_attached(&self, claim: &OwnClaim) -> bool {
+        claim.attached() == self.lease()
+    }
+
+    /// Returns whether the key of a claim has an earlier lease, or may get it.
+    pub(crate) fn is_stale(&self, claim: &OwnClaim) -> bool {
+        claim.attached() != 0 && !self.is_attached(claim)
+    }
+
+    /// Returns whether a request failed because it named an earlier lease, which has ended.
+    pub(crate) fn is_outdated(&self, failure: &Failure, lease: i64) -> bool {
+        failure.kind() == FailureKind::LeaseNotFound && lease != self.lease()
+    }
+
+    /// Continues with a new lease. `term` is that of an answer that was received before.
+    pub(crate) async fn change_lease(self: &Arc<Self>, term: u64) -> Result<(), Failure> {
+        let granting = self.on_link(async |link| grant(link, self.ttl, self.rhythm()).await);
+        let granted = granting.await?;
+        {
+            let mut proof = self.proof.lock();
+            if Clock::Boot.now() >= self.lapses() {
+                self.end();
+                let why = "the lease may have ended before the next one was granted";
+                return Err(Failure::new(FailureKind::LeaseNotFound, Certainty::NotApplied, why));
+            }
+            *proof = Proof::of(term);
+            self.lease.store(granted.id, Ordering::SeqCst);
+            self.heard(granted.began);
+        }
+        tracing::debug!(target: "dlock", term, "there was an election: new etcd lease");
+        self.background(Arc::clone(self).move_all());
+        Ok(())
+    }
+
+    /// Moves the marker and the keys of all claims to the current lease.
+    async fn move_all(self: Arc<Self>) {
+        let lease = self.lease();
+        if let Err(failure) = self.renew_epoch().await {
+            tracing::debug!(target: "dlock", %failure, "moving the marker to a new lease failed");
+        }
+        let mut pause = Pause::new();
+        while !self.is_over() && self.lease() == lease {
+            let stale = self.claims_where(|claim| self.is_stale(claim));
+            if stale.is_empty() {
+                return;
+            }
+            self.attach_all(stale).await;
+            pause.wait().await;
+        }
+    }
+
+    /// Moves the keys of these claims to the current lease, as far as that is possible now.
+    pub(crate) async fn attach_all(self: &Arc<Self>, claims: Vec<Arc<OwnClaim>>) {
+        let attach = async |claim: Arc<OwnClaim>| {
+            if let Err(error) = self.attach(&claim).await {
+                tracing::debug!(target: "dlock", %error, lock.name = %claim.name(), "moving a key to a new lease failed");
+            }
+        };
+        stream::iter(claims).for_each_concurrent(MOVES, attach).await;
+    }
+
+    /// Moves the key of a claim to the current lease.
+    pub(crate) async fn attach(&self, claim: &Arc<OwnClaim>) -> Result<(), Error> {
+        if self.is_attached(claim) {
+            return Ok(());
+        }
+        match &mut *claim.stage.lock().await {
+            Stage::There(spot) => self.attach_at(claim, spot).await,
+            Stage::New | Stage::Gone => Ok(()),
+        }
+    }
+
+    /// Like [`attach`](Self::attach), for a task that holds the claim's stage.
+    pub(crate) async fn attach_at(
+        &self,
+        claim: &Arc<OwnClaim>,
+        spot: &mut Spot,
+    ) -> Result<(), Error> {
+        match self.is_attached(claim) {
+            true => Ok(()),
+            false => Box::pin(self.write(claim, spot, claim.mode())).await,
+        }
+    }
+}
