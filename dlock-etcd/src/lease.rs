@@ -20,45 +20,20 @@
 //!   its `stage`.
 //! - Writes compare the revision of the key's last change. So one that is late changes nothing.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use dlock_core::{Certainty, Clock, Error, Instant, session::Pause};
+use dlock_core::{Certainty, Clock, Error, session::Pause};
 use futures_util::{StreamExt, stream};
 
 use crate::{
     beat::Proof,
-    client::{Failure, FailureKind, LeaseGrantRequest},
-    link::Link,
+    client::{Failure, FailureKind},
     own::{OwnClaim, Spot, Stage},
     session::Session,
 };
 
 /// The number of keys that are moved at a time.
 const MOVES: usize = 256;
-
-/// A lease that was granted.
-pub(crate) struct Granted {
-    pub(crate) id: i64,
-    pub(crate) ttl: Duration,
-    /// The time at which it was requested.
-    pub(crate) began: Instant,
-}
-
-/// Requests a lease.
-pub(crate) async fn grant(
-    link: &Link,
-    ttl: Duration,
-    within: Duration,
-) -> Result<Granted, Failure> {
-    let began = Clock::Boot.now();
-    let request = LeaseGrantRequest { ttl: i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX) };
-    let (_, granted) = link.client.call(request, tokio::time::Instant::now() + within).await?;
-    let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
-    Ok(Granted { id: granted.id, ttl, began })
-}
 
 impl Session {
     /// Returns the current lease.
@@ -83,7 +58,7 @@ impl Session {
 
     /// Continues with a new lease. `term` is that of an answer that was received before.
     pub(crate) async fn change_lease(self: &Arc<Self>, term: u64) -> Result<(), Failure> {
-        let granting = self.on_link(async |link| grant(link, self.ttl, self.rhythm()).await);
+        let granting = self.on_link(async |link| link.grant(self.ttl, self.rhythm()).await);
         let granted = granting.await?;
         {
             let mut proof = self.proof.lock();

@@ -10,12 +10,15 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Certainty, Error, ErrorKind};
+use dlock_core::{Certainty, Clock, Error, ErrorKind};
 use rand::seq::SliceRandom;
 use tokio::time::Instant;
 
 use crate::{
-    client::{Client, DeleteRangeRequest, Failure, FailureKind, Header, StatusResponse, dial},
+    client::{
+        Client, DeleteRangeRequest, Failure, FailureKind, Header, LeaseGrantRequest,
+        StatusResponse, dial,
+    },
     config::EtcdConfig,
     key::Keys,
     version::Version,
@@ -31,6 +34,14 @@ pub(crate) struct Link {
     /// The term in the answer to its first vote.
     pub(crate) term: u64,
     pub(crate) status: StatusResponse,
+}
+
+/// A lease that was granted.
+pub(crate) struct Granted {
+    pub(crate) id: i64,
+    pub(crate) ttl: Duration,
+    /// The time at which it was requested.
+    pub(crate) began: dlock_core::Instant,
 }
 
 impl Link {
@@ -87,6 +98,15 @@ impl Link {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (cluster, term) = (header.cluster_id, voted.raft_term);
         Ok(Self { client, number, cluster, term, status })
+    }
+
+    /// Requests a lease.
+    pub(crate) async fn grant(&self, ttl: Duration, within: Duration) -> Result<Granted, Failure> {
+        let began = Clock::Boot.now();
+        let request = LeaseGrantRequest { ttl: i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX) };
+        let (_, granted) = self.client.call(request, Instant::now() + within).await?;
+        let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
+        Ok(Granted { id: granted.id, ttl, began })
     }
 }
 

@@ -36,7 +36,6 @@ use crate::{
     error::no_answer,
     gather::Gather,
     key::Keys,
-    lease::grant,
     link::{Link, vote},
     own::OwnClaim,
     places::Places,
@@ -83,7 +82,7 @@ impl Session {
         let patience = config.session_timeout / 3;
         let link = Link::open(config, None, patience).await?;
         let keys = Keys::below(&config.root);
-        let granted = grant(&link, config.session_timeout, patience).await?;
+        let granted = link.grant(config.session_timeout, patience).await?;
         let (id, ttl, term) = (granted.id, granted.ttl, link.term);
         let marker = Bytes::from(keys.marker(id));
         let put = PutRequest { key: marker.clone(), lease: id, ..Default::default() };

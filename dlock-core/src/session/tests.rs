@@ -129,6 +129,8 @@ async fn the_end_of_a_session_ends_its_claims() {
     let (session, mut events) = session(LEASE);
     let (held, waiter) = (session.held(LEASE), session.claim(LEASE));
     assert!(session.until_over().now_or_never().is_none());
+    let granted = session.claims_where(|claim| claim.is_granted());
+    assert!(granted.len() == 1 && Arc::ptr_eq(&granted[0], &held));
     let (over, gone) = tokio::join!(session.until_over(), async {
         session.end();
         waiter.until_over().await;
