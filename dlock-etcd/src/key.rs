@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A session is known by its first lease, up to 16 digits. A place is a session and a number, 16
-//! digits each. Claims of one session that follow
-//! each other on a name have the same place, and their ids are in the values: etcd keeps each key
-//! that was ever used until the next compaction, and a read of a queue passes all of them.
+//! digits each. Claims of one session that follow each other on a name have the same place, and their
+//! ids are in the values: etcd keeps each key that was ever used until the next compaction, and a
+//! read of a queue passes all of them.
 //!
 //! The letters matter: whatever blocks a reader sorts before `r`. In a name only `%` and `/` are
 //! encoded, so that the keys of one lock never begin with those of another.

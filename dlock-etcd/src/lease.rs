@@ -28,6 +28,7 @@ use futures_util::{StreamExt, stream};
 use crate::{
     beat::Proof,
     client::{Failure, FailureKind},
+    error::gone,
     own::{OwnClaim, Spot, Stage},
     session::Session,
 };
@@ -110,7 +111,7 @@ impl Session {
         }
         match &mut *claim.stage.lock().await {
             Stage::There(spot) => self.attach_at(claim, spot).await,
-            Stage::New | Stage::Gone => Ok(()),
+            Stage::New | Stage::Gone => Err(gone()),
         }
     }
 

@@ -2,9 +2,8 @@
 //!
 //! One lease serves all claims of a process, so that a heartbeat renews them all. `beat.rs` explains
 //! which answers prove that the servers keep it, and `lease.rs` why there is a new one after each
-//! election. A session whose local deadline has passed is over
-//! for good, and answers that come later count for nothing: a lease that was found ended may be
-//! revoked later than it is renewed.
+//! election. A session whose local deadline has passed is over for good, and answers that come later
+//! count for nothing: a lease that was found ended may be revoked later than it is renewed.
 //!
 //! # Concurrency
 //!
