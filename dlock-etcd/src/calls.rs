@@ -63,7 +63,8 @@ impl Session {
     }
 
     /// Sends a request that a majority commits before it is answered. If it has a lease, that is the
-    /// current one of the session or an earlier one.
+    /// current one of the session or an earlier one. If that has ended, the marker shows whether the
+    /// session has ended with it.
     pub(crate) async fn voted<R: Unary>(
         &self,
         request: R,

@@ -229,7 +229,10 @@ impl Session {
     }
 
     /// Asks a majority whether the marker exists, and ends the session if not: also if the epoch was
-    /// ended by deleting it, since then nobody knows.
+    /// ended by deleting it, since then nobody knows. Some versions answer such a read with an old
+    /// state after a pause. If that has the marker, the session lasts until its heartbeats no longer
+    /// count; if it is older than the marker, the session ends without need, which harms no lock of
+    /// others.
     pub(crate) async fn check_marker(&self) -> Result<bool, Failure> {
         let (_, read) = self.ask(self.read_marker()).await?;
         let exists = !read.kvs.is_empty();

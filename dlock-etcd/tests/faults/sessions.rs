@@ -88,8 +88,7 @@ async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
     until_claims(node, 7).await?;
 
     let leases = node.leases().await?;
-    let leader = servers.followers().await;
-    servers.move_leader(leader[0]).await?;
+    servers.move_leader(servers.followers().await[0]).await?;
     for lease in &leases {
         let moved = async {
             while !node.keys_of(lease).await?.is_empty() {

@@ -102,10 +102,6 @@ impl Arena for ThreeMembers {
         Ok(Bite::Bit)
     }
 
-    fn excuses(&self, fault: Fault) -> bool {
-        fault.may_let_two_in()
-    }
-
     fn is_swept_by_clients(&self) -> bool {
         // A key has the lease of a session, so no client has to sweep.
         false
