@@ -124,6 +124,12 @@ impl Daemon {
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
+    /// Returns the last line of the output that contains `what`, or `what` itself.
+    pub(super) fn last_of(&self, what: &str) -> String {
+        let text = self.launch.printed();
+        text.lines().rfind(|line| line.contains(what)).unwrap_or(what).to_owned()
+    }
+
     /// Whether the process has printed `what` since its start.
     pub(super) fn has_printed(&self, what: &str) -> bool {
         self.launch.printed().contains(what)

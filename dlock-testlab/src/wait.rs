@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::Stop;
@@ -40,6 +41,40 @@ where
     match timeout(BOUND, polling).await {
         Ok(value) => Ok(value),
         Err(_) => Err(Stop::failed(format!("{what}: not within {BOUND:?}: {last}"))),
+    }
+}
+
+/// Repeats a request until the server grants it, and prints why it did not.
+pub(crate) async fn insist<T, F>(what: &str, mut request: impl FnMut() -> F) -> Result<T, Stop>
+where
+    F: Future<Output = Result<T, Stop>>,
+{
+    let refusals = Refusals::of(what);
+    until(what, || {
+        let (request, refusals) = (request(), &refusals);
+        async move { request.await.inspect_err(|stop| refusals.print(stop.clone().into_text())) }
+    })
+    .await
+}
+
+/// The reasons why a server did not do what it was asked for, which is asked again. Each is printed,
+/// unless it is that of the time before.
+pub(crate) struct Refusals {
+    what: String,
+    last: Mutex<String>,
+}
+
+impl Refusals {
+    pub(crate) fn of(what: &str) -> Self {
+        Self { what: what.to_owned(), last: Mutex::default() }
+    }
+
+    pub(crate) fn print(&self, why: String) {
+        let mut last = self.last.lock();
+        if *last != why {
+            println!("asked again: {}: {why}", self.what);
+            *last = why;
+        }
     }
 }
 

@@ -42,10 +42,7 @@ pub(crate) async fn its_leader_is_killed() -> Verdict {
 
 pub(crate) async fn its_leader_moves() -> Verdict {
     storm("move", 200, async |servers, _| {
-        let followers = servers.followers().await;
-        if followers.is_empty() {
-            return Ok(());
-        }
+        let followers = servers.followers().await?;
         let to = followers[rand::random_range(0..followers.len())];
         servers.move_leader(to).await
     })
@@ -79,7 +76,7 @@ pub(crate) async fn its_leader_is_cut_off() -> Verdict {
 /// It answers reads and reports no events, for longer than the leader keeps its clients' sessions.
 pub(crate) async fn a_follower_is_cut_off() -> Verdict {
     storm("follower", 300, async |servers, _| {
-        let followers = servers.followers().await;
+        let followers = servers.followers().await?;
         let node = followers[rand::random_range(0..followers.len())];
         servers.isolate(node);
         for_up_to(6000).await;

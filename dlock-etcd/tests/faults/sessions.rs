@@ -22,13 +22,13 @@ use crate::{
 
 pub(crate) async fn behind_a_cut_follower() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
-    let (follower, leader) = (servers.followers().await[0], servers.leader().await?);
+    let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
     behind(&servers, follower, leader).await
 }
 
 pub(crate) async fn behind_a_cut_leader() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
-    let (follower, leader) = (servers.followers().await[0], servers.leader().await?);
+    let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
     behind(&servers, leader, follower).await
 }
 
@@ -88,7 +88,7 @@ async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
     until_claims(node, 7).await?;
 
     let leases = node.leases().await?;
-    servers.move_leader(servers.followers().await[0]).await?;
+    servers.move_leader(servers.followers().await?[0]).await?;
     for lease in &leases {
         let moved = async {
             while !node.keys_of(lease).await?.is_empty() {

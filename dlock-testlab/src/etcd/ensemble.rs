@@ -11,7 +11,10 @@ use super::{
     programs::Programs,
     server::ATTEMPTS,
 };
-use crate::{Flow, Stop, Verdict, wait::until};
+use crate::{
+    Flow, Stop, Verdict,
+    wait::{insist, until},
+};
 
 /// Three etcd servers. They end when this value is dropped. Nodes are identified by their index.
 ///
@@ -99,9 +102,23 @@ impl Ensemble {
         .await
     }
 
-    /// Returns the nodes that follow at this moment.
-    pub async fn followers(&self) -> Vec<usize> {
-        self.in_role(Role::Follower).await
+    /// Returns the nodes that follow. Waits until each node that was not killed leads or follows.
+    ///
+    /// # Errors
+    /// If this does not happen in time.
+    pub async fn followers(&self) -> Result<Vec<usize>, Stop> {
+        let running = || self.nodes.iter().filter(|node| node.pid().is_some());
+        until("all nodes serve", || async {
+            let roles = self.roles().await;
+            let follows = |node: &usize| roles[*node] == Some(Role::Follower);
+            let followers: Vec<_> = (0..NODES).filter(follows).collect();
+            let leads = roles.contains(&Some(Role::Leader));
+            match leads && followers.len() + 1 == running().count() {
+                true => Ok(followers),
+                false => Err(Stop::failed(format!("{roles:?}"))),
+            }
+        })
+        .await
     }
 
     async fn in_role(&self, role: Role) -> Vec<usize> {
@@ -125,17 +142,22 @@ impl Ensemble {
         .await
     }
 
-    /// Makes this node the leader, in an orderly way.
+    /// Makes this node the leader, in an orderly way. A leader that does not hand over in time, or
+    /// that has lost its office meanwhile, refuses; then the leader is asked again, and its reason is
+    /// printed.
     ///
     /// # Errors
-    /// If the node can't lead, or there is no leader that could hand over.
+    /// If this does not happen in time.
     pub async fn move_leader(&self, to: usize) -> Verdict {
-        let leader = self.leader().await?;
-        if leader != to {
+        insist("etcdctl move-leader", || async {
             let id = self.nodes[to].member_id().await?;
-            self.nodes[leader].etcdctl(&["move-leader", &id]).await?;
-        }
-        Ok(())
+            match self.in_role(Role::Leader).await[..] {
+                [leader] if leader == to => Ok(()),
+                [leader] => self.nodes[leader].etcdctl(&["move-leader", &id]).await.map(|_| ()),
+                _ => Err(Stop::failed("there is no single leader")),
+            }
+        })
+        .await
     }
 
     /// Holds back all bytes between these two nodes. Both stay connected to the third one.

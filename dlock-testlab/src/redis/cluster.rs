@@ -1,12 +1,20 @@
 //! A Redis cluster: masters that share the slots, each with a replica.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use futures_util::future::{join_all, try_join_all};
 
 use super::{Options, RedisServer, config::Part, masters::url, view::View};
-use crate::{Stop, Verdict, wait::until};
+use crate::{
+    Stop, Verdict,
+    wait::{Refusals, until},
+};
 
 const MASTERS: usize = 3;
 const SLOTS: [(u16, u16); MASTERS] = [(0, 5460), (5461, 10922), (10923, 16383)];
+
+/// The number of checks after which a request that had no effect yet is sent again.
+const AGAIN: u32 = 100;
 
 /// Three masters with one replica each, created by raw commands. They end when this value is
 /// dropped.
@@ -32,14 +40,8 @@ impl RedisCluster {
             .with_config("cluster-allow-replica-migration no");
         let nodes = (0..2 * MASTERS).map(|_| RedisServer::start_as(Part::Cluster, &options));
         let cluster = Self { nodes: try_join_all(nodes).await? };
-        cluster.meet().await?;
-        until("the nodes know each other", || async {
-            for view in try_join_all(cluster.nodes.iter().map(View::of)).await? {
-                view.knows(cluster.nodes.len())?;
-            }
-            Ok(())
-        })
-        .await?;
+        cluster.share_slots().await?;
+        cluster.until_introduced().await?;
         for (master, replica) in cluster.nodes.iter().zip(&cluster.nodes[MASTERS..]) {
             let id = master.command(&["CLUSTER", "MYID"]).await?.text()?;
             replica.command(&["CLUSTER", "REPLICATE", &id]).await?.ok()?;
@@ -48,8 +50,8 @@ impl RedisCluster {
         Ok(cluster)
     }
 
-    /// Assigns the slots and introduces each node to all others.
-    async fn meet(&self) -> Verdict {
+    /// Assigns the slots.
+    async fn share_slots(&self) -> Verdict {
         // Slots are assigned before the first introduction: a node that knows another node refuses.
         for (number, node) in self.nodes.iter().enumerate() {
             let epoch = (number + 1).to_string();
@@ -59,6 +61,32 @@ impl RedisCluster {
                 node.command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await?.ok()?;
             }
         }
+        Ok(())
+    }
+
+    /// Introduces each node to all others. A node forgets an introduction that is not answered within
+    /// a second; then all are introduced again.
+    async fn until_introduced(&self) -> Verdict {
+        let refusals = Refusals::of("CLUSTER MEET");
+        let asked = AtomicU32::new(0);
+        until("the nodes know each other", || async {
+            let views = try_join_all(self.nodes.iter().map(View::of)).await?;
+            let known = views.iter().try_for_each(|view| view.knows(self.nodes.len()));
+            let Err(stop) = known else {
+                return Ok(());
+            };
+            if asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(AGAIN) {
+                if asked.load(Ordering::Relaxed) > AGAIN {
+                    refusals.print(stop.clone().into_text());
+                }
+                self.introduce().await?;
+            }
+            Err(stop)
+        })
+        .await
+    }
+
+    async fn introduce(&self) -> Verdict {
         for (number, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[number + 1..] {
                 let (port, bus) = (other.port().to_string(), other.bus().to_string());
@@ -95,8 +123,12 @@ impl RedisCluster {
     /// that was elected last.
     ///
     /// # Errors
-    /// If no node claims it.
+    /// If no node claims it in time.
     pub async fn master_of_slot(&self, slot: u16) -> Result<&RedisServer, Stop> {
+        until("the slot is served", || self.newest_master_of(slot)).await
+    }
+
+    async fn newest_master_of(&self, slot: u16) -> Result<&RedisServer, Stop> {
         let masters = self.views().await.into_iter().filter(|(_, view)| view.serves(slot));
         let newest = masters.max_by_key(|(_, view)| view.epoch());
         let none = || Stop::failed(format!("nobody serves slot {slot}"));
@@ -106,11 +138,14 @@ impl RedisCluster {
     /// Returns the current replica of this master.
     ///
     /// # Errors
-    /// If no replica of it answers.
+    /// If no replica of it answers in time.
     pub async fn replica_of(&self, master: &RedisServer) -> Result<&RedisServer, Stop> {
-        let mut views = self.views().await.into_iter();
-        let replica = views.find(|(_, view)| view.follows(&master.address()));
-        replica.map(|(node, _)| node).ok_or_else(|| Stop::failed("the master has no replica"))
+        until("the master has a replica", || async {
+            let mut views = self.views().await.into_iter();
+            let replica = views.find(|(_, view)| view.follows(&master.address()));
+            replica.map(|(node, _)| node).ok_or_else(|| Stop::failed("it has none"))
+        })
+        .await
     }
 
     /// Makes this replica the master of its slots, in cooperation with the current master, and
@@ -132,16 +167,20 @@ impl RedisCluster {
 
     async fn take_over(&self, replica: &RedisServer, command: &[&str]) -> Verdict {
         // A failover may expire, and the server does not report that.
-        let mut asked = 0_u32;
-        until("the failover ends", || {
-            asked += 1;
-            let again = asked % 100 == 1;
-            async move {
-                if again {
-                    replica.command(command).await?.ok()?;
+        let refusals = Refusals::of(&command.join(" "));
+        let asked = AtomicU32::new(0);
+        until("the failover ends", || async {
+            let agreed = self.agree_on_master(replica).await;
+            if let Err(stop) = &agreed
+                && asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(AGAIN)
+            {
+                if asked.load(Ordering::Relaxed) > AGAIN {
+                    refusals.print(stop.clone().into_text());
                 }
-                self.agree_on_master(replica).await
+                let answer = replica.command(command).await?.ok();
+                answer.inspect_err(|stop| refusals.print(stop.clone().into_text()))?;
             }
+            agreed
         })
         .await
     }
@@ -168,7 +207,7 @@ impl RedisCluster {
         from: &RedisServer,
     ) -> Result<&RedisServer, Stop> {
         until("the failover ends", || async {
-            let master = self.master_of_slot(slot).await?;
+            let master = self.newest_master_of(slot).await?;
             for (viewer, view) in self.views().await {
                 if viewer.port() != from.port() {
                     view.agrees(slot, &master.address())?;

@@ -1,16 +1,21 @@
 //! A master with replicas, and sentinels that perform failovers.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use futures_util::future::{join_all, try_join_all};
 
 use super::{Options, RedisServer, Reply, config::Part, masters::url};
 use crate::{
     Stop, Verdict,
-    wait::{soon, until},
+    wait::{Refusals, soon, until},
 };
 
 const MASTER: &str = "mymaster";
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
+
+/// What a sentinel logs when it gives up a failover, with the reason.
+const GIVEN_UP: &str = "-failover-abort";
 
 /// A master with two replicas, and three sentinels of which two must agree. They end when this
 /// value is dropped.
@@ -80,8 +85,20 @@ impl RedisSentinel {
     /// Returns the address of the current master, on which all answering sentinels agree.
     ///
     /// # Errors
-    /// If no sentinel answers, or they do not agree yet.
+    /// If they do not agree in time.
     pub async fn master(&self) -> Result<String, Stop> {
+        Ok(self.master_server().await?.address())
+    }
+
+    /// Returns the current master, on which all answering sentinels agree.
+    ///
+    /// # Errors
+    /// If they do not agree in time.
+    pub async fn master_server(&self) -> Result<&RedisServer, Stop> {
+        until("the sentinels agree", || self.named_master()).await
+    }
+
+    async fn named_master(&self) -> Result<&RedisServer, Stop> {
         let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
         let answers = self.sentinels.iter().map(|one| soon(one.command(&ask)));
         let mut addresses = Vec::new();
@@ -92,22 +109,12 @@ impl RedisSentinel {
             }
         }
         let first = addresses.first().ok_or_else(|| Stop::failed("no sentinel knows a master"))?;
-        match addresses.iter().all(|address| address == first) {
-            true => Ok(first.clone()),
-            false => Err(Stop::failed(format!("the sentinels disagree: {addresses:?}"))),
+        if addresses.iter().any(|address| address != first) {
+            return Err(Stop::failed(format!("the sentinels disagree: {addresses:?}")));
         }
-    }
-
-    /// Returns the current master.
-    ///
-    /// # Errors
-    /// If the sentinels do not agree.
-    pub async fn master_server(&self) -> Result<&RedisServer, Stop> {
-        let address = self.master().await?;
         let mut servers = self.servers.iter();
-        servers
-            .find(|server| server.address() == address)
-            .ok_or_else(|| Stop::failed(format!("the master is a stranger: {address}")))
+        let master = servers.find(|server| server.address() == *first);
+        master.ok_or_else(|| Stop::failed(format!("the master is a stranger: {first}")))
     }
 
     /// Kills the master and returns it.
@@ -115,7 +122,7 @@ impl RedisSentinel {
     /// # Errors
     /// If the sentinels do not agree on a master in time.
     pub async fn kill_master(&self) -> Result<&RedisServer, Stop> {
-        let master = self.agreed_master().await?;
+        let master = self.master_server().await?;
         master.kill();
         Ok(master)
     }
@@ -125,7 +132,7 @@ impl RedisSentinel {
     /// # Errors
     /// If the sentinels do not agree on a master in time.
     pub async fn pause_master(&self) -> Result<&RedisServer, Stop> {
-        let master = self.agreed_master().await?;
+        let master = self.master_server().await?;
         master.pause()?;
         Ok(master)
     }
@@ -140,7 +147,7 @@ impl RedisSentinel {
     /// # Errors
     /// If the sentinels do not agree on a master in time, or the replicas stay linked.
     pub async fn cut_replicas(&self) -> Verdict {
-        let master = self.agreed_master().await?;
+        let master = self.master_server().await?;
         let refuse = ["ACL", "SETUSER", "default", "-psync", "-sync", "-replconf"];
         master.command(&refuse).await?.ok()?;
         until("the links of the replicas are cut", || async {
@@ -155,7 +162,7 @@ impl RedisSentinel {
     /// # Errors
     /// If the master does not answer, or the sentinels do not agree on one.
     pub async fn lags(&self) -> Result<Vec<u64>, Stop> {
-        let master = self.agreed_master().await?;
+        let master = self.master_server().await?;
         let replicas = self.servers.iter().filter(|server| server.port() != master.port());
         let offsets = join_all(replicas.map(|one| soon(one.replication_offset()))).await;
         let all = master.replication_offset().await?;
@@ -164,16 +171,40 @@ impl RedisSentinel {
 
     /// Makes the sentinels fail over from a healthy master. Returns the address of the new master.
     ///
+    /// A sentinel refuses to begin if it knows too little about the replicas. It gives up, and does
+    /// not try again, if none of them is good enough or if the chosen one does not become master
+    /// within two seconds. Then it is asked again, and its reason is printed.
+    ///
     /// # Errors
     /// If this does not happen in time.
     pub async fn failover(&self) -> Result<String, Stop> {
-        let before = self.master().await?;
-        // A sentinel refuses until it has enough information about the replicas.
-        until("a sentinel starts the failover", || async {
-            self.sentinels[0].command(&["SENTINEL", "FAILOVER", MASTER]).await?.ok().map(|_| ())
+        let before = self.master_server().await?.address();
+        let (asked, begun) = (&self.sentinels[0], AtomicBool::new(false));
+        let refusals = Refusals::of("SENTINEL FAILOVER");
+        until("the failover ends", || async {
+            // While the sentinel tries, it answers with the old address or with the new one. If it
+            // does neither, it has given up.
+            let tries = is_failing_over(asked).await?;
+            let master = self.acting_master().await?.address();
+            if master != before {
+                return Ok(master);
+            }
+            if !tries {
+                if begun.swap(false, Ordering::Relaxed) {
+                    refusals.print(asked.last_of(GIVEN_UP));
+                }
+                let answer = asked.command(&["SENTINEL", "FAILOVER", MASTER]).await?.ok();
+                answer.inspect_err(|stop| refusals.print(stop.clone().into_text()))?;
+                begun.store(true, Ordering::Relaxed);
+            }
+            Err(Stop::failed("no failover"))
         })
-        .await?;
-        self.until_failed_over(&before).await
+        .await
+    }
+
+    /// Whether a failover that the sentinels were asked for was given up.
+    pub fn gives_up_failovers(&self) -> bool {
+        self.sentinels[0].last_of(GIVEN_UP) != GIVEN_UP
     }
 
     /// Waits until the address of the master differs from this one, and returns the new address.
@@ -211,14 +242,9 @@ impl RedisSentinel {
         .await
     }
 
-    /// Returns the master as soon as all sentinels agree on one.
-    async fn agreed_master(&self) -> Result<&RedisServer, Stop> {
-        until("the sentinels agree", || self.master_server()).await
-    }
-
     /// Returns the server that the sentinels consider the master and that reports this role itself.
     async fn acting_master(&self) -> Result<&RedisServer, Stop> {
-        let master = self.master_server().await?;
+        let master = self.named_master().await?;
         let info = soon(master.info("replication")).await?;
         has(&info, "role:master")?;
         Ok(master)
@@ -247,6 +273,14 @@ async fn hurry(sentinel: &RedisServer) -> Verdict {
         sentinel.command(&["SENTINEL", "DEBUG", period, millis]).await?;
     }
     Ok(())
+}
+
+/// Whether this sentinel tries to make a replica the master.
+async fn is_failing_over(sentinel: &RedisServer) -> Result<bool, Stop> {
+    let known = sentinel.command(&["SENTINEL", "MASTER", MASTER]).await?.ok()?.list()?;
+    let known = known.into_iter().map(Reply::text).collect::<Result<Vec<_>, _>>()?;
+    let flags = known.iter().position(|field| field == "flags").and_then(|at| known.get(at + 1));
+    Ok(flags.is_some_and(|flags| flags.contains("failover_in_progress")))
 }
 
 async fn knows_all(sentinel: &RedisServer) -> Verdict {

@@ -92,6 +92,11 @@ impl RedisServer {
         }
     }
 
+    /// Returns the last line of its log that contains `what`, or `what` itself.
+    pub(super) fn last_of(&self, what: &str) -> String {
+        self.daemon.last_of(what)
+    }
+
     /// Returns the port that the server listens on. A restart does not change it.
     pub fn port(&self) -> u16 {
         self.ports.clients

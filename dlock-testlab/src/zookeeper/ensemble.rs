@@ -92,9 +92,23 @@ impl Ensemble {
         .await
     }
 
-    /// Returns the nodes that follow at this moment.
-    pub async fn followers(&self) -> Vec<usize> {
-        self.in_mode(Mode::Follower).await
+    /// Returns the nodes that follow. Waits until each node that was not killed leads or follows.
+    ///
+    /// # Errors
+    /// If this does not happen in time.
+    pub async fn followers(&self) -> Result<Vec<usize>, Stop> {
+        let running = || self.nodes.iter().filter(|node| node.pid().is_some());
+        until("all nodes serve", || async {
+            let modes = self.modes().await;
+            let follows = |node: &usize| modes[*node] == Some(Mode::Follower);
+            let followers: Vec<_> = (0..NODES).filter(follows).collect();
+            let leads = modes.contains(&Some(Mode::Leader));
+            match leads && followers.len() + 1 == running().count() {
+                true => Ok(followers),
+                false => Err(Stop::failed(format!("{modes:?}"))),
+            }
+        })
+        .await
     }
 
     async fn in_mode(&self, mode: Mode) -> Vec<usize> {
@@ -108,10 +122,11 @@ impl Ensemble {
     /// If one of them does not in time.
     pub async fn until_well(&self) -> Verdict {
         until("all nodes serve", || async {
-            let (leader, followers) = (self.leader().await?, self.followers().await);
-            match followers.len() == NODES - 1 {
-                true => Ok(()),
-                false => Err(Stop::failed(format!("{leader} has only {followers:?}"))),
+            let modes = self.modes().await;
+            let count = |mode| modes.iter().filter(|is| **is == Some(mode)).count();
+            match (count(Mode::Leader), count(Mode::Follower)) {
+                (1, followers) if followers == NODES - 1 => Ok(()),
+                _ => Err(Stop::failed(format!("{modes:?}"))),
             }
         })
         .await
@@ -123,12 +138,15 @@ impl Ensemble {
     /// [healed](Self::heal) or another node leads.
     ///
     /// # Errors
-    /// If the node does not follow.
+    /// If the node does not follow in time.
     pub async fn cut_from_leader(&self, node: usize) -> Verdict {
-        let leader = self.leader().await?;
-        if !self.followers().await.contains(&node) {
-            return Err(Stop::failed(format!("node {node} does not follow, {leader} leads")));
-        }
+        let leader = until("the node follows", || async {
+            match (self.leader().await?, self.followers().await?) {
+                (leader, followers) if followers.contains(&node) => Ok(leader),
+                (leader, _) => Err(Stop::failed(format!("{leader} leads"))),
+            }
+        })
+        .await?;
         self.links.between_those(|a, b| (a, b) == (node, leader), Flow::Hold);
         Ok(())
     }

@@ -29,7 +29,7 @@ async fn until_not(ensemble: &Ensemble, node: usize, modes: &[Mode]) -> Verdict 
 }
 
 async fn any_follower(ensemble: &Ensemble) -> Result<usize, Stop> {
-    let followers = ensemble.followers().await;
+    let followers = ensemble.followers().await?;
     followers.last().copied().ok_or_else(|| Stop::failed("nobody follows"))
 }
 
@@ -38,7 +38,7 @@ fn an_ensemble_elects_a_leader_and_another_one_when_that_dies() {
     with_zookeeper(async {
         let ensemble = Ensemble::start(&Options::new()).await?;
         let first = ensemble.leader().await?;
-        let followers = ensemble.followers().await;
+        let followers = ensemble.followers().await?;
         assert!(followers.len() == 2 && !followers.contains(&first), "{followers:?}");
         assert_eq!(ensemble.connect_string(), ensemble.addresses().join(","));
         let nodes = ensemble.nodes();

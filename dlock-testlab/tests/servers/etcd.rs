@@ -233,7 +233,7 @@ fn an_ensemble_elects_a_leader_and_another_one_when_that_dies() {
     with_etcd(async {
         let ensemble = Ensemble::start(&Options::new().with_root("secret")).await?;
         let first = ensemble.leader().await?;
-        let followers = ensemble.followers().await;
+        let followers = ensemble.followers().await?;
         assert!(followers.len() == 2 && !followers.contains(&first), "{followers:?}");
         let url = format!("etcd://root:secret@{}", ensemble.addresses().join(","));
         assert_eq!(ensemble.url(), url);
@@ -306,7 +306,7 @@ fn an_isolated_leader_is_replaced_and_follows_after_healing() {
 fn two_nodes_that_are_cut_from_each_other_keep_a_quorum() {
     with_etcd(async {
         let ensemble = Ensemble::start(&Options::new()).await?;
-        let (leader, followers) = (ensemble.leader().await?, ensemble.followers().await);
+        let (leader, followers) = (ensemble.leader().await?, ensemble.followers().await?);
         ensemble.cut(leader, followers[0]);
         ensemble.nodes()[followers[1]].put("/a", "1").await?;
         ensemble.heal(leader);

@@ -1,8 +1,12 @@
 //! Several servers that belong together.
 
+use std::time::Duration;
+
 use dlock_testlab::redis::{
     Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer, Reply,
 };
+
+use tokio::time::sleep;
 
 use crate::{is_alive, with_redis};
 
@@ -47,6 +51,27 @@ fn sentinels_fail_over_from_a_dead_master_and_back() {
         assert_eq!(pids.len(), 6);
         drop(sentinel);
         assert!(!pids.into_iter().any(is_alive));
+        Ok(())
+    });
+}
+
+/// The first attempt fails: the chosen replica does not become master within two seconds.
+#[test]
+fn sentinels_that_give_up_a_failover_are_asked_again() {
+    with_redis(async {
+        let sentinel = RedisSentinel::start(&Options::new()).await?;
+        let master = sentinel.master().await?;
+        let replicas = || sentinel.servers().iter().filter(|server| server.address() != master);
+        replicas().try_for_each(RedisServer::pause)?;
+        let resume = async {
+            while !sentinel.gives_up_failovers() {
+                sleep(Duration::from_millis(20)).await;
+            }
+            replicas().try_for_each(RedisServer::resume)
+        };
+        let (next, resumed) = tokio::join!(sentinel.failover(), resume);
+        resumed?;
+        assert_ne!(next?, master);
         Ok(())
     });
 }

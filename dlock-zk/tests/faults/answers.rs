@@ -239,7 +239,7 @@ impl Followers {
     async fn start() -> Result<Self, Stop> {
         let options = options().with_container_checks_every(Duration::from_secs(3600));
         let servers = Ensemble::start(&options.with_sync_limit(SESSION * 4)).await?;
-        let [old, new] = servers.followers().await[..] else {
+        let [old, new] = servers.followers().await?[..] else {
             return Err(Stop::failed("not two followers"));
         };
         let first = Proxy::start(&servers.nodes()[old].address()).await?;

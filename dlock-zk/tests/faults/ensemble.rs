@@ -34,7 +34,7 @@ pub(crate) async fn a_follower_is_cut_off() -> Verdict {
     let load = load("follower").start(&url_of(&servers)).await?;
     let mut storm = Storm::begin("follower");
     while storm.next(&load, 300).await {
-        let followers = servers.followers().await;
+        let followers = servers.followers().await?;
         let node = followers[rand::random_range(0..followers.len())];
         servers.cut_from_leader(node).await?;
         sleep(Duration::from_millis(rand::random_range(100..4000))).await;

@@ -25,7 +25,7 @@ const BOUND: Duration = Duration::from_secs(60);
 
 pub(crate) async fn behind_a_cut_follower() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
-    let (follower, leader) = (servers.followers().await[0], servers.leader().await?);
+    let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
     let pair = Pair::between(&servers, follower, leader).await?;
     servers.cut_from_leader(follower).await?;
     pair.ends_in_order(|| servers.heal(follower)).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn behind_a_cut_follower() -> Verdict {
 /// For longer than the session lasts it answers, pings and reads, as if all were well.
 pub(crate) async fn behind_a_follower_that_keeps_serving() -> Verdict {
     let servers = Ensemble::start(&options().with_sync_limit(SESSION * 3)).await?;
-    let (follower, leader) = (servers.followers().await[0], servers.leader().await?);
+    let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
     let pair = Pair::between(&servers, follower, leader).await?;
     servers.cut_from_leader(follower).await?;
     pair.ends_in_order(|| servers.heal(follower)).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn behind_a_follower_that_keeps_serving() -> Verdict {
 
 pub(crate) async fn behind_a_cut_leader() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
-    let (follower, leader) = (servers.followers().await[0], servers.leader().await?);
+    let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
     let pair = Pair::between(&servers, leader, follower).await?;
     servers.isolate(leader);
     pair.ends_in_order(|| servers.heal(leader)).await?;

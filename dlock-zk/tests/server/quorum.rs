@@ -77,7 +77,7 @@ fn a_read_only_server_is_reported_until_the_majority_returns() {
             .with_property("readonlymode.enabled", "true");
         let ensemble = Ensemble::start(&options).await?;
         let url = |hosts: &str| format!("zk://{hosts}?dlock.session_timeout=6s");
-        let last = ensemble.followers().await.pop().ok_or("nobody follows")?;
+        let last = ensemble.followers().await?.pop().ok_or("nobody follows")?;
         let only = url(&ensemble.addresses()[last]);
         let all = url(&ensemble.connect_string());
         let clients = [connect(&only).await?, connect(&all).await?];

@@ -79,10 +79,7 @@ impl Arena for ThreeServers {
                 servers.heal(leader);
             }
             Fault::FollowerCut => {
-                let followers = servers.followers().await;
-                let Some(&node) = followers.first() else {
-                    return Ok(Bite::Missed("there was no follower".to_owned()));
-                };
+                let node = servers.followers().await?[0];
                 servers.cut_from_leader(node).await?;
                 sleep(some(200, 1500)).await;
                 servers.heal(node);

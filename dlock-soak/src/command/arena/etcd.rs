@@ -81,19 +81,13 @@ impl Arena for ThreeMembers {
                 servers.heal(leader);
             }
             Fault::FollowerCut => {
-                let followers = servers.followers().await;
-                let Some(&node) = followers.first() else {
-                    return Ok(Bite::Missed("there was no follower".to_owned()));
-                };
+                let node = servers.followers().await?[0];
                 servers.isolate(node);
                 sleep(some(200, 1500)).await;
                 servers.heal(node);
             }
             Fault::LeaderMoved => {
-                let followers = servers.followers().await;
-                let Some(&node) = followers.first() else {
-                    return Ok(Bite::Missed("there was no follower".to_owned()));
-                };
+                let node = servers.followers().await?[0];
                 servers.move_leader(node).await?;
             }
             _ => return Network::harm_one(&self.networks, fault).await,

@@ -38,7 +38,7 @@ fn a_claim_that_was_given_up_makes_no_node_later() {
     run(async {
         // The follower stays one, however long it does not hear of its leader.
         let servers = Ensemble::start(&lazy().with_sync_limit(SOON * 4)).await?;
-        let [old, new] = servers.followers().await[..] else {
+        let [old, new] = servers.followers().await?[..] else {
             return Err(Stop::failed("not two followers"));
         };
         let first = Proxy::start(&servers.nodes()[old].address()).await?;
