@@ -26,7 +26,7 @@ pub(crate) async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>, mut own: Op
             Some(own) => own,
             // Boxed, here and below: many claims wait here, and few of them ask anything.
             None => match Box::pin(session.link()).await {
-                Ok(link) => claim.watch_own(&link),
+                Ok(link) => claim.watch_own(&link, spot.created),
                 Err(_) if claim.is_over() => return,
                 Err(_) => {
                     pause.wait().await;
@@ -50,7 +50,11 @@ pub(crate) async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>, mut own: Op
             let revision = match seen {
                 // This member may be behind the one that created the key.
                 Ok(Seen::Created { revision }) => revision.max(spot.created),
-                Ok(Seen::Changed { revision }) => revision,
+                // Nobody else creates this key, so its deletion is the loss.
+                Ok(Seen::Changed { .. }) => {
+                    session.lose(&claim);
+                    return;
+                }
                 Err(_) => break,
             };
             match Box::pin(session.read(vec![own_key(&claim)], revision)).await {

@@ -107,10 +107,10 @@ impl OwnClaim {
         Record { mode, lease, claim, note, format }.text().into()
     }
 
-    /// Watches the end of its own key.
-    pub(crate) fn watch_own(&self, link: &Link) -> OwnWatch {
+    /// Watches the end of its own key, which was created at this revision.
+    pub(crate) fn watch_own(&self, link: &Link, created: i64) -> OwnWatch {
         let key = self.key.clone();
-        let watch = link.client.watch(key, Bytes::new(), Some(FilterType::NoPut));
+        let watch = link.client.watch(key, Bytes::new(), Some(FilterType::NoPut), created);
         OwnWatch { link: link.number, watch }
     }
 

@@ -12,6 +12,12 @@
 //! its [`guard`](crate::guard). If etcd holds events back because the stream is full, that guard
 //! reports the loss instead.
 //!
+//! Names of keys are used again, and another member may be far behind. It may send the deletion of an
+//! earlier key of the same name, and its reads may show a state before the claim was created. Neither
+//! counts: a watch drops each change up to the create revision of its claim, and a read is repeated
+//! until it shows at least that revision. After the create revision, one deletion of a key that was
+//! ahead is enough: if a key of the same name is created later, it is behind the claim.
+//!
 //! If the connection breaks, the watch is set anew, at the next member, and again followed by a read.
 //! If every event is lost, a read per TTL finds the change.
 
@@ -77,10 +83,10 @@ impl Session {
         };
         loop {
             let link = self.link().await?;
-            let mut watch = watch(&link.client, claim, &behind);
+            let mut watch = watch(&link.client, claim, &behind, spot.created);
             let is_next = self.is_next(claim, &behind);
             // It costs two messages, so not for short waits further back.
-            let mut own = is_next.then(|| claim.watch_own(&link));
+            let mut own = is_next.then(|| claim.watch_own(&link, spot.created));
             let mut unset = 1 + u32::from(is_next);
             let mut created = 0;
             // The session may move to another member while this one seems to be well.
@@ -101,7 +107,7 @@ impl Session {
                     // The old member may be cut off from the others and still keep its watches.
                     () = replaced.as_mut() => break None,
                     () = long.as_mut(), if own.is_none() => {
-                        own = Some(claim.watch_own(&link));
+                        own = Some(claim.watch_own(&link, spot.created));
                         unset += 1;
                         continue;
                     }
@@ -288,16 +294,18 @@ impl Session {
     }
 }
 
-fn watch(client: &crate::client::Client, claim: &OwnClaim, behind: &Behind) -> Watch {
+/// Watches what a claim waits for that was created at this revision. Older changes are not of the
+/// keys that it waits for: they may have had the same names.
+fn watch(client: &crate::client::Client, claim: &OwnClaim, behind: &Behind, created: i64) -> Watch {
     match behind {
         Behind::Last(key) | Behind::End(key) => {
-            client.watch(key.clone(), Bytes::new(), Some(FilterType::NoPut))
+            client.watch(key.clone(), Bytes::new(), Some(FilterType::NoPut), created)
         }
-        Behind::Change(key) => client.watch(key.clone(), Bytes::new(), None),
+        Behind::Change(key) => client.watch(key.clone(), Bytes::new(), None, created),
         Behind::Permits => {
             let range = ["p", "q"].map(|letter| format!("{}{letter}", claim.prefix).into());
             let [from, to]: [Bytes; 2] = range;
-            client.watch(from, to, None)
+            client.watch(from, to, None, created)
         }
     }
 }

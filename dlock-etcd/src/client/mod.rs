@@ -162,8 +162,15 @@ impl Client {
     }
 
     /// Watches a key, or all keys from `key` up to, but without, `range_end` (if this is not empty),
-    /// from now on. `without` leaves out puts or deletions.
-    pub(crate) fn watch(&self, key: Bytes, range_end: Bytes, without: Option<FilterType>) -> Watch {
+    /// from now on. Changes up to the revision `after` are dropped, since a member that lags behind
+    /// may send some that are older. `without` leaves out puts or deletions.
+    pub(crate) fn watch(
+        &self,
+        key: Bytes,
+        range_end: Bytes,
+        without: Option<FilterType>,
+        after: i64,
+    ) -> Watch {
         let calls = &self.shared.calls;
         let mut watches = self.shared.watches.lock();
         let stream = match &*watches {
@@ -174,7 +181,7 @@ impl Client {
             }
         };
         drop(watches);
-        stream.watch(key, range_end, without)
+        stream.watch(key, range_end, without, after)
     }
 
     /// Waits until the connection has ended.

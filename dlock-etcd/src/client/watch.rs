@@ -4,6 +4,11 @@
 //! the member and looked at every 100 ms. So what happened before it was set is not seen: read once
 //! after [`Seen::Created`]. When the stream breaks, all its watches end.
 //!
+//! "Now" is the member's own state, which may be far behind that of the others. So a watch can be
+//! sent changes that are older than the claim that waits for them, and since names of keys are used
+//! again, such a change may belong to an earlier key of the same name. Therefore each watch has a
+//! revision, and changes up to that are dropped here, before anybody sees them.
+//!
 //! The client chooses the ids. A member answers requests in their order, and one that it refuses
 //! with the id -1, so `asked` keeps the order. It is changed under the lock that is held while the
 //! request is put into the stream, or two requests could be in different orders.
@@ -36,7 +41,8 @@ use super::{
 pub(crate) enum Seen {
     /// The member has set the watch: each change after this revision will be seen.
     Created { revision: i64 },
-    /// Keys have changed, the last one at this revision. A serializable read at the same member may
+    /// Keys have changed after the revision of the watch, the last one at this revision. A
+    /// serializable read at the same member may
     /// show the state before: read until the answer's revision is at least this one.
     Changed { revision: i64 },
 }
@@ -69,6 +75,8 @@ struct Watchers {
 
 #[derive(Debug, Default)]
 struct Watcher {
+    /// Changes up to this revision do not count.
+    after: i64,
     /// The revision of the answer to the request, until it is read.
     created: Option<i64>,
     /// The revision of the last change, until it is read. Each reader looks at the state of the
@@ -100,18 +108,19 @@ impl WatchStream {
         self.token == token && self.state.lock().end.is_none()
     }
 
-    /// Sets a watch.
+    /// Sets a watch for changes after this revision.
     pub(super) fn watch(
         self: Arc<Self>,
         key: Bytes,
         range_end: Bytes,
         without: Option<FilterType>,
+        after: i64,
     ) -> Watch {
         let filters = without.into_iter().map(i32::from).collect();
         let mut state = self.state.lock();
         state.last_id += 1;
         let id = state.last_id;
-        state.watchers.insert(id, Watcher::default());
+        state.watchers.insert(id, Watcher { after, ..Watcher::default() });
         state.asked.push_back(id);
         let request = WatchCreateRequest { key, range_end, filters, watch_id: id };
         // If the stream has ended, the watch ends with it.
@@ -141,7 +150,8 @@ impl WatchStream {
             watcher.created = Some(message.header.map_or(0, |header| header.revision));
         }
         let revisions = message.events.iter().filter_map(|event| event.kv.as_ref());
-        watcher.changed = revisions.map(|kv| kv.mod_revision).max().or(watcher.changed);
+        let changes = revisions.map(|kv| kv.mod_revision).filter(|at| *at > watcher.after);
+        watcher.changed = changes.max().or(watcher.changed);
         watcher.wake();
     }
 

@@ -11,6 +11,7 @@ mod foreign;
 mod full;
 mod go;
 mod golden;
+mod lagging;
 mod late;
 mod login;
 mod refused;

@@ -10,7 +10,11 @@ fn stream() -> (Arc<WatchStream>, mpsc::UnboundedReceiver<WatchRequest>) {
 }
 
 fn watch(stream: &Arc<WatchStream>) -> Watch {
-    Arc::clone(stream).watch(Bytes::from_static(b"k"), Bytes::new(), None)
+    watch_after(stream, 0)
+}
+
+fn watch_after(stream: &Arc<WatchStream>, after: i64) -> Watch {
+    Arc::clone(stream).watch(Bytes::from_static(b"k"), Bytes::new(), None, after)
 }
 
 fn seen(watch: &mut Watch) -> Option<Result<Seen, FailureKind>> {
@@ -93,6 +97,21 @@ fn changes_that_nobody_has_read_become_one() {
     assert_eq!(seen(&mut a), change(99));
     assert_eq!(seen(&mut a), None);
     assert_eq!(seen(&mut b), change(100));
+}
+
+/// A member that lags behind sends them.
+#[test]
+fn changes_up_to_the_revision_of_a_watch_are_dropped() {
+    let (stream, _queue) = stream();
+    let mut a = watch_after(&stream, 7);
+    stream.take(created(a.id, 3));
+    for revision in 4..=7 {
+        stream.take(changed(a.id, revision));
+    }
+    assert_eq!(seen(&mut a), Some(Ok(Seen::Created { revision: 3 })));
+    assert_eq!(seen(&mut a), None);
+    stream.take(changed(a.id, 8));
+    assert_eq!(seen(&mut a), change(8));
 }
 
 #[test]

@@ -8,7 +8,8 @@
 //! the queue is its create revision. A member reports events in order, and answers its reads from what it has
 //! applied. Both lag behind, and the reads more than the events: after the event of a revision, a
 //! read may still show an earlier one. So the model lets each read choose a revision, from the one
-//! that the client demands to the current one. A watch begins at the member's current revision.
+//! that the client demands to the current one. A watch begins at the member's current revision, and
+//! goes by the name of a key, which later claims of the same client may have, too.
 //!
 //! A request without an answer was applied, or was lost, or takes effect at any later time, in any
 //! order. When the server is out of space, it refuses to put keys; it still deletes them.
@@ -27,9 +28,10 @@
 //!    If its own key is not there, the claim is over. If the key before its own is the only one, it
 //!    watches its own key, too. Then the end of the key before it is the grant, without a read, if
 //!    its own watch has reported nothing.
-//! 4. At another member the client forgets its position, and reads the queue at the largest revision
-//!    that it has seen, or a later one. It watches there: the watch at the other member may stay
-//!    open and report nothing, for example if that member is cut off from the others.
+//! 4. Another member may be behind the creation of the claim. The client sets its watch there, since
+//!    the watch at the other member may stay open and report nothing, for example if that member is
+//!    cut off from the others. Then it reads the queue at the largest revision that it has seen, or a
+//!    later one. It drops events that are not later than the creation of its claim.
 //! 5. The first waiter for permits watches the whole range. The others watch the key before their
 //!    own. A granted claim puts its own key again if there may be claims behind it, which is the
 //!    event for the next one.
@@ -60,7 +62,8 @@
 //! | `EventBound` | the read shows the deleted predecessor, whose event does not come a second time |
 //! | `OnlyOne` | a waiter that is cancelled lets the one behind it in beside the holder |
 //! | `OwnFirst`, `OwnKey` | a waiter without a key is granted the lock when its predecessor leaves |
-//! | `ForgetPlace` | the predecessor was deleted before the new watch |
+//! | `ReadAgain` | the predecessor was deleted before the new watch |
+//! | `LaterEvents` | the event is the deletion of an earlier key with the name of the predecessor |
 //! | `NewWatch` | the waiter stays with the watch at a member that is cut off |
 //! | `SeenBound` | the new member does not show the client's own key yet; the client takes another claim, and the key remains |
 //! | `FirstReads` | a release between the predecessor's grant and the new watch is missed |
@@ -77,7 +80,7 @@ mod space;
 mod steps;
 mod store;
 
-use self::rules::{ENDS, LATE, LATE_PERMITS, PERMITS, RETURNS, Setup, VIEWS};
+use self::rules::{ENDS, LATE, LATE_PERMITS, PERMITS, RETURNS, REUSE, Setup, VIEWS};
 pub use self::rules::{RULES, Rule};
 use crate::check::{Tokens, breaks, holds};
 
@@ -186,10 +189,12 @@ enum Phase {
     Unsure,
     /// The client has ended the epoch.
     Searching,
-    /// The client knows what to watch. `blind` if it will not read when the watch is set.
+    /// The client knows what to watch, at a member that has applied the revision `applied`. `blind`
+    /// if it will not read when the watch is set.
     Placed {
         own: u8,
         watched: Watched,
+        applied: u8,
         blind: bool,
     },
     /// The client reads at its member, at a revision of at least `least`. It knows of all events up
@@ -227,8 +232,16 @@ struct Watch {
 enum Watched {
     /// All keys of the name.
     Range,
-    /// The key with this create revision.
-    Key(u8),
+    /// The keys with this name.
+    Key(Name),
+}
+
+/// The name of a key. A client may create several such keys, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    client: usize,
+    place: u8,
+    session: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,8 +275,8 @@ enum Action {
         client: usize,
         all: bool,
     },
-    /// The client connects to another member.
-    FailOver(usize),
+    /// The client connects to another member, which has applied this revision.
+    FailOver(usize, u8),
     /// The session ends for its clients.
     EndSession(usize),
     /// The session ends for the store, which deletes its keys at one revision.
@@ -305,7 +318,8 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 pub fn visit() {
     let setups = [
         (&LATE, 1_130_000),
-        (&VIEWS, 62_000),
+        (&VIEWS, 170_000),
+        (&REUSE, 900),
         (&ENDS, 62_000),
         (&RETURNS, 87_000),
         (&PERMITS, 40_000),

@@ -30,8 +30,10 @@ pub enum Rule {
     OnlyOne,
     /// And only if the own key was not deleted before, as its watch reports.
     OwnFirst,
-    /// At another member, the client reads its place again.
-    ForgetPlace,
+    /// At another member, the client reads its place again when the watch is set.
+    ReadAgain,
+    /// An event counts only if it is later than the creation of the claim.
+    LaterEvents,
     /// There it also watches again: the other member may report nothing any more.
     NewWatch,
     /// There the first read shows at least the revision that the client has seen.
@@ -45,7 +47,7 @@ pub enum Rule {
 }
 
 /// The rules, and the property that is violated without each of them.
-pub const RULES: [(Rule, &str); 17] = [
+pub const RULES: [(Rule, &str); 18] = [
     (Rule::Epoch, NOBODYS),
     (Rule::Epoch, WAKES),
     (Rule::RaiseWhenFull, NOBODYS),
@@ -57,7 +59,8 @@ pub const RULES: [(Rule, &str); 17] = [
     (Rule::OwnKey, EXCLUSION),
     (Rule::OnlyOne, EXCLUSION),
     (Rule::OwnFirst, EXCLUSION),
-    (Rule::ForgetPlace, WAKES),
+    (Rule::ReadAgain, WAKES),
+    (Rule::LaterEvents, EXCLUSION),
     (Rule::NewWatch, WAKES),
     (Rule::SeenBound, NOBODYS),
     (Rule::FirstReads, WAKES),
@@ -98,6 +101,15 @@ pub(super) static VIEWS: Setup = Setup {
     faults: Faults { broken: 1, failovers: 1, ..NONE },
 };
 
+/// A client whose second key has the name of the first one, and a waiter whose next member is behind.
+pub(super) static REUSE: Setup = Setup {
+    permits: false,
+    needs: [2; CLIENTS],
+    wants: [2, 1, 0],
+    sessions: [0, 1, 2],
+    faults: Faults { failovers: 1, ..NONE },
+};
+
 /// A session of two clients that ends.
 pub(super) static ENDS: Setup = Setup {
     permits: false,
@@ -134,7 +146,8 @@ impl Rule {
         match self {
             Self::EventBound | Self::OwnKey => &VIEWS,
             Self::OnlyOne | Self::OwnFirst => &VIEWS,
-            Self::ForgetPlace | Self::NewWatch | Self::SeenBound => &VIEWS,
+            Self::ReadAgain | Self::NewWatch | Self::SeenBound => &VIEWS,
+            Self::LaterEvents => &REUSE,
             Self::OwnLease => &RETURNS,
             Self::FirstReads | Self::Mark => &PERMITS,
             Self::MarkFound => &LATE_PERMITS,

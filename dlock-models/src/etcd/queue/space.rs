@@ -26,8 +26,8 @@ impl EtcdQueue {
                     }
                 }
             }
-            Phase::Placed { .. } => {
-                actions.extend((client.seen..=state.rev).map(|from| Action::Watch(at, from)));
+            Phase::Placed { applied, .. } => {
+                actions.extend((applied..=state.rev).map(|from| Action::Watch(at, from)));
             }
             Phase::Reading { least, .. } => {
                 actions.extend((least..=state.rev).map(|rev| Action::Read(at, rev)));
@@ -48,7 +48,7 @@ impl EtcdQueue {
             actions.push(Action::Cancel(at));
         }
         if faults.failovers > 0 && client.phase.waits() {
-            actions.push(Action::FailOver(at));
+            actions.extend((0..=state.rev).map(|applied| Action::FailOver(at, applied)));
         }
     }
 

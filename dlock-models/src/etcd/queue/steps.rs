@@ -71,16 +71,17 @@ impl EtcdQueue {
             let sure = !self.setup.permits && alone;
             state.clients[at].phase = match watch.filter(|watch| watch.watched == watched) {
                 Some(watch) => Phase::Watching { own, watch: Watch { sure, ..watch } },
-                None => Phase::Placed { own, watched, blind: false },
+                None => Phase::Placed { own, watched, applied: rev, blind: false },
             };
         }
     }
 
     fn watch(&self, state: &mut State, at: usize, from: u8) {
         let client = &mut state.clients[at];
-        let Phase::Placed { own, watched, blind } = client.phase else { return };
+        let Phase::Placed { own, watched, blind, .. } = client.phase else { return };
         let watch = Watch { watched, from, sure: false };
-        let least = if self.has(Rule::EventBound) { from.max(client.seen) } else { client.seen };
+        let seen = if self.has(Rule::SeenBound) { client.seen } else { 0 };
+        let least = if self.has(Rule::EventBound) { from.max(seen) } else { seen };
         client.phase = match blind {
             true => Phase::Watching { own, watch },
             false => Phase::Reading { own, watch: Some(watch), least },
@@ -89,7 +90,7 @@ impl EtcdQueue {
 
     fn event(&self, state: &mut State, at: usize) {
         let Phase::Watching { own, watch } = state.clients[at].phase else { return };
-        let Some(rev) = state.event(own, watch) else { return };
+        let Some(rev) = self.next_event(state, own, watch) else { return };
         // The watch of its own key reports what has happened before.
         let lost = state.deleted(own).is_some_and(|deleted| deleted < rev);
         if watch.sure && !(lost && self.has(Rule::OwnFirst)) {
@@ -99,7 +100,8 @@ impl EtcdQueue {
         }
         let client = &mut state.clients[at];
         if self.setup.permits && watch.watched != Watched::Range && !self.has(Rule::FirstReads) {
-            client.phase = Phase::Placed { own, watched: Watched::Range, blind: true };
+            let (watched, applied) = (Watched::Range, rev);
+            client.phase = Phase::Placed { own, watched, applied, blind: true };
             return;
         }
         let least = if self.has(Rule::EventBound) { rev.max(client.seen) } else { client.seen };
@@ -107,7 +109,13 @@ impl EtcdQueue {
         client.phase = Phase::Reading { own, watch, least };
     }
 
-    fn fail_over(&self, state: &mut State, at: usize) {
+    /// Returns the revision of the first change that counts and that this watch reports next.
+    fn next_event(&self, state: &State, own: u8, watch: Watch) -> Option<u8> {
+        let after = if self.has(Rule::LaterEvents) { watch.from.max(own) } else { watch.from };
+        state.event(own, watch.watched, after)
+    }
+
+    fn fail_over(&self, state: &mut State, at: usize, applied: u8) {
         let client = &mut state.clients[at];
         if let Phase::Watching { watch, .. } = &mut client.phase
             && !self.has(Rule::NewWatch)
@@ -116,14 +124,17 @@ impl EtcdQueue {
             return;
         }
         let Some(own) = client.phase.own() else { return };
-        let place = match client.phase {
+        let watched = match client.phase {
             Phase::Placed { watched, .. } => Some(watched),
             Phase::Watching { watch, .. } => Some(watch.watched),
-            _ => None,
+            Phase::Reading { watch, .. } => watch.map(|watch| watch.watched),
+            _ => return,
         };
         let least = if self.has(Rule::SeenBound) { client.seen } else { 0 };
-        client.phase = match place.filter(|_| !self.has(Rule::ForgetPlace)) {
-            Some(watched) => Phase::Placed { own, watched, blind: true },
+        client.phase = match watched {
+            Some(watched) => {
+                Phase::Placed { own, watched, applied, blind: !self.has(Rule::ReadAgain) }
+            }
             None => Phase::Reading { own, watch: None, least },
         };
     }
@@ -226,7 +237,9 @@ impl EtcdQueue {
             Phase::Searching => Some(Action::Search(at)),
             Phase::Placed { .. } => Some(Action::Watch(at, state.rev)),
             Phase::Reading { .. } => Some(Action::Read(at, state.rev)),
-            Phase::Watching { own, watch } => state.event(own, watch).map(|_| Action::Event(at)),
+            Phase::Watching { own, watch } => {
+                self.next_event(state, own, watch).map(|_| Action::Event(at))
+            }
             Phase::Leaving { .. } => Some(Action::Delete(at)),
         }
     }
@@ -330,9 +343,9 @@ impl EtcdQueue {
                 let slot = self.slot(client);
                 state.delete(|key| key.client == client || all && self.slot(key.client) == slot);
             }
-            Action::FailOver(at) => {
+            Action::FailOver(at, applied) => {
                 state.faults.failovers -= 1;
-                self.fail_over(state, at);
+                self.fail_over(state, at, applied);
             }
             Action::EndSession(slot) => {
                 state.faults.ends -= 1;

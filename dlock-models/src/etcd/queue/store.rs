@@ -1,6 +1,6 @@
 //! The store: keys, and what a member shows of them.
 
-use super::{Client, Key, Letter, Phase, State, Watch, Watched};
+use super::{Client, Key, Letter, Name, Phase, State, Watched};
 
 /// The queue as a member shows it to a claim.
 pub(super) struct View {
@@ -8,10 +8,16 @@ pub(super) struct View {
     pub(super) is_there: bool,
     /// The permits of the claims before it.
     pub(super) taken: u8,
-    /// The create revision of the key before its own.
-    pub(super) before: Option<u8>,
+    /// The name of the key before its own.
+    pub(super) before: Option<Name>,
     /// The number of keys before its own.
     pub(super) ahead: usize,
+}
+
+impl Key {
+    fn name(&self) -> Name {
+        Name { client: self.client, place: self.place, session: self.session }
+    }
 }
 
 impl State {
@@ -22,7 +28,7 @@ impl State {
         View {
             is_there: self.keys.iter().filter(there).any(|key| key.created == own),
             taken: before.clone().map(|key| needs[key.client]).sum(),
-            before: before.clone().map(|key| key.created).max(),
+            before: before.clone().max_by_key(|key| key.created).map(Key::name),
             ahead: before.count(),
         }
     }
@@ -69,23 +75,28 @@ impl State {
         }
     }
 
-    /// Returns the revision of the first change that this watch reports next.
-    pub(super) fn event(&self, own: u8, watch: Watch) -> Option<u8> {
-        let watched = |key: &&Key| match watch.watched {
+    /// Returns the revision of the first change after `after` that is reported next.
+    pub(super) fn event(&self, own: u8, watched: Watched, after: u8) -> Option<u8> {
+        let watched = |key: &&Key| match watched {
             Watched::Range => key.created < own,
-            Watched::Key(created) => key.created == created,
+            Watched::Key(name) => key.name() == name,
         };
         let changes =
             self.keys.iter().filter(watched).flat_map(|key| [Some(key.marked), key.deleted]);
-        changes.flatten().filter(|rev| *rev > watch.from).min()
+        changes.flatten().filter(|rev| *rev > after).min()
     }
 
     /// Forgets the deleted keys that no client can learn of any more.
     pub(super) fn trim(&mut self) {
+        if self.faults.failovers > 0 {
+            // The next member of a client may still show all of them.
+            return;
+        }
         let oldest = |client: &Client| match client.phase {
             Phase::Watching { watch, .. } | Phase::Reading { watch: Some(watch), .. } => {
                 client.seen.min(watch.from)
             }
+            Phase::Placed { applied, .. } => client.seen.min(applied),
             _ => client.seen,
         };
         let waiting = self.clients.iter().filter(|client| client.phase.waits());
