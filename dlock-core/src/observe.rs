@@ -43,7 +43,9 @@
 //! | `session timeout not above syncLimit` | warn | `store`, `session_timeout`, `sync_limit` | ZooKeeper |
 //! | `server older than supported` | warn | `store`, `version` | ZooKeeper: the server lacks something that dlock uses |
 //! | `new ZooKeeper session` | info | `store` | ZooKeeper: the previous session ended |
-//! | `ZooKeeper session failed`, `deleting a node failed` | warn | `error` | ZooKeeper |
+//! | `ZooKeeper session failed` | warn | `error` | ZooKeeper |
+//! | `removing a claim failed` | warn | `error`, `lock.name` | ZooKeeper: the servers refused to delete a node, which is repeated |
+//! | `session replaced, since claims could not be removed from it` | warn | | ZooKeeper: deletions were refused for a lease, and the session had no other claims |
 //! | `ZooKeeper driver task ended` | warn | | ZooKeeper |
 //! | `downgrade failed` | warn | `error` | ZooKeeper, etcd |
 //! | `new etcd session` | info | `store` | etcd: the previous session ended |

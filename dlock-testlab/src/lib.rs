@@ -35,6 +35,7 @@ mod proxy;
 mod pushes;
 pub mod redis;
 mod relay;
+pub mod rights;
 mod rules;
 mod running;
 mod snapshot;

@@ -22,13 +22,30 @@ use crate::{
 /// A node, and a list of its directory that is no older, if one came.
 pub(crate) type Made = (Spot, Option<Arc<Queue>>);
 
+/// The error of a creation.
+pub(crate) struct NotMade {
+    pub(crate) error: ZkError,
+    /// Nodes may exist, or be created later, by a creation that wrote to this epoch.
+    pub(crate) doubtful: Option<Option<Arc<str>>>,
+}
+
+impl From<ZkError> for NotMade {
+    fn from(error: ZkError) -> Self {
+        Self { error, doubtful: None }
+    }
+}
+
 impl Session {
     /// Creates the nodes of all these claims or of none, with one transaction.
     ///
     /// The creation and the lists are sent back to back. The servers execute the requests of a
     /// session in order, and a server applies changes in one order. So a list has its node and all
     /// nodes before it.
-    pub(crate) async fn create(&self, places: &[Arc<Place>]) -> Result<Vec<Made>, ZkError> {
+    ///
+    /// # Errors
+    /// No node exists, unless the error says that this is doubtful: after a lost answer, the servers
+    /// also refused what would have made the outcome certain.
+    pub(crate) async fn create(&self, places: &[Arc<Place>]) -> Result<Vec<Made>, NotMade> {
         let dirs: Vec<_> = places.iter().map(|place| self.dir(place.name())).collect();
         let is_over = || places.iter().any(|place| place.is_over());
         let mut pause = Pause::new();
@@ -67,20 +84,18 @@ impl Session {
                 (Err(error), _) => {
                     let error = ZkError::from(error);
                     if !is_passing(&error) || self.is_over() {
-                        return Err(error);
+                        return Err(error.into());
                     }
                     if is_unknown(&error) {
-                        match &epoch {
-                            Some(epoch) => self.end_epoch(epoch).await?,
-                            None => self.catch_up().await?,
-                        }
-                        if let Some(found) = self.find_all(places, &dirs).await? {
-                            return Ok(found);
+                        match self.find_all(places, &dirs, epoch.as_deref()).await {
+                            Ok(None) => {}
+                            Ok(Some(found)) => return Ok(found),
+                            Err(error) => return Err(NotMade { error, doubtful: Some(epoch) }),
                         }
                     }
                     if is_over() {
                         // The claims have ended, and their nodes do not exist.
-                        return Err(error);
+                        return Err(error.into());
                     }
                     pause.wait().await;
                 }
@@ -146,13 +161,23 @@ impl Session {
         join_all(lists).await.into_iter().map(Result::ok).collect()
     }
 
-    /// Looks for nodes whose creation was not answered and can't be executed any more. All exist or
-    /// none.
+    /// Makes certain that a creation that wrote to this epoch, and was not answered, is not executed
+    /// any more. The next read shows whether it was.
+    pub(crate) async fn settle_creation(&self, epoch: Option<&str>) -> Result<(), ZkError> {
+        match epoch {
+            Some(epoch) => self.end_epoch(epoch).await,
+            None => self.catch_up().await,
+        }
+    }
+
+    /// Looks for nodes whose creation was not answered. All exist or none.
     async fn find_all(
         &self,
         places: &[Arc<Place>],
         dirs: &[String],
+        epoch: Option<&str>,
     ) -> Result<Option<Vec<Made>>, ZkError> {
+        self.settle_creation(epoch).await?;
         let searches =
             places.iter().zip(dirs).map(async |(place, dir)| self.find_own(place, dir).await);
         let found: Vec<Option<Spot>> = try_join_all(searches).await?;
@@ -167,7 +192,8 @@ impl Session {
         Ok(None)
     }
 
-    async fn find_own(&self, place: &Place, dir: &str) -> Result<Option<Spot>, ZkError> {
+    /// Returns a node of a claim in this session.
+    pub(crate) async fn find_own(&self, place: &Place, dir: &str) -> Result<Option<Spot>, ZkError> {
         let Some(queue) = self.list(dir).await? else { return Ok(None) };
         for node in queue.of_claim(place.claim()) {
             let path = format!("{dir}/{}", node.child);
@@ -249,6 +275,7 @@ fn spot(place: &Place, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiW
         child: node.child,
         czxid,
         mode: place.mode(),
+        is_renamed: false,
         watch: None,
     })
 }

@@ -13,6 +13,7 @@ use dlock_core::{
 };
 
 use crate::{
+    create::NotMade,
     data::Mark,
     error::{conflict, explain, gone, no_tokens},
     place::{Place, Spot, Stage},
@@ -58,11 +59,17 @@ impl Session {
         if place.is_over() {
             return Err(gone());
         }
+        self.undo_doubtful(place, &mut stage).await?;
         let began = Clock::Boot.now();
         let (spot, listed) = match &*stage {
             Stage::New => match self.create(std::slice::from_ref(place)).await {
                 Ok(made) => made.into_iter().next().ok_or_else(gone)?,
-                Err(error) => {
+                Err(NotMade { error, doubtful: Some(epoch) }) => {
+                    // The claim is kept, and the core releases it.
+                    *stage = Stage::Doubtful(epoch);
+                    return Err(explain(error).with_certainty(Certainty::Unknown));
+                }
+                Err(NotMade { error, doubtful: None }) => {
                     self.forget(place);
                     return Err(explain(error));
                 }
@@ -72,7 +79,7 @@ impl Session {
                 self.catch_up().await.map_err(explain)?;
                 (spot.clone(), None)
             }
-            Stage::Gone => return Err(gone()),
+            Stage::Gone | Stage::Doubtful(_) => return Err(gone()),
         };
         *stage = Stage::There(spot.clone());
         // If a later step fails, the node still exists. So the certainty is unknown, and the core
@@ -81,6 +88,20 @@ impl Session {
         let standing =
             standing.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
         self.settle(place, &mut stage, standing, request, began).await
+    }
+
+    /// Before a claim is sent again: deletes the node of a creation that was not answered.
+    pub(crate) async fn undo_doubtful(
+        &self,
+        place: &Place,
+        stage: &mut Stage,
+    ) -> Result<(), Error> {
+        if matches!(stage, Stage::Doubtful(_)) {
+            let removed = self.remove_at(place, stage).await;
+            removed.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
+            *stage = Stage::New;
+        }
+        Ok(())
     }
 
     /// Acts on the state of a claim. `began` is a time before its request was sent.

@@ -158,7 +158,14 @@ impl Session {
             };
             match self.insist(rename).await {
                 (Ok(_), _) | (Err(ZkError::NodeExists), true) => spot.child = child,
-                (Err(error), _) => return Err(error),
+                (Err(error), unsure) => {
+                    // An earlier sending may have renamed it.
+                    spot.is_renamed |= unsure;
+                    if !unsure || !self.has_node(&new).await? {
+                        return Err(error);
+                    }
+                    spot.child = child;
+                }
             }
         }
         spot.mode = mode;

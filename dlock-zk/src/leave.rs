@@ -1,16 +1,17 @@
 //! Release and cancellation of claims.
 //!
 //! The deletion of the node is the release, and it wakes the next waiter. It is repeated until the
-//! outcome is certain. If the process dies before, the node is removed with the session.
+//! outcome is certain. If the servers refuse it, the claim stays with the session, which repeats the
+//! deletion in the background. If the process dies before, the node is removed with the session.
 
 use std::sync::Arc;
 
-use dlock_core::{Claim, Error, Format, Released};
+use dlock_core::{Claim, Error, Format, Released, session::SessionBase};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
     data::Data,
-    error::{explain, is_over},
+    error::explain,
     place::{Place, Spot, Stage},
     session::Session,
 };
@@ -27,20 +28,56 @@ impl Session {
         Ok(if lost { Released::AlreadyLost } else { released })
     }
 
-    /// Deletes the node of a claim of this session, and forgets the claim.
-    pub(crate) async fn clear(&self, place: &Arc<Place>) -> Result<Released, ZkError> {
+    /// Deletes the node of a claim of this session, and forgets the claim. If the servers refuse
+    /// that, the deletion is repeated in the background for as long as the session lives.
+    pub(crate) async fn clear(self: &Arc<Self>, place: &Arc<Place>) -> Result<Released, ZkError> {
+        let answer = self.remove(place).await;
+        match &answer {
+            Ok(_) => self.forget(place),
+            Err(error) => SessionBase::owe(self, place, error, remove_again),
+        }
+        answer
+    }
+
+    /// Deletes the node of a claim of this session.
+    async fn remove(&self, place: &Place) -> Result<Released, ZkError> {
         // Waits for a creation or a renaming that is under way: see `place`.
         let mut stage = place.stage.lock().await;
-        let answer = match &*stage {
-            Stage::There(spot) => self.delete(spot).await,
-            Stage::New | Stage::Gone => Ok(Released::AlreadyLost),
+        self.remove_at(place, &mut stage).await
+    }
+
+    /// Deletes the node of a claim whose stage is locked.
+    pub(crate) async fn remove_at(
+        &self,
+        place: &Place,
+        stage: &mut Stage,
+    ) -> Result<Released, ZkError> {
+        let released = match &*stage {
+            Stage::There(spot) => match self.delete(spot).await? {
+                // The answer to a renaming may have been lost.
+                Released::AlreadyLost if spot.is_renamed => self.delete_all(place).await?,
+                released => released,
+            },
+            Stage::Doubtful(epoch) => {
+                self.settle_creation(epoch.as_deref()).await?;
+                self.delete_all(place).await?
+            }
+            Stage::New | Stage::Gone => Released::AlreadyLost,
         };
-        if answer.is_ok() {
-            *stage = Stage::Gone;
+        *stage = Stage::Gone;
+        Ok(released)
+    }
+
+    /// Deletes all nodes of a claim in this session.
+    async fn delete_all(&self, place: &Place) -> Result<Released, ZkError> {
+        let dir = self.dir(place.name());
+        let mut released = Released::AlreadyLost;
+        while let Some(spot) = self.find_own(place, &dir).await? {
+            if self.delete(&spot).await? == Released::Released {
+                released = Released::Released;
+            }
         }
-        drop(stage);
-        self.forget(place);
-        answer
+        Ok(released)
     }
 
     /// Deletes a node, and repeats that until the outcome is certain.
@@ -56,25 +93,12 @@ impl Session {
     }
 
     pub(crate) async fn delete_path(&self, path: &str) -> Result<Released, ZkError> {
-        let mut unsure = false;
-        loop {
-            let (answer, unknown) = self.insist(|| self.client.delete(path, None)).await;
-            unsure |= unknown;
-            return match answer {
-                Ok(()) => Ok(Released::Released),
-                // An earlier sending may have deleted it.
-                Err(ZkError::NoNode) if unsure => Ok(Released::Released),
-                Err(ZkError::NoNode) => Ok(Released::AlreadyLost),
-                Err(error) if error == ZkError::NoAuth || is_over(&error) => Err(error),
-                Err(error) if self.is_over() => Err(error),
-                // Not abandoned after any other error: the node would block the lock for as long as
-                // the session lives.
-                Err(error) => {
-                    tracing::warn!(target: "dlock", %error, path, "deleting a node failed, will be retried");
-                    tokio::time::sleep(self.patience()).await;
-                    continue;
-                }
-            };
+        match self.insist(|| self.client.delete(path, None)).await {
+            (Ok(()), _) => Ok(Released::Released),
+            // An earlier sending may have deleted it.
+            (Err(ZkError::NoNode), true) => Ok(Released::Released),
+            (Err(ZkError::NoNode), false) => Ok(Released::AlreadyLost),
+            (Err(error), _) => Err(error),
         }
     }
 
@@ -108,4 +132,9 @@ impl Session {
         }
         Ok(released)
     }
+}
+
+/// Tries again to delete the node of a claim that has ended. Returns whether it is gone.
+async fn remove_again(session: Arc<Session>, place: Arc<Place>) -> bool {
+    session.remove(&place).await.is_ok()
 }

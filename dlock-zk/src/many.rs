@@ -9,7 +9,7 @@ use dlock_core::{AcquireRequest, Acquired, Certainty, Clock, Error};
 use futures_util::future::{join_all, try_join_all};
 
 use crate::{
-    create::Made,
+    create::{Made, NotMade},
     error::{explain, gone},
     place::{Place, Stage},
     session::Session,
@@ -39,7 +39,7 @@ impl Session {
         let answer = self.enter_places(&places, &requests).await;
         drop(asking);
         if answer.is_err() {
-            // The core releases the claims that have a node. The others can't get a node any more.
+            // The core releases the claims that have or may have a node. The others can't get a node any more.
             for place in &places {
                 if place.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
                     self.forget(place);
@@ -64,9 +64,22 @@ impl Session {
         if places.iter().any(|place| place.is_over()) {
             return Err(gone());
         }
+        for (place, stage) in places.iter().zip(&mut stages) {
+            self.undo_doubtful(place, stage).await?;
+        }
         let since = Clock::Boot.now();
         let made: Vec<Made> = if stages.iter().all(|stage| matches!(**stage, Stage::New)) {
-            self.create(places).await.map_err(explain)?
+            match self.create(places).await {
+                Ok(made) => made,
+                Err(NotMade { error, doubtful }) => {
+                    if let Some(epoch) = doubtful {
+                        for stage in &mut stages {
+                            **stage = Stage::Doubtful(epoch.clone());
+                        }
+                    }
+                    return Err(explain(error));
+                }
+            }
         } else {
             self.catch_up().await.map_err(explain)?;
             let known = stages.iter().map(|stage| match &**stage {

@@ -104,6 +104,10 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
             state = states.changed() => tracing::debug!(target: "dlock", ?state, "ZooKeeper session state changed"),
             () = &mut look => {
                 let Some(session) = weak.upgrade() else { return };
+                if session.is_over() {
+                    // It is replaced, since claims could not be removed from it.
+                    return;
+                }
                 let now = Clock::Boot.now();
                 let (lapsed, next) = session.lapse(now);
                 end(&session, lapsed);
@@ -229,7 +233,7 @@ fn end(session: &Arc<Session>, lapsed: Vec<Arc<Place>>) {
         tracing::debug!(target: "dlock", claim = %place.claim(), lock.name = %place.name(), "lease expired");
         let ending = Arc::clone(session);
         session.background(async move {
-            // If this fails finally, the session has ended, and the node with it.
+            // If this fails, the session repeats it.
             let _ = ending.clear(&place).await;
         });
     }

@@ -7,7 +7,7 @@
 //! always knows the name of its node. The locks of the other fields are held only for a moment, and
 //! taken after `stage`.
 
-use std::{ops::Deref, pin::Pin};
+use std::{ops::Deref, pin::Pin, sync::Arc};
 
 use dlock_core::{AcquireRequest, Format, Mode, Note, session::Life};
 use parking_lot::Mutex;
@@ -32,6 +32,8 @@ pub(crate) struct Place {
 pub(crate) enum Stage {
     /// The node was not created yet.
     New,
+    /// A creation that wrote to this epoch was not answered. The node may exist, or be created later.
+    Doubtful(Option<Arc<str>>),
     /// The node exists.
     There(Spot),
     /// The node was deleted.
@@ -51,6 +53,8 @@ pub(crate) struct Spot {
     pub(crate) mode: Mode,
     /// Its number is not in order, so the directory should be removed when it is empty.
     pub(crate) worn: bool,
+    /// It may have another name, since a renaming was not answered.
+    pub(crate) is_renamed: bool,
     /// The node to watch, according to the last list.
     pub(crate) watch: Option<Watch>,
 }

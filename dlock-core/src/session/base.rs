@@ -2,8 +2,8 @@
 //!
 //! # Concurrency
 //!
-//! - `claims` changes under its mutex. `end` sets `over`, then takes all claims out. A claim that
-//!   enters later is ended by the backend, whose request fails or which looks at `over` again.
+//! - `claims` changes under its mutex. `end` sets `over`, then takes all claims out. `claim_of` reads
+//!   `over` under the mutex, so a claim that enters later has ended already.
 //! - `next_end` is at or before the end of every lease. A call writes its end in the claim, then
 //!   lowers `next_end`; `lapse` sets that to the maximum, then reads all claims. As both orders are
 //!   sequentially consistent, `lapse` reads the new end, or the call lowers `next_end` after it.
@@ -23,7 +23,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use super::Life;
+use super::{Life, owed::Owed};
 use crate::{
     AcquireRequest, Certainty, ClaimId, Clock, Error, Instant, Mode, StoreEvent, StoreEventSender,
     sync::{
@@ -34,13 +34,15 @@ use crate::{
 
 /// One session, without what depends on the store.
 pub struct SessionBase<C> {
-    claims: Mutex<HashMap<ClaimId, Arc<C>>>,
+    pub(super) claims: Mutex<HashMap<ClaimId, Arc<C>>>,
+    /// Those of `claims` that have ended, and that the store has refused to delete.
+    pub(super) owed: Mutex<Owed<C>>,
     /// No lease ends before this time.
     next_end: AtomicU64,
     /// Claims that were granted a short while ago, with the time of the grant, in that order.
     fresh: Mutex<VecDeque<(Instant, Weak<C>)>>,
     beat: AtomicU64,
-    over: AtomicBool,
+    pub(super) over: AtomicBool,
     ending: Notify,
     events: StoreEventSender,
     runtime: Handle,
@@ -66,6 +68,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     ) -> Self {
         Self {
             claims: Mutex::new(HashMap::new()),
+            owed: Mutex::default(),
             next_end: AtomicU64::new(u64::MAX),
             fresh: Mutex::new(VecDeque::new()),
             beat: AtomicU64::new(began.as_nanos()),
@@ -80,11 +83,15 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
 
     // --- claims ---
 
-    /// Returns the claim of a request, a `new` one if necessary, with its lease restarted.
+    /// Returns the claim of a request, a `new` one if necessary, with its lease restarted. If the
+    /// session has ended, the claim has ended too.
     pub fn claim_of(&self, request: &AcquireRequest, new: impl FnOnce() -> C) -> Arc<C> {
         let mut claims = self.claims.lock();
         let new = || Arc::new(new());
         let claim = Arc::clone(claims.entry(request.claim).or_insert_with(new));
+        if self.is_over() {
+            claim.lose();
+        }
         drop(claims);
         self.may_end(claim.touch(request.lease));
         claim
@@ -127,6 +134,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     }
 
     /// Ends a claim that the store does not have any more, and removes it, if it is still this one.
+    /// For a claim whose key may exist, call [`owe`](Self::owe).
     pub fn forget(&self, claim: &Arc<C>) {
         let id = claim.claim();
         claim.lose();

@@ -11,6 +11,9 @@
 //! - [`Sessions`]: the current session, and the change to the next one.
 //! - [`Pause`]: the pauses between retries of a request.
 //!
+//! If the store refuses to delete the key of a claim, [`SessionBase::owe`] keeps the claim and repeats
+//! the deletion: no claim is forgotten whose key may exist.
+//!
 //! The backend adds what is special: the requests, the proof that the store keeps the session (a
 //! *beat*), the queue, and the task that calls [`SessionBase::lapse`] and opens the next session.
 //!
@@ -62,6 +65,7 @@
 mod base;
 mod current;
 mod life;
+mod owed;
 mod pause;
 
 pub use base::SessionBase;

@@ -4,18 +4,23 @@ use std::time::Duration;
 
 use crate::sync::time;
 
-/// The pauses between retries of a request: from 5 ms on, each twice as long as the one before, up to
-/// 500 ms, with jitter.
+/// The pauses between retries of a request: each twice as long as the one before, up to a limit, with
+/// jitter. By default, they grow from 5 ms to 500 ms.
 #[derive(Debug)]
-pub struct Pause(Duration);
+pub struct Pause {
+    next: Duration,
+    longest: Duration,
+}
 
 impl Pause {
-    const SHORTEST: Duration = Duration::from_millis(5);
-    const LONGEST: Duration = Duration::from_millis(500);
-
-    /// Begins with the shortest pause.
+    /// Begins with a pause of 5 ms.
     pub const fn new() -> Self {
-        Self(Self::SHORTEST)
+        Self::between(Duration::from_millis(5), Duration::from_millis(500))
+    }
+
+    /// Begins with the `shortest` pause.
+    pub const fn between(shortest: Duration, longest: Duration) -> Self {
+        Self { next: shortest, longest }
     }
 
     /// Waits for the next pause, half of it or more.
@@ -23,8 +28,8 @@ impl Pause {
     /// # Cancel safety
     /// The future can be dropped at any time; the next pause is then as long as this one.
     pub async fn wait(&mut self) {
-        time::sleep(self.0.mul_f64(rand::random_range(0.5..1.0))).await;
-        self.0 = (self.0 * 2).min(Self::LONGEST);
+        time::sleep(self.next.mul_f64(rand::random_range(0.5..1.0))).await;
+        self.next = (self.next * 2).min(self.longest);
     }
 }
 

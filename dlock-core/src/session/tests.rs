@@ -201,3 +201,89 @@ async fn a_caller_gets_the_next_session() {
     sessions.replace(Arc::clone(&next));
     assert!(Arc::ptr_eq(&sessions.living().await.unwrap(), &next));
 }
+
+/// A store that refuses to delete keys while `refuses` is set.
+struct Refusing {
+    base: SessionBase<TestClaim>,
+    refuses: AtomicBool,
+    asked: Notify,
+}
+
+impl Deref for Refusing {
+    type Target = SessionBase<TestClaim>;
+
+    fn deref(&self) -> &SessionBase<TestClaim> {
+        &self.base
+    }
+}
+
+async fn remove(session: Arc<Refusing>, _: Arc<TestClaim>) -> bool {
+    session.asked.notify_one();
+    !session.refuses.load(Ordering::SeqCst)
+}
+
+/// Returns a session, and a claim that has left and whose key the store does not delete.
+fn refusing(lease: Duration) -> (Arc<Refusing>, Arc<TestClaim>) {
+    let (TestSession(base), _) = session(LEASE);
+    let (refuses, asked) = (AtomicBool::new(true), Notify::new());
+    let session = Arc::new(Refusing { base, refuses, asked });
+    let request = request(lease);
+    let claim = session.claim_of(&request, || TestClaim(Life::new(&request, 4)));
+    claim.leave();
+    for _ in 0..2 {
+        SessionBase::owe(&session, &claim, &"denied", remove);
+    }
+    (session, claim)
+}
+
+async fn until(mut check: impl FnMut() -> bool) {
+    while !check() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_kept_until_its_key_is_gone() {
+    let (session, claim) = refusing(LEASE);
+    for _ in 0..3 {
+        session.asked.notified().await;
+        assert!(session.find(claim.claim()).is_some());
+    }
+    session.refuses.store(false, Ordering::SeqCst);
+    until(|| !session.has_claims()).await;
+    assert!(!session.is_over());
+    // The next one is served too.
+    session.refuses.store(true, Ordering::SeqCst);
+    let request = request(LEASE);
+    let claim = session.claim_of(&request, || TestClaim(Life::new(&request, 4)));
+    claim.leave();
+    SessionBase::owe(&session, &claim, &"denied", remove);
+    session.refuses.store(false, Ordering::SeqCst);
+    until(|| !session.has_claims()).await;
+}
+
+#[tokio::test]
+async fn a_session_ends_if_it_has_only_owed_claims() {
+    let (session, _) = refusing(Duration::ZERO);
+    let (other, _) = refusing(Duration::ZERO);
+    let request = request(LEASE);
+    let held = other.claim_of(&request, || TestClaim(Life::new(&request, 4)));
+    session.until_over().await;
+    for _ in 0..3 {
+        other.asked.notified().await;
+    }
+    assert!(!other.is_over(), "it has another claim");
+    other.forget(&held);
+    other.until_over().await;
+    let late = session.claim_of(&request, || TestClaim(Life::new(&request, 4)));
+    assert!(late.is_over(), "no claim enters a session that has ended");
+}
+
+#[tokio::test]
+async fn owed_claims_do_not_keep_a_session_alive() {
+    let (session, _) = refusing(LEASE);
+    session.asked.notified().await;
+    let weak = Arc::downgrade(&session);
+    drop(session);
+    until(|| weak.strong_count() == 0).await;
+}

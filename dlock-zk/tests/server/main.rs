@@ -24,6 +24,7 @@ mod old;
 mod outside;
 mod places;
 mod quorum;
+mod refused;
 mod rights;
 mod shared;
 #[cfg(feature = "tls")]

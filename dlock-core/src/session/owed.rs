@@ -1,0 +1,116 @@
+//! Claims that have ended, and whose key the store has refused to delete.
+//!
+//! A store may refuse a deletion for a while, for example because a role was changed. The key of such
+//! a claim lives as long as the session and keeps others out. So the claim stays in the session, and a
+//! task repeats the deletion until the store confirms that there is no key. If a deletion is still
+//! refused after a whole lease, and no other claim would be lost, the session is replaced: the keys
+//! end with it.
+//!
+//! # Concurrency
+//!
+//! The mutex of the owed claims is taken last. One task serves them: the call that finds `is_served`
+//! unset starts it, and the task unsets it under the mutex when no claim is left.
+
+use std::{collections::HashMap, fmt::Display, ops::Deref, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+
+use super::{Life, Pause, SessionBase};
+use crate::{ClaimId, Clock, Instant, sync::atomic::Ordering};
+
+/// The claims of a session that must still be removed.
+pub(super) struct Owed<C> {
+    claims: HashMap<ClaimId, (Arc<C>, Instant)>,
+    is_served: bool,
+}
+
+impl<C> Default for Owed<C> {
+    fn default() -> Self {
+        Self { claims: HashMap::new(), is_served: false }
+    }
+}
+
+/// The pauses between two rounds of deletions.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
+/// The number of deletions that are under way at a time.
+const TOGETHER: usize = 16;
+
+impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
+    /// Keeps a claim that has ended, since the store has refused to delete its key with this `error`.
+    ///
+    /// `remove` is called in the background, with growing pauses of up to 5 s, until it returns true,
+    /// which means that the store has confirmed that there is no key. Then the claim is
+    /// [forgotten](Self::forget). Nothing keeps the session alive during the pauses. After a lease
+    /// without success, the session [ends](Self::end) if it has no other claims.
+    pub fn owe<S, F>(
+        session: &Arc<S>,
+        claim: &Arc<C>,
+        error: &impl Display,
+        remove: fn(Arc<S>, Arc<C>) -> F,
+    ) where
+        S: Deref<Target = Self> + Send + Sync + 'static,
+        F: Future<Output = bool> + Send + 'static,
+    {
+        let mut owed = session.owed.lock();
+        if session.is_over() || owed.claims.contains_key(&claim.claim()) {
+            return;
+        }
+        tracing::warn!(target: "dlock", %error, lock.name = %claim.name(), "removing a claim failed, will be retried");
+        let until = Clock::Boot.now().saturating_add(claim.lease());
+        owed.claims.insert(claim.claim(), (Arc::clone(claim), until));
+        if std::mem::replace(&mut owed.is_served, true) {
+            return;
+        }
+        drop(owed);
+        let weak = Arc::downgrade(session);
+        session.background(async move {
+            let mut pause = Pause::between(SHORTEST, LONGEST);
+            loop {
+                pause.wait().await;
+                let Some(session) = weak.upgrade() else { return };
+                if session.remove_owed(&session, remove).await || session.is_over() {
+                    return;
+                }
+                session.end_if_all_are_owed();
+            }
+        });
+    }
+
+    /// Tries to remove each owed claim once. Returns whether none is left.
+    async fn remove_owed<S, F>(&self, session: &Arc<S>, remove: fn(Arc<S>, Arc<C>) -> F) -> bool
+    where
+        S: Deref<Target = Self> + Send + Sync + 'static,
+        F: Future<Output = bool> + Send + 'static,
+    {
+        let claims: Vec<_> =
+            self.owed.lock().claims.values().map(|(claim, _)| Arc::clone(claim)).collect();
+        let removals = stream::iter(claims).for_each_concurrent(TOGETHER, async |claim| {
+            if remove(Arc::clone(session), Arc::clone(&claim)).await {
+                self.forget(&claim);
+                self.owed.lock().claims.remove(&claim.claim());
+            }
+        });
+        removals.await;
+        let mut owed = self.owed.lock();
+        owed.is_served = !owed.claims.is_empty();
+        !owed.is_served
+    }
+
+    /// Ends the session if a claim is owed for longer than its lease, and all claims are owed. No
+    /// other claim can enter meanwhile: [`claim_of`](Self::claim_of) reads `over` under the same
+    /// mutex.
+    fn end_if_all_are_owed(&self) {
+        let claims = self.claims.lock();
+        let owed = self.owed.lock();
+        let now = Clock::Boot.now();
+        let is_late = owed.claims.values().any(|(_, until)| *until <= now);
+        if !is_late || !claims.keys().all(|claim| owed.claims.contains_key(claim)) {
+            return;
+        }
+        self.over.store(true, Ordering::SeqCst);
+        drop((owed, claims));
+        tracing::warn!(target: "dlock", "session replaced, since claims could not be removed from it");
+        self.end();
+    }
+}
