@@ -47,7 +47,7 @@ impl Lagging {
         let election = (Duration::from_millis(100), Duration::from_secs(4));
         let options = Options::new().with_election(election.0, election.1).with_flag("--pre-vote");
         let servers = Ensemble::start(&options).await?;
-        let (leader, follower) = (servers.leader().await?, servers.followers().await[0]);
+        let (leader, follower) = (servers.leader().await?, servers.followers().await?[0]);
         let address = |node: usize| servers.nodes()[node].address();
         let to_leader = Proxy::start(&address(leader)).await?;
         let to_follower = Proxy::start_for(&address(follower), Protocol::Etcd).await?;
