@@ -103,11 +103,25 @@ impl Session {
         }
     }
 
+    /// Notes what an answer shows beside its content.
     fn note<T>(&self, answer: Result<(Header, T), Failure>) -> Result<(Header, T), Failure> {
-        if let Ok((header, _)) = &answer {
-            self.seen.fetch_max(header.revision, Ordering::SeqCst);
+        match answer {
+            Ok((header, answer)) => {
+                self.seen.fetch_max(header.revision, Ordering::SeqCst);
+                Ok((header, answer))
+            }
+            // The same login was accepted when the session began.
+            Err(failure) if failure.kind() == FailureKind::WrongUser => {
+                Err(failure.with_kind(FailureKind::Token))
+            }
+            Err(failure) => {
+                if matches!(failure.kind(), FailureKind::Disconnected | FailureKind::Unclear) {
+                    // The member may have been stopped or removed. The next heartbeat finds out.
+                    self.is_member_suspect.store(true, Ordering::SeqCst);
+                }
+                Err(failure)
+            }
         }
-        answer
     }
 
     /// Returns the largest revision that an answer has shown, from any member.
@@ -115,8 +129,9 @@ impl Session {
         self.seen.load(Ordering::SeqCst)
     }
 
-    /// Sends a request until the outcome is certain, or the session has ended. Returns the answer,
-    /// and whether the outcome of an earlier sending was unknown.
+    /// Sends a request until the outcome is certain, or the session has ended. An error that is not
+    /// known is no outcome: another member may answer. Returns the answer, and whether the outcome of
+    /// an earlier sending was unknown.
     pub(crate) async fn insist<R: Unary>(
         &self,
         request: R,
@@ -135,7 +150,7 @@ impl Session {
         let (mut unsure, mut pause) = (false, Pause::new());
         loop {
             match send().await {
-                Err(failure) if is_passing(&failure) && !self.is_over() => {
+                Err(failure) if may_pass(&failure) && !self.is_over() => {
                     unsure |= failure.certainty() == Certainty::Unknown;
                     pause.wait().await;
                 }
@@ -170,6 +185,10 @@ pub(crate) async fn replaced(mut links: watch::Receiver<Option<Arc<Link>>>, numb
     let other = |now: &Option<Arc<Link>>| now.as_ref().is_none_or(|now| now.number != number);
     // An error means that the session was dropped.
     let _ = links.wait_for(other).await;
+}
+
+fn may_pass(failure: &Failure) -> bool {
+    is_passing(failure) || failure.kind() == FailureKind::Unclear
 }
 
 /// Returns whether a retry within the same session may help.

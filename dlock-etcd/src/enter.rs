@@ -24,7 +24,7 @@ use crate::{
         Compare, CompareResult, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest,
         TxnResponse,
     },
-    error::{conflict, gone},
+    error::{conflict, for_now, gone},
     own::{OwnClaim, Spot, Stage},
     queue::{Standing, blockers, range, standing},
     record::Record,
@@ -101,7 +101,8 @@ impl Session {
             });
             let known = known.collect::<Result<Vec<_>, _>>()?;
             // The reads must show all that was committed before.
-            let revision = Box::pin(self.vote()).await?;
+            let revision =
+                Box::pin(self.vote()).await.map_err(|failure| for_now(failure.into()))?;
             Made::There(Box::pin(self.standings(claims, known, revision)).await)
         };
         let Made::There(made) = made else {
@@ -160,9 +161,17 @@ impl Session {
     }
 
     /// Deletes the key, so that the claim leaves no trace.
-    async fn take_back(&self, claim: &Arc<OwnClaim>, stage: &mut Stage) -> Result<(), Error> {
-        if matches!(stage, Stage::There(_)) {
-            self.delete_own(claim).await?;
+    async fn take_back(
+        self: &Arc<Self>,
+        claim: &Arc<OwnClaim>,
+        stage: &mut Stage,
+    ) -> Result<(), Error> {
+        if matches!(stage, Stage::There(_))
+            && let Err(error) = self.delete_own(claim).await
+        {
+            claim.leave();
+            self.clear_later(claim, &error);
+            return Err(error);
         }
         *stage = Stage::Gone;
         self.forget(claim);
@@ -170,7 +179,11 @@ impl Session {
     }
 
     /// Creates the keys of all these claims or of none.
-    async fn create(&self, claims: &[Arc<OwnClaim>], tries: bool) -> Result<Made, Error> {
+    async fn create(
+        self: &Arc<Self>,
+        claims: &[Arc<OwnClaim>],
+        tries: bool,
+    ) -> Result<Made, Error> {
         // A try has read, at this revision, that all claims fit.
         let mut fit_at = None;
         let mut pause = Pause::new();
@@ -213,14 +226,10 @@ impl Session {
                 Err(failure) => failure,
             };
             if failure.certainty() == Certainty::Unknown {
-                let revision = match Box::pin(self.end_epoch(epoch)).await {
-                    Ok(revision) => revision,
-                    // The creation may be applied at any time while the lease lives.
-                    Err(failure) => {
-                        self.end();
-                        return Err(Error::from(failure).with_certainty(Certainty::Unknown));
-                    }
-                };
+                // If this fails, the session is over, and a key that is created ends with it.
+                let ended = Box::pin(self.end_epoch(epoch)).await;
+                let revision = ended
+                    .map_err(|failure| Error::from(failure).with_certainty(Certainty::Unknown))?;
                 if let Some(there) = Box::pin(self.search(claims, revision)).await? {
                     return Ok(there);
                 }
@@ -234,7 +243,11 @@ impl Session {
     }
 
     /// Reads whether the keys of the claims exist, no older than this revision.
-    async fn search(&self, claims: &[Arc<OwnClaim>], revision: i64) -> Result<Option<Made>, Error> {
+    async fn search(
+        self: &Arc<Self>,
+        claims: &[Arc<OwnClaim>],
+        revision: i64,
+    ) -> Result<Option<Made>, Error> {
         let own = claims.iter().map(|claim| own_key(claim)).collect();
         let (revision, read) = self.read(own, revision).await?;
         let of = |claim: &Arc<OwnClaim>| read.iter().find(|kv| kv.key == claim.key).cloned();
@@ -284,7 +297,7 @@ impl Session {
     /// Returns the keys of the claims if they exist. All exist or none; if not, somebody has deleted
     /// some of them, and the rest is deleted.
     async fn known(
-        &self,
+        self: &Arc<Self>,
         claims: &[Arc<OwnClaim>],
         own: Vec<Option<KeyValue>>,
     ) -> Result<Option<Vec<Spot>>, Error> {
@@ -305,7 +318,10 @@ impl Session {
         }
         // This also deletes the key of an earlier claim in the same place, which should be gone.
         for kv in own.into_iter().flatten() {
-            self.delete_created(&kv.key, kv.create_revision).await?;
+            if let Err(error) = self.delete_created(&kv.key, kv.create_revision).await {
+                self.delete_later(kv.key, kv.create_revision, &error);
+                return Err(error);
+            }
         }
         Ok(None)
     }
@@ -319,7 +335,8 @@ impl Session {
     ) -> Vec<(Spot, Result<Standing, Error>)> {
         let mut made = Vec::with_capacity(spots.len());
         for (claim, spot) in claims.iter().zip(spots) {
-            let standing = self.standing(claim, spot.created, revision).await;
+            // A right that is missing may come back, since the claim has its key.
+            let standing = self.standing(claim, spot.created, revision).await.map_err(for_now);
             made.push((spot, standing));
         }
         made

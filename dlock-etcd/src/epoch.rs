@@ -12,6 +12,8 @@
 
 use std::sync::atomic::Ordering;
 
+use dlock_core::session::Pause;
+
 use crate::{
     client::{
         Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, PutRequest, RangeRequest,
@@ -35,22 +37,36 @@ impl Session {
     }
 
     /// Ends an epoch: no creation with it is applied any more. Returns a revision that shows all
-    /// that were.
+    /// that were. It fails only if the session is over: whatever the members answer, another one may
+    /// answer otherwise, and a right that is missing may come back.
     pub(crate) async fn end_epoch(&self, epoch: i64) -> Result<i64, Failure> {
         let _turn = self.raising.lock().await;
         let now = self.epoch.load(Ordering::SeqCst);
         if now > epoch {
             return Ok(now);
         }
-        match self.begin_epoch().await {
-            Err(failure) if failure.kind() == FailureKind::NoSpace => {
-                let key = self.marker.clone();
-                let delete = DeleteRangeRequest { key, ..Default::default() };
-                let (header, _) = self.insist(delete).await.0?;
-                self.epoch.store(0, Ordering::SeqCst);
-                Ok(header.revision)
+        let mut pause = Pause::new();
+        loop {
+            let failure = match self.begin_epoch().await {
+                Err(failure) if failure.kind() == FailureKind::NoSpace => {
+                    let key = self.marker.clone();
+                    let delete = DeleteRangeRequest { key, ..Default::default() };
+                    match self.insist(delete).await.0 {
+                        Ok((header, _)) => {
+                            self.epoch.store(0, Ordering::SeqCst);
+                            return Ok(header.revision);
+                        }
+                        Err(failure) => failure,
+                    }
+                }
+                Err(failure) => failure,
+                begun => return begun,
+            };
+            if self.is_over() {
+                return Err(failure);
             }
-            begun => begun,
+            tracing::debug!(target: "dlock", %failure, "writing the marker failed, will be retried");
+            pause.wait().await;
         }
     }
 

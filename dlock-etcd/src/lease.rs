@@ -27,8 +27,9 @@ use futures_util::{StreamExt, stream};
 
 use crate::{
     beat::Proof,
-    client::{Failure, FailureKind},
+    client::{Failure, FailureKind, LeaseRevokeRequest, PutRequest},
     error::gone,
+    link::Granted,
     own::{OwnClaim, Spot, Stage},
     session::Session,
 };
@@ -47,9 +48,10 @@ impl Session {
         claim.attached() == self.lease()
     }
 
-    /// Returns whether the key of a claim has an earlier lease, or may get it.
+    /// Returns whether the key of a claim has an earlier lease, or may get it, and has to be moved.
+    /// That of a claim that is over ends with the earlier lease, if it is not deleted before.
     pub(crate) fn is_stale(&self, claim: &OwnClaim) -> bool {
-        claim.attached() != 0 && !self.is_attached(claim)
+        claim.attached() != 0 && !self.is_attached(claim) && !claim.is_over()
     }
 
     /// Returns whether a request failed because it named an earlier lease, which has ended.
@@ -59,8 +61,15 @@ impl Session {
 
     /// Continues with a new lease. `term` is that of an answer that was received before.
     pub(crate) async fn change_lease(self: &Arc<Self>, term: u64) -> Result<(), Failure> {
-        let granting = self.on_link(async |link| link.grant(self.ttl, self.rhythm()).await);
-        let granted = granting.await?;
+        let granted = self.grant_lease().await?;
+        self.continue_with(&granted, term)
+    }
+
+    async fn grant_lease(&self) -> Result<Granted, Failure> {
+        self.on_link(async |link| link.grant(self.ttl, self.rhythm()).await).await
+    }
+
+    fn continue_with(self: &Arc<Self>, granted: &Granted, term: u64) -> Result<(), Failure> {
         {
             let mut proof = self.proof.lock();
             if Clock::Boot.now() >= self.lapses() {
@@ -72,9 +81,35 @@ impl Session {
             self.lease.store(granted.id, Ordering::SeqCst);
             self.heard(granted.began);
         }
-        tracing::debug!(target: "dlock", term, "there was an election: new etcd lease");
+        tracing::debug!(target: "dlock", term, "new etcd lease");
         self.background(Arc::clone(self).move_all());
         Ok(())
+    }
+
+    /// Continues with a new lease, so that keys of claims that are over end with the earlier one. This
+    /// is for keys that can't be deleted for want of a right: etcd then refuses all puts with their
+    /// lease.
+    ///
+    /// The marker is written with the new lease first. If that is refused, too, the other keys could
+    /// not be moved, and the earlier lease stays.
+    pub(crate) async fn leave_behind(self: &Arc<Self>) -> Result<(), Failure> {
+        let _beating = self.beating.lock().await;
+        let term = self.proof.lock().granted();
+        let granted = self.grant_lease().await?;
+        {
+            let _raising = self.raising.lock().await;
+            let (key, lease) = (self.marker.clone(), granted.id);
+            match self.voted(PutRequest { key, lease, ..Default::default() }).await {
+                Ok((header, _)) => self.epoch.store(header.revision, Ordering::SeqCst),
+                Err(failure) if failure.certainty() == Certainty::NotApplied => {
+                    let _ = self.ask(LeaseRevokeRequest { id: lease }).await;
+                    return Err(failure);
+                }
+                // The marker may have the new lease.
+                Err(_) => {}
+            }
+        }
+        self.continue_with(&granted, term)
     }
 
     /// Moves the marker and the keys of all claims to the current lease.

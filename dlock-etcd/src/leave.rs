@@ -3,12 +3,17 @@
 //! The deletion of the key is the release, and it wakes the next waiter. It is repeated until the
 //! outcome is certain. If the process dies before, the key ends with the lease.
 //!
+//! If the servers refuse a deletion, for example because a role is being changed, the caller gets
+//! the error at once. But the key would block the lock for as long as the session lives, so the
+//! deletion is repeated in the background. If it is refused for long, the session continues with a
+//! new lease and moves all other keys to it. The key then ends with the earlier lease.
+//!
 //! The next claim of this session on the name has the same key, which a late deletion must not end.
 //! So if a deletion was not answered, no other claim gets this key: see [`places`](crate::places).
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use dlock_core::{Certainty, Claim, Error, Format, Released};
+use dlock_core::{Certainty, Claim, Clock, Error, Format, Released, session::Pause};
 
 use crate::{
     client::{
@@ -32,18 +37,55 @@ impl Session {
         Ok(if lost { Released::AlreadyLost } else { released })
     }
 
-    /// Deletes the key of a claim of this session, and forgets the claim.
-    pub(crate) async fn clear(&self, claim: &Arc<OwnClaim>) -> Result<Released, Error> {
+    /// Deletes the key of a claim of this session, and forgets the claim. If that fails, it is
+    /// repeated in the background.
+    pub(crate) async fn clear(self: &Arc<Self>, claim: &Arc<OwnClaim>) -> Result<Released, Error> {
+        let answer = self.clear_once(claim).await;
+        if let Err(error) = &answer {
+            self.clear_later(claim, error);
+        }
+        answer
+    }
+
+    /// If this fails, the claim is kept, unless the session is over.
+    async fn clear_once(&self, claim: &Arc<OwnClaim>) -> Result<Released, Error> {
         // Waits for a creation that is under way.
         let mut stage = claim.stage.lock().await;
         let answer = match &*stage {
             Stage::There(_) => self.delete_own(claim).await,
             Stage::New | Stage::Gone => Ok(Released::AlreadyLost),
         };
-        *stage = Stage::Gone;
-        drop(stage);
-        self.forget(claim);
+        if answer.is_ok() || self.is_over() {
+            *stage = Stage::Gone;
+            drop(stage);
+            self.forget(claim);
+        }
         answer
+    }
+
+    /// Deletes the key of a claim that is over in the background, for as long as the session lasts.
+    /// `error` is that of the first deletion.
+    pub(crate) fn clear_later(self: &Arc<Self>, claim: &Arc<OwnClaim>, error: &Error) {
+        if !claim.begin_clearing() {
+            return;
+        }
+        // It does not keep the session alive: without a session, the key ends with the lease.
+        warn(error);
+        let (weak, claim) = (Arc::downgrade(self), Arc::clone(claim));
+        self.background(repeat(weak, move |session| {
+            let claim = Arc::clone(&claim);
+            async move { session.clear_once(&claim).await.is_ok() || session.is_over() }
+        }));
+    }
+
+    /// Deletes a key of this session in the background if it was created at this revision, for as
+    /// long as the session lasts. `error` is that of the first deletion.
+    pub(crate) fn delete_later(self: &Arc<Self>, key: Bytes, created: i64, error: &Error) {
+        warn(error);
+        self.background(repeat(Arc::downgrade(self), move |session| {
+            let key = key.clone();
+            async move { session.delete_created(&key, created).await.is_ok() || session.is_over() }
+        }));
     }
 
     /// Deletes the key of a claim of this session.
@@ -105,7 +147,6 @@ impl Session {
                 is_full = true;
                 continue;
             }
-            // Not abandoned: the key would block the lock for as long as the session lives.
             tracing::warn!(target: "dlock", %failure, "deleting a key failed, will be retried");
             tokio::time::sleep(self.patience()).await;
         }
@@ -136,4 +177,34 @@ impl Session {
         }
         Ok(released)
     }
+}
+
+/// Repeats a deletion until it is done, or the session is gone. If it fails for longer than a
+/// heartbeat may take, the session leaves the key behind, once.
+async fn repeat<F>(weak: Weak<Session>, delete: impl Fn(Arc<Session>) -> F + Send)
+where
+    F: Future<Output = bool> + Send,
+{
+    let (began, mut pause, mut is_left) = (Clock::Boot.now(), Pause::new(), false);
+    loop {
+        pause.wait().await;
+        let Some(session) = weak.upgrade() else { return };
+        if delete(Arc::clone(&session)).await {
+            return;
+        }
+        if !is_left && Clock::Boot.now().since(began) > session.rhythm() {
+            match Box::pin(session.leave_behind()).await {
+                Ok(()) => {
+                    (is_left, pause) = (true, Pause::between(session.rhythm(), session.patience()))
+                }
+                Err(failure) => {
+                    tracing::debug!(target: "dlock", %failure, "taking a new lease failed");
+                }
+            }
+        }
+    }
+}
+
+fn warn(failure: &Error) {
+    tracing::warn!(target: "dlock", %failure, "deleting a key failed, will be retried");
 }

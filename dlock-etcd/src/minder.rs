@@ -123,7 +123,10 @@ async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
         let link = session.link.borrow().clone();
         let rhythm = session.rhythm();
         // Without claims, less often: the next grant may need a heartbeat first.
-        let pause = rhythm * if session.has_claims() { 1 } else { 2 };
+        let mut pause = rhythm * if session.has_claims() { 1 } else { 2 };
+        if session.is_member_suspect.swap(false, Ordering::SeqCst) {
+            pause = rhythm / 10;
+        }
         let due = pause.saturating_sub(Clock::Boot.now().since(session.beat()));
         let well = match link {
             None => false,

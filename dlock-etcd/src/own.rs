@@ -37,6 +37,8 @@ pub(crate) struct OwnClaim {
     number: u32,
     places: Arc<Places>,
     is_spoilt: AtomicBool,
+    /// A task deletes its key in the background.
+    is_clearing: AtomicBool,
     /// The lease of the session that its key has, or will have once it is created. 0 before.
     attached: AtomicI64,
     /// The watch of its own key from the time when it waited, until its guard takes it.
@@ -92,6 +94,7 @@ impl OwnClaim {
             number,
             places: Arc::clone(places),
             is_spoilt: AtomicBool::new(false),
+            is_clearing: AtomicBool::new(false),
             attached: AtomicI64::new(0),
             watch: Mutex::default(),
             note: request.note.clone(),
@@ -136,6 +139,11 @@ impl OwnClaim {
     /// Returns whether it was kept before.
     pub(crate) fn spoil(&self, is_spoilt: bool) -> bool {
         self.is_spoilt.swap(is_spoilt, Ordering::SeqCst)
+    }
+
+    /// Returns true once: for the caller that deletes its key in the background.
+    pub(crate) fn begin_clearing(&self) -> bool {
+        !self.is_clearing.swap(true, Ordering::SeqCst)
     }
 }
 

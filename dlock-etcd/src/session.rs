@@ -13,7 +13,10 @@
 
 use std::{
     ops::Deref,
-    sync::{Arc, atomic::AtomicI64},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64},
+    },
     time::Duration,
 };
 
@@ -56,13 +59,15 @@ pub(crate) struct Session {
     pub(crate) cluster: u64,
     pub(crate) marker: Bytes,
     pub(crate) link: watch::Sender<Option<Arc<Link>>>,
+    /// Whether an answer of the connected member calls for a heartbeat before the next one is due.
+    pub(crate) is_member_suspect: AtomicBool,
     /// See `epoch.rs`.
     pub(crate) epoch: AtomicI64,
     pub(crate) raising: tokio::sync::Mutex<()>,
     base: SessionBase<OwnClaim>,
     places: Arc<Places>,
     pub(crate) proof: Mutex<Proof>,
-    beating: tokio::sync::Mutex<()>,
+    pub(crate) beating: tokio::sync::Mutex<()>,
     /// The largest revision that an answer has shown.
     pub(crate) seen: AtomicI64,
     pub(crate) acquires: Arc<Semaphore>,
@@ -96,6 +101,7 @@ impl Session {
             cluster: link.cluster,
             marker,
             link: watch::Sender::new(Some(Arc::new(link))),
+            is_member_suspect: AtomicBool::new(false),
             epoch: AtomicI64::new(header.revision),
             raising: tokio::sync::Mutex::default(),
             base: SessionBase::new(granted.began, events, runtime, ttl / 3, no_answer),

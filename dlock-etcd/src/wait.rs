@@ -23,14 +23,14 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Clock, Error, Grant, Instant, Mode, session::Pause};
+use dlock_core::{AcquireRequest, Certainty, Clock, Error, Grant, Instant, Mode, session::Pause};
 use futures_util::future::try_join_all;
 
 use crate::{
-    calls::replaced,
-    client::{Bytes, Failure, FilterType, KeyValue, RangeRequest, Seen, Watch},
+    calls::{is_passing, replaced},
+    client::{Bytes, Failure, FailureKind, FilterType, KeyValue, RangeRequest, Seen, Watch},
     enter::own_key,
-    error::{conflict, gone, no_tokens},
+    error::{conflict, for_now, gone, no_tokens},
     key::{Entry, token},
     link::vote,
     own::{OwnClaim, OwnWatch, Spot, Stage},
@@ -49,7 +49,7 @@ impl Session {
         }
         let (standing, own) = tokio::select! {
             () = claim.until_over() => return Err(gone()),
-            turn = self.turn(&claim, &spot) => turn?,
+            turn = self.turn(&claim, &spot) => turn.map_err(for_now)?,
         };
         match standing {
             Standing::Held { followed } => {
@@ -96,7 +96,10 @@ impl Session {
                 let seen = tokio::select! {
                     // First what has happened to the own key.
                     biased;
-                    seen = next(&mut own) => seen,
+                    seen = next(&mut own) => match seen {
+                        Ok(Seen::Changed { .. }) => return Ok((Standing::Gone, None)),
+                        seen => seen,
+                    },
                     seen = watch.next() => match seen {
                         // Both were there when both watches were set.
                         Ok(Seen::Changed { .. }) if is_next && unset == 0 => {
@@ -176,8 +179,8 @@ impl Session {
         }
     }
 
-    /// Reads keys from the connected member until it has applied `at_least`. Returns a revision that
-    /// is no later than any of the reads.
+    /// Reads keys from the connected member until it has applied `at_least`, for as long as a caller
+    /// waits. Returns a revision that is no later than any of the reads.
     ///
     /// Not in one transaction: etcd 3.5.0 to 3.5.6 crashes if a client goes away during one without
     /// writes, and 3.5 refuses it when the quota is used up.
@@ -200,13 +203,14 @@ impl Session {
                 }
                 // It is microseconds behind its own events, and longer behind other members.
                 Ok(_) if tries < 3 => tries += 1,
-                Err(failure) if !crate::calls::is_passing(&failure) || self.is_over() => {
-                    return Err(failure);
+                answer => {
+                    let failure = answer.err().unwrap_or_else(behind_others);
+                    let is_late = Clock::Boot.now().since(began) > self.patience();
+                    if is_late || self.is_over() || !is_passing(&failure) {
+                        return Err(failure);
+                    }
+                    pause.wait().await;
                 }
-                Err(failure) if Clock::Boot.now().since(began) > self.patience() => {
-                    return Err(failure);
-                }
-                _ => pause.wait().await,
             }
         }
     }
@@ -308,6 +312,11 @@ fn watch(client: &crate::client::Client, claim: &OwnClaim, behind: &Behind, crea
             client.watch(from, to, None, created)
         }
     }
+}
+
+fn behind_others() -> Failure {
+    let why = "the member is behind the others, and does not catch up";
+    Failure::new(FailureKind::Late, Certainty::NotApplied, why)
 }
 
 /// Waits for the next message of a watch that may not be set.

@@ -49,6 +49,8 @@ pub(crate) enum FailureKind {
     Tls,
     /// The server is not etcd, or does not answer as etcd does.
     Protocol,
+    /// An error that this table does not have.
+    Unclear,
 }
 
 use FailureKind::*;
@@ -56,9 +58,10 @@ use FailureKind::*;
 /// Parts of etcd's messages. Where the outcome is unknown, etcd has been seen to apply such a
 /// request: later, or even although it answered the error.
 const TEXTS: &[(&str, FailureKind, Certainty)] = &[
-    ("requested lease not found", LeaseNotFound, NotApplied),
+    ("lease not found", LeaseNotFound, NotApplied),
     ("database space exceeded", NoSpace, Unknown),
     ("has been compacted", Compacted, NotApplied),
+    ("is a future revision", NoLeader, NotApplied),
     ("permission denied", Denied, NotApplied),
     ("invalid auth token", Token, NotApplied),
     ("revision of auth store is old", Token, NotApplied),
@@ -80,7 +83,15 @@ const TEXTS: &[(&str, FailureKind, Certainty)] = &[
     ("leader changed", NoLeader, Unknown),
     ("request timed out", NoLeader, Unknown),
     ("unhealthy cluster", NoLeader, Unknown),
+    // Before the version of the cluster is known.
+    ("not capable", NoLeader, Unknown),
     ("server stopped", Disconnected, Unknown),
+    // A member that stops, or was removed from the cluster.
+    ("raft: stopped", Disconnected, Unknown),
+    ("removed from the cluster", Disconnected, Unknown),
+    ("watch canceled", Disconnected, Unknown),
+    ("context canceled", Disconnected, Unknown),
+    ("context deadline exceeded", Late, Unknown),
     ("corrupt", Corrupt, Unknown),
 ];
 
@@ -146,7 +157,7 @@ impl Failure {
         Self { certainty: NotApplied, text: text.into(), ..self }
     }
 
-    pub(super) fn with_kind(self, kind: FailureKind) -> Self {
+    pub(crate) fn with_kind(self, kind: FailureKind) -> Self {
         Self { kind, ..self }
     }
 }
@@ -176,7 +187,7 @@ impl From<Status> for Failure {
             Code::Unauthenticated => (Token, NotApplied),
             Code::PermissionDenied => (Denied, NotApplied),
             Code::InvalidArgument | Code::Unimplemented => (Protocol, NotApplied),
-            _ => (Protocol, Unknown),
+            _ => (Unclear, Unknown),
         };
         let message = status.message();
         Self::from_text(
@@ -271,8 +282,8 @@ impl From<Failure> for Error {
             ),
             Token => (
                 ErrorKind::Unavailable,
-                "etcd does not accept the login, because users or roles are being changed: try \
-                 again",
+                "etcd does not accept the login that it has accepted before: try again, since users \
+                 or roles may be changing; if this stays, check the password",
             ),
             TooLarge => (
                 ErrorKind::Unsupported,
@@ -292,6 +303,11 @@ impl From<Failure> for Error {
                 access,
                 "the files of dlock.tls_* can't be used: check that they are PEM files and belong \
                  together",
+            ),
+            Unclear => (
+                ErrorKind::Unavailable,
+                "etcd answers with an error that dlock does not know: look into the log of the \
+                 member, and try again",
             ),
             Protocol => (
                 ErrorKind::Protocol,

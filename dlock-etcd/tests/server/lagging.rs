@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use dlock_core::{Acquired, DynBackend};
+use dlock_core::{Acquired, DynBackend, ErrorKind};
 use dlock_testlab::{
     Door, Flow, Protocol, Proxy, Stop,
     etcd::{Ensemble, Options},
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::support::{SOON, connect, exclusive, free, granted, run, take, until};
+use crate::support::{SOON, connect, exclusive, free, run, take, until};
 
 /// How often to try to get a session to such a member. On a busy machine it may go elsewhere.
 const TRIES: usize = 5;
@@ -76,7 +76,14 @@ impl Lagging {
             println!("the waiter is not in the queue: {asked:?}");
             return Ok(false);
         }
-        let granting = granted(&client, &waiter);
+        let granting = async {
+            loop {
+                match client.granted(&waiter).await {
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                    answer => return answer,
+                }
+            }
+        };
         tokio::pin!(granting);
         tokio::select! {
             grant = &mut granting => return Err(Stop::failed(format!("at the leader: {grant:?}"))),
@@ -89,7 +96,7 @@ impl Lagging {
         }
         // It waits there for the right event.
         free(&self.holder, &second).await?;
-        granting.await?;
+        timeout(SOON, granting).await??;
         free(&client, &waiter).await?;
         Ok(true)
     }
@@ -115,13 +122,11 @@ impl Lagging {
 
     /// Delivers the answer, with which the session moves, and waits until it has set its watches.
     async fn moves(&self) -> Result<bool, Stop> {
-        let node = &self.servers.nodes()[self.follower];
-        let watchers = async || node.metric("etcd_debugging_mvcc_watcher_total").await;
-        let before = watchers().await?;
+        let before = self.to_follower.answers();
         self.to_follower.replies(Flow::Pass);
-        let set = async || Ok(watchers().await? >= before + 2.0);
-        let is_set = timeout(SOON / 4, until("watches are set", set)).await;
-        sleep(Duration::from_millis(200)).await;
+        // After the vote, it answers only the reads that follow when the watches are set.
+        let read = async || Ok(self.to_follower.answers() >= before + 4);
+        let is_set = timeout(SOON / 4, until("watches are set", read)).await;
         Ok(is_set.is_ok())
     }
 }

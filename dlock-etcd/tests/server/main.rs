@@ -15,6 +15,7 @@ mod lagging;
 mod late;
 mod login;
 mod refused;
+mod rights;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;

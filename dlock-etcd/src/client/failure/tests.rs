@@ -128,7 +128,8 @@ fn every_error_has_its_kind_certainty_and_remedy() {
         ),
         (Code::DataLoss, "etcdserver: corrupt cluster", Corrupt, Unknown, Unavailable, "CORRUPT"),
         (Code::Unimplemented, "", Protocol, NotApplied, ErrorKind::Protocol, "version"),
-        (Code::Internal, "odd\nline", Protocol, Unknown, ErrorKind::Protocol, "odd\\nline"),
+        (Code::Internal, "odd\nline", Unclear, Unknown, Unavailable, "odd\\nline"),
+        (Code::Unknown, "raft: stopped", Disconnected, Unknown, Unavailable, "members run"),
         (Code::DeadlineExceeded, "", Late, Unknown, Unavailable, "majority"),
     ] {
         let failure = Failure::from(Status::new(code, text));

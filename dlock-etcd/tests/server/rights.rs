@@ -1,0 +1,128 @@
+//! Rights that are taken away while a client uses them.
+
+use std::time::Duration;
+
+use dlock_core::{Acquired, ConfigIssue, DynBackend, ErrorKind, Mode};
+use dlock_testlab::{
+    Stop, Verdict,
+    etcd::{EtcdServer, Options},
+};
+
+use crate::support::{
+    attempt, connect, exclusive, free, keys, queue, renew, run, says, take, until,
+};
+
+const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
+
+/// A server with the user `app`, who may use the locks `a` and `b`.
+async fn start() -> Result<(EtcdServer, String), Stop> {
+    let server = EtcdServer::start(&Options::new().with_root("secret")).await?;
+    server.etcdctl(&["role", "add", "app"]).await?;
+    for prefix in ["%", "a/", "b/"] {
+        grant(&server, prefix).await?;
+    }
+    add(&server).await?;
+    let url = format!("etcd://app:secret@{}", server.address());
+    Ok((server, url))
+}
+
+/// Adds the user.
+async fn add(server: &EtcdServer) -> Verdict {
+    server.etcdctl(&["user", "add", "app:secret"]).await?;
+    server.etcdctl(&["user", "grant-role", "app", "app"]).await.map(drop)
+}
+
+async fn grant(server: &EtcdServer, prefix: &str) -> Verdict {
+    let prefix = format!("/dlock/{prefix}");
+    let args = ["role", "grant-permission", "app", "readwrite", "--prefix=true", &prefix];
+    server.etcdctl(&args).await.map(drop)
+}
+
+async fn revoke(server: &EtcdServer, prefix: &str) -> Verdict {
+    let prefix = format!("/dlock/{prefix}");
+    server.etcdctl(&["role", "revoke-permission", "app", &prefix, "--prefix=true"]).await.map(drop)
+}
+
+async fn is_free(client: &DynBackend, lock: &str) -> Verdict {
+    until("the lock is free", async || {
+        let request = attempt(lock, Mode::Exclusive);
+        match client.acquire(&request).await {
+            Ok(Acquired::Granted(_)) => free(client, &request).await.map(|()| true),
+            _ => Ok(false),
+        }
+    })
+    .await
+}
+
+#[test]
+fn a_release_that_was_refused_is_repeated() {
+    run(async {
+        let (server, url) = start().await?;
+        let url = format!("{url}?dlock.session_timeout=60s");
+        let (client, other) = (connect(&url).await?, connect(&url).await?);
+        let (held, queued) = (exclusive("b"), exclusive("b"));
+        take(&client, &held).await?;
+        queue(&client, &queued).await?;
+        revoke(&server, "b/").await?;
+        for request in [&held, &queued] {
+            let error = client.release(&request.as_claim()).await.err().ok_or("it is released")?;
+            says(&error, ACCESS, "grant-permission");
+        }
+        grant(&server, "b/").await?;
+        is_free(&other, "b").await?;
+        is_free(&client, "b").await
+    });
+}
+
+/// It ends with a lease of which all other keys are moved away.
+#[test]
+fn a_key_that_can_not_be_deleted_ends_while_other_locks_stay() {
+    run(async {
+        let (server, url) = start().await?;
+        let client = connect(&format!("{url}?dlock.session_timeout=6s")).await?;
+        let (stays, held) = (exclusive("a"), exclusive("b"));
+        let stays = stays.with_lease(Duration::from_secs(4));
+        take(&client, &stays).await?;
+        take(&client, &held).await?;
+        revoke(&server, "b/").await?;
+        let error = client.release(&held.as_claim()).await.err().ok_or("it is released")?;
+        says(&error, ACCESS, "grant-permission");
+        until("the key ends", async || {
+            renew(&client, &stays).await?;
+            Ok(keys(&server, "b").await?.is_empty())
+        })
+        .await?;
+        renew(&client, &stays).await?;
+        free(&client, &stays).await
+    });
+}
+
+/// A waiter had the right when it came.
+#[test]
+fn a_waiter_outlasts_a_right_and_a_login_that_are_missing() {
+    run(async {
+        let (server, url) = start().await?;
+        let url = format!("{url}?dlock.session_timeout=60s");
+        let (client, other) = (connect(&url).await?, connect(&url).await?);
+        let (held, next) = (exclusive("a"), exclusive("a"));
+        take(&client, &held).await?;
+        queue(&other, &next).await?;
+        revoke(&server, "a/").await?;
+        let error = other.granted(&next).await.err().ok_or("it is granted")?;
+        says(&error, ErrorKind::Unavailable, "grant-permission");
+        let error = other.acquire(&next).await.err().ok_or("it is granted")?;
+        says(&error, ErrorKind::Unavailable, "grant-permission");
+        grant(&server, "a/").await?;
+
+        server.etcdctl(&["user", "delete", "app"]).await?;
+        let error = other.granted(&next).await.err().ok_or("it is granted")?;
+        says(&error, ErrorKind::Unavailable, "password");
+        add(&server).await?;
+        until("the holder can release", async || {
+            Ok(client.release(&held.as_claim()).await.is_ok())
+        })
+        .await?;
+        until("it is granted", async || Ok(other.granted(&next).await.is_ok())).await?;
+        free(&other, &next).await
+    });
+}
