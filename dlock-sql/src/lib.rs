@@ -138,7 +138,8 @@
 //! can't be listed: the server knows only hashes of their names.
 //!
 //! A row whose lock has not been used for the retention (a day by default) is deleted by a client
-//! whose sweep finds it. Tokens still grow, since those of a new row start at the database's clock.
+//! whose sweep finds it. Each process looks at pages of 256 rows, the first behind a random name, so
+//! that processes that live for a page clean the table together. Tokens still grow, since those of a new row start at the database's clock.
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod engine;

@@ -67,10 +67,11 @@ pub(crate) trait Conn: Send + 'static {
         std::future::ready(Ok(None))
     }
 
-    /// Reads up to `most` rows behind the name `after`, in order.
+    /// Reads up to `most` rows behind the name `after`, in order, without the first `skip` of them.
     fn page(
         &mut self,
         after: &str,
+        skip: u32,
         old: Micros,
         most: u32,
     ) -> impl Future<Output = Result<Vec<Paged>, Fault>> + Send;

@@ -17,7 +17,7 @@ mod serve;
 use std::{borrow::Cow, collections::VecDeque, future::poll_fn, sync::Arc, task::Poll};
 
 use dlock_core::{
-    Certainty, Clock, Error, ErrorKind, Instant, StoreClocks,
+    Certainty, Clock, Error, ErrorKind, Instant, LockName, StoreClocks,
     machine::{Granted, Micros, Op, Outcome, text::ops_text},
 };
 use tokio::{select, sync::mpsc};
@@ -119,7 +119,7 @@ impl<C: Conn> Worker<C> {
     /// connection. Only one of an engine's workers `sweeps`.
     pub(crate) async fn run(mut self, sweeps: bool) -> C {
         let mut sweep = Sweep::new(self.settings.retention);
-        let mut is_asked = true;
+        let (mut is_asked, mut used) = (true, None);
         loop {
             let due = self.aside.due_in();
             if due.is_some_and(|due| due.is_zero()) {
@@ -127,10 +127,13 @@ impl<C: Conn> Worker<C> {
             }
             let batch = self.next_batch();
             if !batch.is_empty() {
+                if sweeps && used.is_none() {
+                    used = batch[0].asks.first().map(|ask| ask.name.clone());
+                }
                 self.serve(batch).await;
                 self.shared.kept.used();
                 if sweeps && sweep.is_due() {
-                    self.tidy(&mut sweep).await;
+                    self.tidy(&mut sweep, used.as_ref()).await;
                 }
                 continue;
             }
@@ -139,7 +142,7 @@ impl<C: Conn> Worker<C> {
             }
             let due = self.aside.due_in();
             select! {
-                () = sweep.due(), if sweeps => self.tidy(&mut sweep).await,
+                () = sweep.due(), if sweeps => self.tidy(&mut sweep, used.as_ref()).await,
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
                 job = self.jobs.recv(), if is_asked => match job {
                     Some(job) => {
@@ -155,8 +158,8 @@ impl<C: Conn> Worker<C> {
         self.conn
     }
 
-    async fn tidy(&mut self, sweep: &mut Sweep) {
-        for name in sweep.step(&mut self.conn).await {
+    async fn tidy(&mut self, sweep: &mut Sweep, used: Option<&LockName>) {
+        for name in sweep.step(&mut self.conn, used).await {
             self.cache.forget(&name);
         }
     }

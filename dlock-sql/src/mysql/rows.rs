@@ -56,9 +56,16 @@ impl Conn for MysqlConn {
         self.sighting(&all).await
     }
 
-    async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
+    async fn page(
+        &mut self,
+        after: &str,
+        skip: u32,
+        old: Micros,
+        most: u32,
+    ) -> Result<Vec<Paged>, Fault> {
         let old = i64::try_from(old).unwrap_or(i64::MAX);
-        let query = self.query(queries::PAGE).bind(old).bind(old).bind(after.as_bytes()).bind(most);
+        let query = self.query(queries::PAGE).bind(old).bind(old).bind(after.as_bytes());
+        let query = query.bind(most).bind(skip);
         self.fetch(query).await?.iter().map(paged).collect()
     }
 

@@ -89,9 +89,15 @@ impl Conn for PgConn {
         Ok(seen)
     }
 
-    async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
-        let old = i64::try_from(old).unwrap_or(i64::MAX);
-        let args = [Arg::Text(after), Arg::Number(old), Arg::Number(most.into())];
+    async fn page(
+        &mut self,
+        after: &str,
+        skip: u32,
+        old: Micros,
+        most: u32,
+    ) -> Result<Vec<Paged>, Fault> {
+        let old = Arg::Number(i64::try_from(old).unwrap_or(i64::MAX));
+        let args = [Arg::Text(after), old, Arg::Number(most.into()), Arg::Number(skip.into())];
         self.0.fetch(queries::PAGE, &args).await?.iter().map(paged).collect()
     }
 

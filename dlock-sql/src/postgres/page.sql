@@ -1,6 +1,6 @@
 -- Reads the next page of rows, to find those that nobody uses.
 -- $1: the name after which to begin, or an empty text   $2: how old a row must be, in microseconds
--- $3: how many rows
+-- $3: how many rows   $4: how many rows to skip before them
 -- Returns them by name: name, the time (microseconds since 1970), base, snap, log; the last two
 -- are null for a row whose snapshot is younger than that, which can't have been idle for long.
 SELECT
@@ -11,4 +11,4 @@ FROM dlock_lock AS d
 CROSS JOIN (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock
 WHERE d.name > $1::text
 ORDER BY d.name
-LIMIT $3::bigint
+LIMIT $3::bigint OFFSET $4::bigint

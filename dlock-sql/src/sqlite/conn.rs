@@ -180,11 +180,17 @@ impl Conn for SqliteConn {
         found.first().map(|found| get(found, 0)).transpose()
     }
 
-    async fn page(&mut self, after: &str, old: Micros, most: u32) -> Result<Vec<Paged>, Fault> {
+    async fn page(
+        &mut self,
+        after: &str,
+        skip: u32,
+        old: Micros,
+        most: u32,
+    ) -> Result<Vec<Paged>, Fault> {
         let old = i64::try_from(old).unwrap_or(i64::MAX);
         let ask = |last: Option<Vec<u8>>| match last {
-            Some(last) => sqlx::query(queries::PAGE).bind(last).bind(old),
-            None => sqlx::query(queries::PAGE).bind(after).bind(old),
+            Some(last) => sqlx::query(queries::PAGE).bind(last).bind(old).bind(0),
+            None => sqlx::query(queries::PAGE).bind(after).bind(old).bind(skip),
         };
         self.walk(most, ask).await
     }

@@ -1,6 +1,7 @@
 -- Reads the next page of rows, to find those that nobody uses.
 -- ?1: the name after which to begin, or an empty text; its bytes if it is not UTF-8
--- ?2: how old a row must be, in microseconds   ?3: how many rows
+-- ?2: how old a row must be, in microseconds   ?3: how many rows to skip
+-- ?4: how many rows
 -- Returns them by name: name, the time (microseconds since 1970), base, snap, log; the last two
 -- are null for a row whose snapshot is younger than that, which can't have been idle for long.
 SELECT
@@ -12,4 +13,4 @@ FROM
   dlock_lock AS d
 WHERE d.name > CASE typeof(?1) WHEN 'blob' THEN CAST(?1 AS TEXT) ELSE ?1 END
 ORDER BY d.name
-LIMIT ?3
+LIMIT ?4 OFFSET ?3

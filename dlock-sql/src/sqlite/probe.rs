@@ -43,7 +43,7 @@ pub(super) async fn probe_reads(conn: &mut SqliteConnection) -> Result<(), Fault
     run(conn, sqlx::query(queries::DATA_VERSION)).await?;
     let wanted = Array::new().array(|one| one.text(NAME).number(0));
     run(conn, sqlx::query(queries::READ).bind(wanted.finish())).await?;
-    run(conn, sqlx::query(queries::PAGE).bind(NAME).bind(0_i64).bind(1_i64)).await?;
+    run(conn, sqlx::query(queries::PAGE).bind(NAME).bind(0_i64).bind(0_i64).bind(1_i64)).await?;
     run(conn, sqlx::query(queries::RANGE).bind(NAME).bind(NAME).bind(1_i64)).await?;
     Ok(())
 }

@@ -207,3 +207,32 @@ fn names_are_not_listed_and_the_server_is_not_examined() {
         Ok(())
     });
 }
+
+/// A statement for the whole table would end at its timeout on a table of this size, and delete
+/// nothing.
+#[test]
+fn old_tokens_are_deleted_a_few_at_a_time() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        drop(locks(&server.url(ADVISORY), LEASE).await?);
+        server
+            .query(
+                "INSERT INTO dlock_advisory SELECT 'old ' || n, 1 FROM generate_series(1, 5000) n; \
+                 CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+                 $$ BEGIN PERFORM pg_sleep(0.001); RETURN old; END $$; \
+                 CREATE TRIGGER slow BEFORE DELETE ON dlock_advisory FOR EACH ROW \
+                 EXECUTE FUNCTION slow()",
+            )
+            .await?;
+        let url = server.url("dlock.advisory=true&dlock.retention=1s");
+        let client = locks(&url.replace("=30s", "=6s"), LEASE).await?;
+        let guard = client.mutex("a")?.lock().await?;
+        while server.query("SELECT 1 FROM dlock_advisory WHERE name LIKE 'old %'").await?.len() > 0
+        {
+            sleep(Duration::from_millis(50)).await;
+        }
+        guard.check()?;
+        guard.release().await?;
+        Ok(())
+    });
+}

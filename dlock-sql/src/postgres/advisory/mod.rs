@@ -32,9 +32,7 @@ pub(super) const LOOK: &str = include_str!("look.sql");
 const FREE: &str = "SELECT pg_advisory_unlock($1::bigint)";
 /// Reads the clock.
 const PING: &str = "SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
-/// Tokens grow without the row once the clock has passed the last token.
-pub(super) const SWEEP: &str = "DELETE FROM dlock_advisory \
-     WHERE token < (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - $1::bigint";
+pub(super) const SWEEP: &str = include_str!("sweep.sql");
 /// Behind a transaction pooler, two connections have the same process.
 pub(super) const PROCESS: &str = "SELECT pg_backend_pid()::bigint";
 

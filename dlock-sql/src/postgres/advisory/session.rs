@@ -22,7 +22,7 @@ use tokio::select;
 
 use super::{FREE, LOOK, PING, SWEEP, TAKE, key};
 use crate::{
-    engine::{Ends, Fault, Patience, retry},
+    engine::{Ends, Fault, Patience, Rounds, retry},
     plain::{MutexRequest, Want},
     postgres::{
         answer::{get, no_answer},
@@ -32,8 +32,9 @@ use crate::{
     },
 };
 
-/// The pause between two sweeps of the tokens' table.
-const ROUND: Duration = Duration::from_secs(3600);
+/// The number of rows that one statement of the sweep looks at. It takes about a millisecond, since
+/// the locks of this session wait for it.
+const PAGE: i64 = 500;
 
 /// The session, and the locks that it has.
 pub(in crate::postgres) struct Session {
@@ -43,7 +44,7 @@ pub(in crate::postgres) struct Session {
     clock: StoreClock,
     patience: Duration,
     retention: Duration,
-    swept: Instant,
+    sweep: Rounds,
 }
 
 /// The result of a statement that takes a lock.
@@ -67,8 +68,8 @@ impl Session {
         patience: Duration,
         retention: Duration,
     ) -> Self {
-        let (held, clock, swept) = (HashMap::new(), StoreClock::new(), Instant::from_nanos(0));
-        Self { link, asks, held, clock, patience, retention, swept }
+        let (held, clock, sweep) = (HashMap::new(), StoreClock::new(), Rounds::new(retention));
+        Self { link, asks, held, clock, patience, retention, sweep }
     }
 
     /// Works until the last caller is dropped.
@@ -80,13 +81,15 @@ impl Session {
             let first = self.held.values().map(|held| held.until).min();
             let ending = first.unwrap_or(Instant::from_nanos(u64::MAX));
             select! {
+                // Requests first: the sweep has time.
+                biased;
                 ask = self.asks.recv() => match ask {
                     Some(ask) => self.serve(ask).await,
                     None => break,
                 },
                 () = Clock::Boot.sleep_until(ending), if first.is_some() => self.expire().await,
+                () = self.sweep.due() => self.sweep().await,
             }
-            self.sweep().await;
         }
         self.link.close().await;
     }
@@ -280,14 +283,19 @@ impl Session {
     }
 
     async fn sweep(&mut self) {
-        let now = Clock::Boot.now();
-        if now < self.swept.saturating_add(ROUND.min(self.retention)) {
-            return;
-        }
-        self.swept = now;
         let age = i64::try_from(self.retention.as_micros()).unwrap_or(i64::MAX);
-        if let Err(fault) = self.fetch(SWEEP, &[Arg::Number(age)]).await {
-            tracing::debug!(target: "dlock", error = %fault.error, "removing old tokens failed");
+        let after = std::mem::take(&mut self.sweep.after);
+        let args = [Arg::Text(&after), Arg::Number(age), Arg::Number(PAGE)];
+        let swept = self.fetch(SWEEP, &args).await.and_then(|rows| {
+            let row = rows.first().ok_or_else(no_answer)?;
+            Ok((get::<Option<String>>(row, 0)?, get::<i64>(row, 1)? > 0))
+        });
+        match swept {
+            Ok((last, found)) => self.sweep.turn(last, found),
+            Err(Fault { error, .. }) => {
+                tracing::warn!(target: "dlock", %error, "sweep of unused rows failed");
+                self.sweep.rest();
+            }
         }
     }
 

@@ -1,0 +1,22 @@
+-- Deletes the old tokens of a page of names, in the order of names, so that the statement is short on
+-- a table of any size. Tokens grow without the row once the clock has passed the last token.
+-- $1: the name after which the page begins, or an empty text   $2: how old a token must be, in
+-- microseconds   $3: how many rows the page has
+-- Returns one row: the last name of the page, null if the page is the last one, and how many rows were
+-- deleted. A row whose token has changed meanwhile stays.
+WITH page AS MATERIALIZED (
+  SELECT a.name, a.token
+  FROM dlock_advisory AS a
+  WHERE a.name > $1::text
+  ORDER BY a.name
+  LIMIT $3::bigint
+), gone AS (
+  DELETE FROM dlock_advisory AS d
+  USING page AS p
+  WHERE d.name = p.name AND d.token = p.token
+    AND p.token < (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - $2::bigint
+  RETURNING 1
+)
+SELECT
+  (SELECT CASE WHEN count(*) = $3::bigint THEN max(p.name) END FROM page AS p),
+  (SELECT count(*) FROM gone)
