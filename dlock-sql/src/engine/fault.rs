@@ -4,7 +4,7 @@
 //! is a retry. The two are independent: a statement that timed out may have been applied, and is
 //! retried; one that the server refused was not applied, and may be retried or not.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 
@@ -108,6 +108,27 @@ impl Fault {
         self.with_cure(cure).with_certainty(Certainty::NotApplied)
     }
 }
+
+/// The source of an error that means that the database does not exist any more, and with it the
+/// locks.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "servers have no files"))]
+pub(crate) struct DatabaseGone;
+
+impl DatabaseGone {
+    /// Returns whether this is the source of an error.
+    pub(crate) fn caused(error: &Error) -> bool {
+        std::error::Error::source(error).is_some_and(|source| source.is::<Self>())
+    }
+}
+
+impl fmt::Display for DatabaseGone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the path does not lead to the open file any more")
+    }
+}
+
+impl std::error::Error for DatabaseGone {}
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {

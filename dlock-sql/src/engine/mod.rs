@@ -60,6 +60,8 @@ pub(crate) use dlock_core::machine::Micros;
 use dlock_core::{
     Exclusion, Fairness, Fencing, Format, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
 };
+#[cfg(feature = "sqlite")]
+pub(crate) use fault::DatabaseGone;
 pub(crate) use fault::{Cure, Fault};
 pub(crate) use finding::of_tables;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -30,6 +30,7 @@ use tokio::{
 use super::{
     EngineSettings, batch,
     conn::{Conn, Ears},
+    fault::DatabaseGone,
     job::{Jobs, PendingOp, answer_of, gone},
     kept::Kept,
     links::Links,
@@ -231,6 +232,7 @@ impl Backend for Engine {
                 let token = token.filter(|_| self.settings.retention > *lease);
                 match told.and_then(|told| told.renewed(token)) {
                     Ok(answer) => renewed[at] = answer,
+                    Err(error) if DatabaseGone::caused(&error) => renewed[at] = Renewed::Forgotten,
                     Err(error) => {
                         failed += 1;
                         last = Some(place(error.with_lock(&claim.name)));
@@ -254,7 +256,10 @@ impl Backend for Engine {
         let op = Op::Release { claim: claim.id, used: claim.used, bar: 0 };
         Answer::later(async move {
             let told = jobs.ask_one(name.clone(), op).await;
-            told.and_then(Told::released).map_err(|error| error.at("release", &name, &store))
+            match told.and_then(Told::released) {
+                Err(error) if DatabaseGone::caused(&error) => Ok(Released::AlreadyLost),
+                released => released.map_err(|error| error.at("release", &name, &store)),
+            }
         })
     }
 

@@ -122,6 +122,10 @@ impl SqliteConn {
         if !matches!(result, Err(sqlx::Error::WorkerCrashed)) {
             self.conn = Some(conn);
         }
+        // SQLite continues in a file that has no name any more, or another one, while other clients
+        // use the new file. So an answer counts only if the path still leads to the file. That
+        // costs about a microsecond.
+        check_same(self.options.get_filename(), self.file)?;
         result.map_err(classify)
     }
 }

@@ -14,6 +14,8 @@ use std::{io, path::Path};
 
 use dlock_core::{ConfigIssue, Error};
 
+use crate::engine::DatabaseGone;
+
 /// Another name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alias {
@@ -72,7 +74,7 @@ pub(super) fn check_same(path: &Path, opened: Identity) -> Result<(), Error> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(no_access(path, error)),
         _ => {
             let text = format!("{} {REPLACED}: {RESTART}", path.display());
-            Err(Error::config(ConfigIssue::Access, text))
+            Err(Error::config(ConfigIssue::Access, text).with_source(DatabaseGone))
         }
     }
 }

@@ -4,13 +4,14 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    time::Duration,
 };
 
-use dlock_core::{ConfigIssue, Error, ErrorKind, FencingToken, Level};
+use dlock_core::{AcquireRequest, ConfigIssue, Error, ErrorKind, FencingToken, Level};
 use dlock_sql::{Sqlite, SqliteConfig};
 use sqlx::Connection as _;
 
-use crate::support::{Store, exclusive, free, name, take};
+use crate::support::{LEASE, LONG, Store, exclusive, free, name, take};
 
 #[cfg(target_os = "linux")]
 mod descriptors;
@@ -120,6 +121,43 @@ async fn a_file_that_is_linked_or_replaced_in_use_is_found() {
     fs::rename(store.path(), &other).unwrap();
     let moved = found("file").await;
     assert!(moved.level == Level::Wrong && moved.found.contains("replaced"), "{moved:?}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_holder_is_told_that_the_file_was_deleted_or_replaced() {
+    use dlock_core::{LockOptions, Locks, Mode, Released, Renewal, Renewed};
+
+    for is_replaced in [false, true] {
+        let store = Store::new();
+        let client = store.open().await;
+        let held = [exclusive("a"), exclusive("b")];
+        for held in &held {
+            take(&client, held).await;
+        }
+        // Long enough that the lock is not lost because this machine is busy.
+        let options = LockOptions::new().with_lease(Duration::from_secs(6));
+        let locks = Locks::new(store.open().await).unwrap().with_options(options).unwrap();
+        let guard = locks.mutex("c").unwrap().lock().await.unwrap();
+        fs::rename(store.path(), store.path().with_file_name("other.db")).unwrap();
+        if is_replaced {
+            // Another program makes a new file, and takes the same locks.
+            let new = store.open().await;
+            take(&new, &exclusive("a")).await;
+        }
+        let renewal = |held: &AcquireRequest| Renewal::new(held.as_claim(), Mode::Exclusive, LEASE);
+        let renewals = held.each_ref().map(renewal);
+        assert_eq!(client.renew(&renewals).await.unwrap(), [Renewed::Forgotten; 2]);
+        assert_eq!(client.renew(&renewals[..1]).await.unwrap(), [Renewed::Forgotten]);
+        let error = client.acquire(&exclusive("d")).await.unwrap_err();
+        is_refused(&error, ConfigIssue::Access, "deleted or replaced");
+        assert!(client.inspect(&held[0].name).await.is_err());
+        let released = client.release(&held[0].as_claim()).await.unwrap();
+        assert_eq!(released, Released::AlreadyLost);
+        tokio::time::timeout(LONG, guard.lost()).await.expect("the lock is not lost");
+        let error = guard.check().unwrap_err().to_string();
+        assert!(error.contains("lost its data"), "{error}");
+    }
 }
 
 #[tokio::test]
