@@ -22,7 +22,7 @@
 //! | option | meaning | default |
 //! |---|---|---|
 //! | `dlock.create_schema` | create the tables if they are missing | `false` |
-//! | `dlock.connections` | the number of connections that write, 1 to 16; one more renews, one reads and, on PostgreSQL, one listens | `2` |
+//! | `dlock.connections` | the largest number of connections that write at the same time, 1 to 16; at most one more renews, one reads and, on PostgreSQL, one listens. Each is opened when it is needed | `2` |
 //! | `dlock.durability` | `full`, or `relaxed` (PostgreSQL): the server answers dlock's statements before they are on the disk, so a crash of the server may lose the last grants; tokens still grow | `full` |
 //! | `dlock.response_timeout` | how long to wait for an answer, and how long to retry while the server is unreachable | `5s` |
 //! | `dlock.retention` | how long the row of an unused lock is kept | `24h` |

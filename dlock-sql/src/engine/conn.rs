@@ -108,6 +108,9 @@ pub(crate) trait Conn: Send + 'static {
 
 /// A connection that receives notifications, for databases that have them.
 pub(crate) trait Ears: Send + 'static {
+    /// Returns whether it listens. If not, it is opened when the first claim waits.
+    fn is_open(&self) -> bool;
+
     /// Starts to listen, again if necessary. Notifications that were sent before may be lost.
     fn open(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
@@ -123,6 +126,10 @@ pub(crate) enum Deaf {}
 
 #[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
 impl Ears for Deaf {
+    fn is_open(&self) -> bool {
+        match *self {}
+    }
+
     async fn open(&mut self) -> Result<(), Error> {
         match *self {}
     }

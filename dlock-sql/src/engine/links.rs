@@ -15,7 +15,7 @@ pub(crate) struct Links<C, E> {
     /// The connection for renewals only.
     pub(crate) keeper: Option<C>,
     pub(crate) reader: C,
-    /// An open listener.
+    /// A listener, which may not be open yet.
     pub(crate) ears: Option<E>,
     /// A sample of the database's clock, so that the first statements have a deadline.
     pub(crate) sight: Option<Sight>,

@@ -16,7 +16,8 @@ use super::{conn::Ears, note::Note, patience::jittered, waiters::Waiters};
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Listens until the engine is dropped. The listener is already open.
+/// Listens until the engine is dropped. A listener that is not open yet is opened when the first
+/// claim waits, so that a client that never waits needs no connection for it.
 pub(crate) async fn listen<E: Ears>(
     mut ears: E,
     waiters: Arc<Waiters>,
@@ -24,9 +25,16 @@ pub(crate) async fn listen<E: Ears>(
 ) {
     let listening = async {
         let mut pause = PAUSE;
+        let mut is_open = ears.is_open();
+        if !is_open {
+            waiters.has_waited().await;
+            is_open = ears.open().await.inspect_err(|error| {
+                tracing::warn!(target: "dlock", %error, "LISTEN failed, falling back to polling");
+            }).is_ok();
+        }
         loop {
-            waiters.listens(true);
-            loop {
+            waiters.listens(is_open);
+            while is_open {
                 select! {
                     heard = ears.next() => match heard {
                         Ok(text) => {
@@ -37,21 +45,21 @@ pub(crate) async fn listen<E: Ears>(
                         }
                         Err(error) => {
                             tracing::debug!(target: "dlock", %error, "listener connection lost");
-                            break;
+                            is_open = false;
                         }
                     },
                     () = waiters.missed() => {
                         tracing::debug!(target: "dlock", "notification missing, listener reconnects");
-                        break;
+                        is_open = false;
                     }
                 }
             }
             waiters.listens(false);
-            loop {
+            while !is_open {
                 tokio::time::sleep(jittered(pause, Clock::Boot.now())).await;
                 pause = (pause * 2).min(LONGEST);
                 match ears.open().await {
-                    Ok(()) => break,
+                    Ok(()) => is_open = true,
                     Err(error) => {
                         tracing::debug!(target: "dlock", %error, "listener failed, will be retried");
                     }

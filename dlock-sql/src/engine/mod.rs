@@ -84,10 +84,10 @@ pub(crate) use patience::{Patience, retry};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use reader::Reply;
 pub(crate) use row::{Mark, Row, Wanted, Write, in_order};
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use tasks::spawn;
 #[cfg(feature = "postgres")]
 pub(crate) use sweep::Rounds;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use tasks::spawn;
 pub(crate) use verbs::Engine;
 
 /// The settings of an engine.

@@ -116,10 +116,6 @@ impl<C: Conn> Reader<C> {
     /// notifications or reads can't delay a poll for ever.
     pub(crate) async fn run(mut self) {
         let mut notes = Vec::with_capacity(TOGETHER);
-        if self.settings.home != 0 {
-            // Connects now, so that the first notification does not wait for it.
-            let _ = self.conn.read(&[]).await;
-        }
         loop {
             let now = Clock::Boot.now();
             let delay = self.waiters.delay().map(|delay| delay.max(self.rest));

@@ -57,6 +57,8 @@ const SLACK: Micros = 2_000;
 pub(crate) struct Waiters {
     inner: Mutex<WaitersState>,
     arrived: Notify,
+    /// Notified when a claim has joined a line.
+    waited: Notify,
     /// Notified if a notification did not arrive.
     missed: Notify,
     look: AtomicBool,
@@ -159,6 +161,12 @@ impl Waiters {
             inner.changes += 1;
         }
         self.arrived.notify_one();
+        self.waited.notify_one();
+    }
+
+    /// Waits until a claim has joined a line.
+    pub(crate) async fn has_waited(&self) {
+        self.waited.notified().await;
     }
 
     /// Removes a claim that does not wait any more, or got its grant in another way.

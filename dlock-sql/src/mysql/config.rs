@@ -71,8 +71,9 @@ impl ServerConfig<MysqlDriver> {
     pub fn from_url(url: &BackendUrl) -> Result<Self, Error> {
         let mut url = url.clone();
         let chosen = address::options_of(&url)?;
-        let options: MySqlConnectOptions =
-            url.for_driver().parse().map_err(|error| address::unreadable(classify(error).error))?;
+        let options: MySqlConnectOptions = address::for_driver(&url)
+            .parse()
+            .map_err(|error| address::unreadable(classify(error).error))?;
         let (options, store) = chosen.apply(options)?;
         let options = options.disable_statement_logging();
         let driver = MysqlDriver { options, pool: None, returning: url.take_bool("returning")? };
@@ -83,6 +84,8 @@ impl ServerConfig<MysqlDriver> {
     /// once, so a pool with one connection is enough. Renewals, and the whole plain mode, have
     /// their own connections, which use the pool's options. So an exhausted pool can't cause the
     /// loss of a lock.
+    /// If the pool is closed, dlock continues on connections of its own, so that its locks can be
+    /// renewed and released.
     ///
     /// Statements run under the settings of the pool's connections, which must have `autocommit`
     /// and a strict `sql_mode`, as they have by default. dlock checks this before each statement. A

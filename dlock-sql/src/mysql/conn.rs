@@ -4,11 +4,7 @@
 //! arrive, and would be taken for the answer to the next statement. So that connection is dropped.
 //! The statement may have been applied, so its error has an unknown certainty.
 
-use sqlx::{
-    Connection as _, MySql,
-    mysql::{MySqlArguments, MySqlRow},
-    query::Query,
-};
+use sqlx::{Connection as _, MySql, MySqlConnection, SqlStr, mysql::MySqlRow};
 use tokio::time::{error::Elapsed, timeout};
 
 use super::{
@@ -16,19 +12,24 @@ use super::{
     connector::{Connector, Source},
     error::{classify, is_duplicate, is_harmless},
     queries,
+    statement::Statement,
 };
 use crate::{
     engine::{Backoff, Fault},
-    server::{Taken, Texts, from_primary, late},
+    server::{Idle, Taken, Texts, from_primary, late},
 };
 
 const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 
-/// A connection that is opened when it is needed, and again after it has broken. With an
-/// application's pool, each statement uses another one.
+/// A connection that is opened when it is needed, and again after it has broken. Between statements
+/// it is shared with the other tasks of the engine. With an application's pool, each statement uses
+/// another one. If the application closes its pool, dlock continues on connections of its own.
 pub(super) struct MysqlConn {
     pub(super) way: Connector,
+    /// The connection for the next statement, if it has been taken already.
     conn: Option<Taken<MySql>>,
+    /// With the largest statement on each.
+    idle: Idle<(MySqlConnection, usize)>,
     /// The largest statement, in bytes, on this connection or on the last one.
     pub(super) packet: usize,
     backoff: Backoff,
@@ -37,8 +38,8 @@ pub(super) struct MysqlConn {
 
 impl MysqlConn {
     pub(super) fn new(way: Connector) -> Self {
-        let (backoff, texts) = (Backoff::new(), Texts::default());
-        Self { way, conn: None, packet: usize::MAX, backoff, texts }
+        let (idle, backoff, texts) = (Idle::new(), Backoff::new(), Texts::default());
+        Self { way, conn: None, idle, packet: usize::MAX, backoff, texts }
     }
 
     /// Sets whether the server has `RETURNING`.
@@ -49,7 +50,7 @@ impl MysqlConn {
 
     /// Returns the current database of the connection.
     pub(super) async fn database(&mut self) -> Result<String, Fault> {
-        let rows = self.fetch(sqlx::query(queries::WHICH)).await?;
+        let rows = self.fetch(Statement::new(SqlStr::from_static(queries::WHICH))).await?;
         rows.first().map_or(Ok(String::new()), |row| text(row, 0))
     }
 
@@ -65,8 +66,8 @@ impl MysqlConn {
     }
 
     /// Returns a statement, with the database in the names of dlock's tables.
-    pub(super) fn query<'q>(&mut self, sql: &'static str) -> Query<'q, MySql, MySqlArguments> {
-        sqlx::query(self.texts.of(sql))
+    pub(super) fn query<'q>(&mut self, sql: &'static str) -> Statement<'q> {
+        Statement::new(self.texts.of(sql))
     }
 
     /// Runs a statement that has no arguments.
@@ -75,10 +76,10 @@ impl MysqlConn {
         self.fetch(query).await
     }
 
-    /// Returns a connection like this one.
+    /// Returns a connection like this one, for another task. Both share what is idle.
     pub(super) fn another(&self) -> Self {
-        let (way, packet) = (self.way.clone(), self.packet);
-        Self { texts: self.texts.clone(), packet, ..Self::new(way) }
+        let (way, packet, idle) = (self.way.clone(), self.packet, self.idle.clone());
+        Self { texts: self.texts.clone(), packet, idle, ..Self::new(way) }
     }
 
     /// Returns a connection like this one, with another source of connections.
@@ -91,40 +92,34 @@ impl MysqlConn {
     /// Runs a statement to its end, since only the end shows whether the commit succeeded. After a
     /// timeout or an unusual error the connection is not used again, since the driver may have lost
     /// its place in the stream.
-    pub(super) async fn fetch(
-        &mut self,
-        query: Query<'_, MySql, MySqlArguments>,
-    ) -> Result<Vec<MySqlRow>, Fault> {
-        self.fetch_as(query, Ok).await
+    pub(super) async fn fetch(&mut self, statement: Statement<'_>) -> Result<Vec<MySqlRow>, Fault> {
+        self.fetch_as(statement, Ok).await
     }
 
     /// Runs a statement whose second column is null if the server accepts no writes. Then the rows
     /// may be out of date, and the read fails.
     pub(super) async fn fetch_from_primary(
         &mut self,
-        query: Query<'_, MySql, MySqlArguments>,
+        statement: Statement<'_>,
     ) -> Result<Vec<MySqlRow>, Fault> {
-        self.fetch_as(query, from_primary).await
+        self.fetch_as(statement, from_primary).await
     }
 
     async fn fetch_as(
         &mut self,
-        query: Query<'_, MySql, MySqlArguments>,
+        statement: Statement<'_>,
         seen: fn(Vec<MySqlRow>) -> Result<Vec<MySqlRow>, sqlx::Error>,
     ) -> Result<Vec<MySqlRow>, Fault> {
         let mut conn = self.take().await?;
-        let result = timeout(self.way.limit, query.fetch_all(conn.raw())).await;
+        let result = timeout(self.way.limit, statement.fetch(conn.raw())).await;
         self.end(conn, result.map(|rows| rows.and_then(seen)))
     }
 
     /// Runs a statement that returns no rows, and returns how many rows matched. An insert of an
     /// existing row returns 0.
-    pub(super) async fn change(
-        &mut self,
-        query: Query<'_, MySql, MySqlArguments>,
-    ) -> Result<u64, Fault> {
+    pub(super) async fn change(&mut self, statement: Statement<'_>) -> Result<u64, Fault> {
         let mut conn = self.take().await?;
-        let result = timeout(self.way.limit, query.execute(conn.raw())).await;
+        let result = timeout(self.way.limit, statement.execute(conn.raw())).await;
         // A duplicate key is an answer: the connection is fine, and another client has the row.
         if let Ok(Err(error)) = &result
             && is_duplicate(error)
@@ -141,15 +136,18 @@ impl MysqlConn {
         let mut own = self.another_from(self.way.source.own());
         let mut conn = own.take().await?;
         let result = timeout(own.way.limit, sqlx::raw_sql(sql).execute(conn.raw())).await;
-        own.end(conn, result)?;
-        // The own connection is used for this script only.
-        own.close().await;
-        Ok(())
+        own.end(conn, result).map(drop)
     }
 
     async fn take(&mut self) -> Result<Taken<MySql>, Fault> {
         if let Some(conn) = self.conn.take() {
             return Ok(conn);
+        }
+        if self.way.is_dedicated()
+            && let Some((conn, packet)) = self.idle.take()
+        {
+            self.packet = packet;
+            return Ok(Taken::Own(conn));
         }
         // The pause comes before the connect, so that a failing server gets few new connections.
         self.backoff.pause().await?;
@@ -175,12 +173,12 @@ impl MysqlConn {
     ) -> Result<T, Fault> {
         let Ok(result) = result else {
             // The next statement on it would get the answer to this one.
-            conn.discard();
+            self.discard(conn);
             return Err(self.backoff.failed(late()));
         };
         match result {
             Err(error) if !is_harmless(&error) => {
-                conn.discard();
+                self.discard(conn);
                 Err(self.backoff.failed(classify(error)))
             }
             result => {
@@ -195,17 +193,27 @@ impl MysqlConn {
         match conn {
             // A pooled connection returns to the pool after each statement, so that it is checked
             // before the next.
-            Taken::Own(_) => self.conn = Some(conn),
+            Taken::Own(conn) => self.idle.put((conn, self.packet)),
             Taken::Pooled(conn) => drop(conn),
         }
     }
 
-    /// Closes the connection, unless that takes too long.
-    pub(super) async fn close(self) {
-        if let Some(Taken::Own(conn)) = self.conn
-            && let Ok(Err(error)) = timeout(self.way.timeout, conn.close()).await
-        {
-            tracing::debug!(target: "dlock", %error, "closing a connection failed");
+    /// Drops a connection that has broken.
+    fn discard(&self, conn: Taken<MySql>) {
+        conn.discard();
+        self.idle.clear();
+    }
+
+    /// Closes the connections, unless that takes too long. Only the last of the tasks that share
+    /// them does so.
+    pub(super) async fn close(mut self) {
+        if let Some(conn) = self.conn.take() {
+            self.keep(conn);
+        }
+        for (conn, _) in self.idle.into_last() {
+            if let Ok(Err(error)) = timeout(self.way.timeout, conn.close()).await {
+                tracing::debug!(target: "dlock", %error, "closing a connection failed");
+            }
         }
     }
 }

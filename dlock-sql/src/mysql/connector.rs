@@ -5,12 +5,12 @@
 //! pooled connection is checked before each use. A dedicated connection gets its settings once,
 //! when it is opened.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use dlock_core::{ConfigIssue, Error};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, MySql, MySqlPool,
-    mysql::{MySqlConnectOptions, MySqlRow},
+    mysql::{MySqlConnectOptions, MySqlRow, MySqlSslMode},
 };
 use tokio::time::timeout;
 
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     engine::Fault,
-    server::{Taken, late, silent_at_first, tries},
+    server::{Taken, Target, late, reach, silent_at_first, tries},
 };
 
 /// The source of connections.
@@ -78,25 +78,38 @@ impl Connector {
         self.limit = limit.min(self.timeout);
     }
 
+    /// Returns whether it gives dedicated connections. If the application has closed its pool, it
+    /// does, so that the locks can still be released.
+    pub(super) fn is_dedicated(&self) -> bool {
+        match &self.source {
+            Source::Own(_) | Source::Beside(_) => true,
+            Source::Pool(pool) => pool.is_closed(),
+        }
+    }
+
     /// Connects, and returns the largest size of a statement there. If the connect fails, nothing
     /// was applied.
     pub(super) async fn connect(&self) -> Result<(Taken<MySql>, usize), Fault> {
         let connected = match &self.source {
             Source::Own(options) => self.own(options).await,
             Source::Beside(pool) => self.own(&beside(pool)).await,
-            Source::Pool(pool) => self.pooled(pool).await,
+            Source::Pool(pool) if pool.is_closed() => self.own(&beside(pool)).await,
+            Source::Pool(pool) => match self.pooled(pool).await {
+                Err(_) if pool.is_closed() => self.own(&beside(pool)).await,
+                connected => connected,
+            },
         };
         // So the caller may retry without doubt about an earlier sending.
         connected.map_err(Fault::before_anything_was_sent)
     }
 
     async fn own(&self, options: &MySqlConnectOptions) -> Result<(Taken<MySql>, usize), Fault> {
-        let connect = async {
+        let connect = reach(options, self.limit, classify, |options| async move {
             let mut conn = options.connect().await.map_err(classify)?;
             let session = sqlx::raw_sql(AssertSqlSafe(self.session.clone()));
             let rows = session.fetch_all(&mut conn).await.map_err(classify)?;
             Ok((Taken::Own(conn), packet(&rows)?))
-        };
+        });
         timeout(self.limit, connect)
             .await
             .unwrap_or_else(|_| Err(silent_at_first("MySQL or MariaDB is")))
@@ -151,6 +164,24 @@ impl Connector {
                 }
             }
         }
+    }
+}
+
+impl Target for MySqlConnectOptions {
+    fn place(&self) -> Option<(&str, u16)> {
+        self.get_socket().is_none().then(|| (self.get_host(), self.get_port()))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        !matches!(self.get_ssl_mode(), MySqlSslMode::Disabled)
+    }
+
+    fn at(self, address: IpAddr) -> Self {
+        self.host(&address.to_string())
+    }
+
+    fn through(self, socket: &str) -> (Self, String) {
+        (self.socket(socket), socket.to_owned())
     }
 }
 

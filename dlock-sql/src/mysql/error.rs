@@ -97,6 +97,11 @@ pub(super) fn is_in_transaction(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::IN_TRANSACTION)
 }
 
+/// Returns whether the server has no room for another prepared statement.
+pub(super) fn has_no_room(error: &sqlx::Error) -> bool {
+    number(error) == Some(numbers::TOO_MANY_STATEMENTS)
+}
+
 /// Returns whether the server reports that the user lacks a right.
 pub(super) fn is_denied(error: &Error) -> bool {
     let source = std::error::Error::source(error);

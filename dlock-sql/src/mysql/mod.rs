@@ -15,6 +15,7 @@ mod plain;
 mod queries;
 mod rows;
 mod schema;
+mod statement;
 
 pub use backend::{MYSQL, Mysql};
 pub use config::MysqlConfig;

@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 use dlock_core::{DynBackend, Error, Finding, LockName};
-use sqlx::{MySql, mysql::MySqlArguments, query::Query};
 use tokio::runtime::Handle;
 
 use super::{
@@ -20,6 +19,7 @@ use super::{
     connector::Connector,
     examine::examine,
     schema::{Tables, prepare},
+    statement::Statement,
 };
 use crate::{
     engine::{Fault, Kept, Listed, Patience, Range, retry},
@@ -130,10 +130,7 @@ impl PlainConn for MysqlConn {
     }
 }
 
-fn bind<'q>(
-    query: Query<'q, MySql, MySqlArguments>,
-    argument: &Argument<'q>,
-) -> Query<'q, MySql, MySqlArguments> {
+fn bind<'q>(query: Statement<'q>, argument: &Argument<'q>) -> Statement<'q> {
     match *argument {
         Argument::Text(text) => query.bind(text.as_bytes()),
         Argument::Number(number) => query.bind(number),

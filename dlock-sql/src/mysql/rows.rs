@@ -3,11 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{Certainty, Error, Finding, LockName};
-use sqlx::{
-    MySql,
-    mysql::{MySqlArguments, MySqlRow},
-    query::Query,
-};
+use sqlx::mysql::MySqlRow;
 
 use super::{
     answer::{as_str, end_of, get, micros, row, text},
@@ -17,6 +13,7 @@ use super::{
     examine::examine,
     json, queries,
     schema::Tables,
+    statement::Statement,
 };
 use crate::engine::{
     Conn, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
@@ -102,7 +99,7 @@ impl MysqlConn {
         &mut self,
         writes: &'q [Write],
         [one, many]: [&'static str; 2],
-    ) -> Result<Query<'q, MySql, MySqlArguments>, Fault> {
+    ) -> Result<Statement<'q>, Fault> {
         let packet = self.ready().await?;
         if let [write] = writes {
             return Ok(apply_one(self.query(one), write, packet));
@@ -201,11 +198,7 @@ fn paged(found: &MySqlRow) -> Result<Paged, Fault> {
     Ok(Paged { name: text(found, 0)?, now: micros(found, 1)?, row: row(found, 2).ok() })
 }
 
-fn apply_one<'q>(
-    query: Query<'q, MySql, MySqlArguments>,
-    write: &'q Write,
-    packet: usize,
-) -> Query<'q, MySql, MySqlArguments> {
+fn apply_one<'q>(query: Statement<'q>, write: &'q Write, packet: usize) -> Statement<'q> {
     let (seen, cut, time, snap) = match write.room() <= packet.saturating_sub(json::AROUND) {
         true => write.fold_args(),
         false => Write::NO_FOLD,

@@ -44,7 +44,7 @@ impl PostgresConfig {
         let pooler = url.take_bool("pooler")?.unwrap_or(false);
         let advisory = url.take_bool("advisory")?.unwrap_or(false);
         let listen = url.take_bool("listen")?;
-        let options = PgConnectOptions::from_str(&url.for_driver()).map_err(|error| {
+        let options = PgConnectOptions::from_str(&url::for_driver(&url)).map_err(|error| {
             // The text contains at most the value of an option, and a password may have any form.
             Error::config(
                 ConfigIssue::Url,
@@ -65,6 +65,8 @@ impl PostgresConfig {
     /// once, so a pool with one connection is enough. Renewals and the listener have their own
     /// connections, which use the pool's options. So an exhausted pool can't cause the loss of a
     /// lock.
+    /// If the pool is closed, dlock continues on connections of its own, so that its locks can be
+    /// renewed and released.
     ///
     /// Statements run under the settings of the pool's connections. They name the tables with the
     /// schema in which dlock found them at first, so a `search_path` of another part of the
@@ -101,8 +103,8 @@ impl PostgresConfig {
     }
 
     /// Sets whether a connection listens for notifications of grants. On by default, unless there
-    /// is a pooler. dlock tests this at the start; if no notification arrives, waiters poll
-    /// instead.
+    /// is a pooler. The connection is opened when a claim first waits. Behind a pooler, dlock tests
+    /// at the start whether notifications arrive; if not, waiters poll instead.
     #[must_use]
     pub fn with_listen(mut self, listen: bool) -> Self {
         self.driver.listen = Some(listen);
@@ -126,6 +128,12 @@ mod tests {
         for (url, store) in [
             ("postgres://u:hunter2@localhost/d", "postgres://localhost:5432/d"),
             ("postgresql://u:hunter2@127.0.0.1:7/d", "postgres://127.0.0.1:7/d"),
+            ("postgres://u:hunter2@[::1]:7/d", "postgres://[::1]:7/d"),
+            ("postgres://u:hunter2@/d?host=::1", "postgres://[::1]:5432/d"),
+            ("postgres://u:hunter2@/d?host=/run/pg", "postgres:///run/pg:5432/d"),
+            ("postgres://u@:7/d?host=/run/pg", "postgres:///run/pg:7/d"),
+            ("postgres://u@?host=/run/pg&dlock.listen=true", "postgres:///run/pg:5432/u"),
+            ("postgres://u@%2Frun%2Fpg/d", "postgres:///run/pg:5432/d"),
             ("postgres://u@localhost:7", "postgres://localhost:7/u"),
             ("postgres://db/d?sslmode=disable&user=u&password=hunter2", "postgres://db:5432/d"),
             ("postgres:///d?user=u&host=/run/pg&port=7", "postgres:///run/pg:7/d"),
@@ -133,6 +141,26 @@ mod tests {
             let config = read(url).unwrap();
             assert_eq!(config.store, store, "{url}");
             assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+        }
+    }
+
+    #[test]
+    fn the_driver_gets_an_ipv6_address_without_brackets() {
+        for url in ["postgres://[::1]/d", "postgres://u@[::1]:7/d", "postgres:///d?hostaddr=::1"] {
+            let session = read(url).unwrap().session();
+            assert_eq!(session.get_host(), "::1", "{url}");
+        }
+    }
+
+    #[test]
+    fn a_user_without_a_host_keeps_the_special_characters() {
+        for url in [
+            "postgres://a%40b+c:x%2By+z@/d?host=/r",
+            "postgres://a%40b+c:x%2By+z@h/d?sslmode=disable",
+        ] {
+            let options = read(url).unwrap().driver.options;
+            assert_eq!(options.get_username(), "a@b+c", "{url}");
+            assert!(format!("{options:?}").contains("\"x+y+z\""), "{options:?}");
         }
     }
 
@@ -152,6 +180,7 @@ mod tests {
         for (url, issue, says) in [
             ("postgres://u:hunter2@db/d", ConfigIssue::OptionValue, "sslmode=verify-full"),
             ("postgres://u:hunter2@h:port/d", ConfigIssue::Url, "host:5432"),
+            ("postgres://u:hunter2@:port/d", ConfigIssue::Url, "host=/run/postgresql"),
             ("postgres://u:hunter2@h:70000/d", ConfigIssue::Url, "host:5432"),
             ("postgres://u:%FF@localhost/d", ConfigIssue::Url, "percent-encoded"),
             ("postgres://localhost/d?port=x&password=hunter2", ConfigIssue::Url, "invalid digit"),

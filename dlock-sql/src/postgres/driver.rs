@@ -5,21 +5,29 @@
 
 use std::{
     fmt::Write as _,
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use dlock_core::Error;
-use sqlx::{ConnectOptions as _, PgConnection, PgPool, postgres::PgConnectOptions};
+use sqlx::{
+    ConnectOptions as _, PgPool,
+    postgres::{PgConnectOptions, PgSslMode},
+};
 
 use super::{
-    error::refuses_options,
+    error::{classify, refuses_options},
     queries,
     statement::{Travel, millis},
 };
-use crate::server::{Durability, ServerConfig, value};
+use crate::{
+    engine::Fault,
+    server::{Durability, ServerConfig, Target, bare, reach, shown, value},
+};
 
 /// The configuration of a [`Postgres`](super::Postgres) store.
 ///
@@ -49,6 +57,8 @@ pub struct PostgresDriver {
 impl PostgresDriver {
     pub(super) fn new(options: PgConnectOptions) -> Self {
         let sets_later = Arc::default();
+        let host = bare(options.get_host()).to_owned();
+        let options = options.host(&host);
         Self { options, pool: None, pooler: false, advisory: false, listen: None, sets_later }
     }
 
@@ -62,7 +72,7 @@ impl PostgresDriver {
     /// Returns the name of the store, without secrets.
     pub(super) fn store(&self) -> String {
         let database = self.options.get_database().unwrap_or(self.options.get_username());
-        format!("postgres://{}:{}/{database}", self.host(), self.options.get_port())
+        format!("postgres://{}:{}/{database}", shown(&self.host()), self.options.get_port())
     }
 }
 
@@ -88,17 +98,25 @@ impl PostgresConfig {
         ))
     }
 
-    /// Opens a dedicated connection. The caller then sends the [greeting](Self::greeting).
+    /// Opens a dedicated connection. `ready` gets the options, and sends the
+    /// [greeting](Self::greeting). The caller bounds the time by `limit`.
     ///
     /// AWS RDS Proxy refuses settings during a connect. It accepts them later, and then does not
     /// share the session. For a pooler that shares sessions, the URL needs `dlock.pooler=true`.
-    pub(super) async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
-        match self.session().connect().await {
-            Err(error) if refuses_options(&error) && self.sets_as_it_connects() => {
+    pub(super) async fn connect<C, F>(
+        &self,
+        limit: Duration,
+        ready: impl Fn(PgConnectOptions) -> F + Sync,
+    ) -> Result<C, Fault>
+    where
+        F: Future<Output = Result<C, Fault>> + Send,
+    {
+        match reach(&self.session(), limit, classify, &ready).await {
+            Err(fault) if refuses_options(&fault.error) && self.sets_as_it_connects() => {
                 self.driver.sets_later.store(true, Ordering::Relaxed);
-                self.session().connect().await
+                reach(&self.session(), limit, classify, &ready).await
             }
-            connected => connected,
+            reached => reached,
         }
     }
 
@@ -165,6 +183,26 @@ impl PostgresConfig {
             settings.push(("synchronous_commit", "off".to_owned()));
         }
         settings
+    }
+}
+
+impl Target for PgConnectOptions {
+    fn place(&self) -> Option<(&str, u16)> {
+        let is_socket = self.get_socket().is_some() || self.get_host().starts_with('/');
+        (!is_socket).then(|| (self.get_host(), self.get_port()))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        !matches!(self.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow)
+    }
+
+    fn at(self, address: IpAddr) -> Self {
+        self.host(&address.to_string())
+    }
+
+    fn through(self, socket: &str) -> (Self, String) {
+        let path = format!("{socket}/.s.PGSQL.{}", self.get_port());
+        (self.socket(socket), path)
     }
 }
 

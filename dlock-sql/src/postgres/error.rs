@@ -43,11 +43,8 @@ pub(super) fn breaks(error: &sqlx::Error) -> bool {
 }
 
 /// Returns whether the server, or a proxy in front of it, refuses settings during a connect.
-pub(super) fn refuses_options(error: &sqlx::Error) -> bool {
-    let is_it = |error: &dyn sqlx::error::DatabaseError| {
-        error.code().as_deref() == Some("0A000") && error.message().contains("option")
-    };
-    error.as_database_error().is_some_and(is_it)
+pub(super) fn refuses_options(error: &Error) -> bool {
+    code_of(error).as_deref() == Some("0A000") && error.to_string().contains("option")
 }
 
 /// Returns whether the server does not know a statement that the driver has prepared.

@@ -1,5 +1,6 @@
-//! The connection to the server: its own, which is reopened after a loss, or one of an
-//! application's pool for each statement.
+//! The connections to the server: dlock's own, which are opened when they are needed, or one of an
+//! application's pool for each statement. If the application closes its pool, dlock continues on
+//! connections of its own, so that its locks can still be released.
 //!
 //! A connection is used again only after an answer was read to its end. After a timeout the answer
 //! may still arrive, and would be taken for the answer to the next statement. So that connection is
@@ -10,8 +11,9 @@ use std::{sync::Arc, time::Duration};
 
 use dlock_core::{Clock, Instant};
 use sqlx::{
-    AssertSqlSafe, Connection as _, PgConnection, Postgres, Row as _, SqlSafeStr as _, SqlStr,
-    postgres::PgRow,
+    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Postgres, Row as _,
+    SqlSafeStr as _, SqlStr,
+    postgres::{PgConnectOptions, PgRow},
 };
 use tokio::time::timeout;
 
@@ -24,7 +26,7 @@ use super::{
 };
 use crate::{
     engine::{Backoff, Fault, Kept},
-    server::{Taken, Texts, from_primary, late, silent_at_first},
+    server::{Idle, Taken, Texts, from_primary, late, silent_at_first},
 };
 
 /// Runs statements, each to its end or to its timeout.
@@ -34,7 +36,7 @@ pub(super) struct Link {
     patience: Duration,
     /// The longest time for a connect or an answer.
     limit: Duration,
-    idle: Option<PgConnection>,
+    idle: Idle<PgConnection>,
     backoff: Backoff,
     /// The time since which a statement whose connection was dropped may still run on the server.
     left: Option<Instant>,
@@ -105,7 +107,7 @@ impl Link {
             travel,
             patience,
             limit: patience / 2,
-            idle: None,
+            idle: Idle::new(),
             backoff: Backoff::new(),
             left: None,
             texts: Texts::default(),
@@ -115,6 +117,12 @@ impl Link {
             is_shared,
             resets_path: is_shared,
         }
+    }
+
+    /// Makes it share its idle connections with this link, which has the same settings.
+    pub(super) fn beside(mut self, other: &Self) -> Self {
+        self.idle = other.idle.clone();
+        self
     }
 
     /// Bounds the time of a connect and of an answer from now on.
@@ -204,13 +212,13 @@ impl Link {
         }
         let Ok(result) = result else {
             // The next statement on it would get the answer to this one.
-            conn.discard();
+            self.discard(conn);
             self.left.get_or_insert(sent);
             return Err(self.backoff.failed(late()));
         };
         match result {
             Err(error) if breaks(&error) => {
-                conn.discard();
+                self.discard(conn);
                 Err(self.backoff.failed(classify(error)))
             }
             result => {
@@ -223,7 +231,7 @@ impl Link {
 
     /// Returns a connection to run a statement on.
     async fn take(&mut self) -> Result<Taken<Postgres>, Fault> {
-        if self.idle.is_none() || self.left.is_some() {
+        if self.idle.is_empty() || self.left.is_some() {
             self.backoff.pause().await?;
         }
         let mut conn = self.connection().await.map_err(|fault| self.backoff.failed(fault))?;
@@ -243,7 +251,7 @@ impl Link {
                 Err(self.backoff.failed(waits_for_a_standby()))
             }
             Err(fault) => {
-                conn.discard();
+                self.discard(conn);
                 Err(self.backoff.failed(fault))
             }
         }
@@ -267,22 +275,26 @@ impl Link {
     }
 
     async fn connection(&mut self) -> Result<Taken<Postgres>, Fault> {
+        let nothing_sent = |fault: Fault| fault.before_anything_was_sent();
+        if let Source::Pool(pool, _) = &self.source
+            && !pool.is_closed()
+        {
+            match clean(pool, self.limit, &self.sessions).await {
+                // The locks outlive the pool, so that they can be released.
+                Err(_) if pool.is_closed() => {}
+                conn => return conn.map(Taken::Pooled).map_err(nothing_sent),
+            }
+        }
         if let Some(conn) = self.idle.take() {
             return Ok(Taken::Own(conn));
         }
-        let nothing_sent = |fault: Fault| fault.before_anything_was_sent();
-        let config = match &self.source {
-            Source::Own(config) => config,
-            Source::Pool(pool) => {
-                let conn = clean(pool, self.limit, &self.sessions).await;
-                return conn.map(Taken::Pooled).map_err(nothing_sent);
-            }
-        };
-        let connecting = async {
-            let mut conn = config.connect().await.map_err(classify)?;
-            greet(&mut conn, config, self.is_opened, &self.kept).await?;
+        let (Source::Own(config) | Source::Pool(_, config)) = &self.source;
+        let (is_opened, kept) = (self.is_opened, &self.kept);
+        let connecting = config.connect(self.limit, |options: PgConnectOptions| async move {
+            let mut conn = options.connect().await.map_err(classify)?;
+            greet(&mut conn, config, is_opened, kept).await?;
             Ok(conn)
-        };
+        });
         let connected = timeout(self.limit, connecting).await;
         connected
             .unwrap_or_else(|_| Err(silent_at_first("PostgreSQL is")))
@@ -292,30 +304,38 @@ impl Link {
 
     fn give_back(&mut self, conn: Taken<Postgres>) {
         match conn {
-            Taken::Own(conn) => self.idle = Some(conn),
+            Taken::Own(conn) => self.idle.put(conn),
             Taken::Pooled(conn) => drop(conn),
         }
     }
 
+    /// Drops a connection that has broken.
+    fn discard(&self, conn: Taken<Postgres>) {
+        conn.discard();
+        self.idle.clear();
+    }
+
     /// Returns whether there is a connection. If not, the next statement opens one.
-    pub(super) const fn is_open(&self) -> bool {
-        self.idle.is_some()
+    pub(super) fn is_open(&self) -> bool {
+        !self.idle.is_empty()
     }
 
     /// Drops the connection without a message to the server.
     pub(super) fn drop_connection(&mut self) {
-        self.idle = None;
+        self.idle.clear();
     }
 
-    /// Closes the connection in an orderly way, unless that takes too long.
+    /// Closes the connections in an orderly way, unless that takes too long. Only the last of the
+    /// links that share them does so.
     pub(super) async fn close(self) {
-        let Some(conn) = self.idle else { return };
-        match timeout(self.patience, conn.close()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::debug!(target: "dlock", %error, "closing a connection failed")
+        for conn in self.idle.into_last() {
+            match timeout(self.patience, conn.close()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(target: "dlock", %error, "closing a connection failed")
+                }
+                Err(_) => tracing::debug!(target: "dlock", "closing a connection timed out"),
             }
-            Err(_) => tracing::debug!(target: "dlock", "closing a connection timed out"),
         }
     }
 }

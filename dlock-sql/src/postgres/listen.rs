@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{Error, ErrorKind};
 use sqlx::{
     AssertSqlSafe, PgPool,
-    postgres::{PgListener, PgPoolOptions},
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
 use tokio::{runtime::Handle, time::timeout};
 
@@ -44,7 +44,7 @@ impl PgEars {
         }
     }
 
-    async fn listen(&self) -> Result<PgListener, sqlx::Error> {
+    async fn listen(&self, options: PgConnectOptions) -> Result<PgListener, Fault> {
         // The driver's listener needs a pool. One connection is enough.
         let greeting = self.config.greeting();
         let pool: PgPool = PgPoolOptions::new()
@@ -58,12 +58,12 @@ impl PgEars {
                 let greeting = AssertSqlSafe(greeting.clone());
                 Box::pin(async move { sqlx::raw_sql(greeting).execute(conn).await.map(drop) })
             })
-            .connect_lazy_with(self.config.session());
-        let mut listener = PgListener::connect_with(&pool).await?;
+            .connect_lazy_with(options);
+        let mut listener = PgListener::connect_with(&pool).await.map_err(classify)?;
         // Notifications are lost with a connection. An eager reconnect would hide that, and the
         // waiters would not poll.
         listener.eager_reconnect(false);
-        listener.listen(&self.channel).await?;
+        listener.listen(&self.channel).await.map_err(classify)?;
         Ok(listener)
     }
 
@@ -75,14 +75,20 @@ impl PgEars {
 }
 
 impl Ears for PgEars {
+    fn is_open(&self) -> bool {
+        self.listener.is_some()
+    }
+
     async fn open(&mut self) -> Result<(), Error> {
         self.shut();
-        match timeout(self.config.patience, self.listen()).await {
+        let patience = self.config.patience;
+        let listening = self.config.connect(patience / 2, |options| self.listen(options));
+        match timeout(patience, listening).await {
             Ok(Ok(listener)) => {
                 self.listener = Some(listener);
                 Ok(())
             }
-            Ok(Err(error)) => Err(classify(error).error),
+            Ok(Err(fault)) => Err(fault.error),
             Err(_) => Err(lost("the server lets nobody listen in time")),
         }
     }

@@ -34,7 +34,7 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     let mut sessions: Arc<[String]> = Arc::default();
     let mut is_durable = true;
     if config.driver.pool.is_some() {
-        let mut own = link(config.own());
+        let mut own = link(config.own()).beside(&first);
         let found = check_same_table(&mut first, &mut own).await?;
         // The first pooled connection may have had other settings, and the compared one may be
         // another.
@@ -47,7 +47,9 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     first.expect(sessions.clone());
     is_durable &= first.keeps(queries::KEEPS).await?;
     let kept = Kept::new(is_durable);
+    let shares = link(config.own()).beside(&first);
     let ready = |mut link: Link| {
+        link = link.beside(&shares);
         link.name_tables(texts.clone());
         link.expect(sessions.clone());
         link.watch(kept.clone());
@@ -103,13 +105,17 @@ async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<Strin
     ))
 }
 
-/// Opens a listener that notifications reach, and returns its home.
+/// Returns a listener and its home. It connects when the first claim waits. Behind a pooler it
+/// connects now, to test whether notifications arrive.
 async fn ears(config: &PostgresConfig, runtime: &Handle, link: &mut Link) -> Option<(PgEars, u32)> {
     if !config.listens() {
         return None;
     }
     let home = rand::random_range(1..=u32::MAX);
     let mut ears = PgEars::new(config.clone(), home, runtime.clone());
+    if !config.driver.pooler {
+        return Some((ears, home));
+    }
     match ears.probe(link).await {
         Ok(true) => return Some((ears, home)),
         Ok(false) => tracing::warn!(

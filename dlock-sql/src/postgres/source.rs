@@ -26,8 +26,9 @@ use crate::{
 pub(super) enum Source {
     /// Dedicated connections, with the current options, since those of a pool may change.
     Own(Arc<PostgresConfig>),
-    /// Each statement takes a connection out of the pool and returns it.
-    Pool(PgPool),
+    /// Each statement takes a connection out of the pool and returns it. Once the pool is closed,
+    /// there are dedicated connections.
+    Pool(PgPool, Arc<PostgresConfig>),
 }
 
 impl Source {
@@ -38,7 +39,7 @@ impl Source {
         };
         match self {
             Self::Own(config) => names(&config.session()),
-            Self::Pool(pool) => names(&pool.connect_options()),
+            Self::Pool(pool, _) => names(&pool.connect_options()),
         }
     }
 }
@@ -52,7 +53,7 @@ impl PostgresConfig {
     /// Returns the source of the other connections.
     pub(super) fn shared(&self) -> Source {
         match &self.driver.pool {
-            Some(pool) => Source::Pool(pool.clone()),
+            Some(pool) => Source::Pool(pool.clone(), Arc::new(self.clone())),
             None => self.own(),
         }
     }

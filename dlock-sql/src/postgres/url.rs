@@ -39,7 +39,37 @@ const KNOWN: [&str; 12] = [
 /// The form that a URL must have.
 pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with special \
                                characters of the user and the password percent-encoded (@ as %40, \
-                               / as %2F, # as %23, ? as %3F)";
+                               / as %2F, # as %23, ? as %3F), or for a Unix socket \
+                               postgres://user:password@/database?host=/run/postgresql";
+
+/// Returns the URL in a form that the driver's parser accepts, which refuses a user without a host,
+/// as in `postgres://user@/database?host=/run/postgresql`.
+pub(super) fn for_driver(url: &BackendUrl) -> String {
+    let text = url.for_driver();
+    let moved = || {
+        let (scheme, rest) = text.split_once("://")?;
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, behind) = rest.split_at(end);
+        let (login, port) = authority.rsplit_once('@')?;
+        let port = match port {
+            "" => None,
+            _ => Some(port.strip_prefix(':')?),
+        };
+        let (user, password) = match login.split_once(':') {
+            Some((user, password)) => (user, Some(password)),
+            None => (login, None),
+        };
+        let (path, query) = behind.split_once('?').unwrap_or((behind, ""));
+        // In a query a plus sign is a space.
+        let option = |key: &str, value: &str| format!("{key}={}&", value.replace('+', "%2B"));
+        let options = [("user", Some(user)), ("password", password), ("port", port)];
+        let options = options.map(|(key, value)| value.map(|value| option(key, value)));
+        let options = options.into_iter().flatten().collect::<String>();
+        let path = if path.is_empty() { "/" } else { path };
+        Some(format!("{scheme}://{path}?{options}{query}"))
+    };
+    moved().unwrap_or_else(|| text.clone())
+}
 
 /// Refuses parts that the driver would misread or ignore. Returns the TLS choice.
 pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {

@@ -74,8 +74,9 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
-    /// Sets the number of connections that write, 1 to 16; 2 by default. One more renews, one reads
-    /// and, on PostgreSQL, one listens. Each connection is opened when it is first needed.
+    /// Sets the largest number of connections that write at the same time, 1 to 16; 2 by default.
+    /// At most one more renews, one reads and, on PostgreSQL, one listens. Each connection is
+    /// opened when it is needed: a process that does one thing at a time has one.
     #[must_use]
     pub fn with_connections(mut self, connections: usize) -> Self {
         self.connections = connections;

@@ -1,8 +1,11 @@
 //! The common part of databases with a server: configuration, TLS, and the faults of connections.
 
 mod config;
+mod host;
+mod idle;
 mod io;
 mod primary;
+mod reach;
 mod silence;
 mod taken;
 mod texts;
@@ -10,10 +13,13 @@ mod tls;
 
 pub(crate) use config::value;
 pub use config::{Durability, ServerConfig};
+pub(crate) use host::{bare, shown};
+pub(crate) use idle::Idle;
 pub(crate) use io::needs_io;
 #[cfg(feature = "postgres")]
 pub(crate) use primary::NO_WRITES;
 pub(crate) use primary::from_primary;
+pub(crate) use reach::{Target, reach};
 pub(crate) use silence::{POOL_CLOSED, POOL_TIMED_OUT, late, silent_at_first};
 pub(crate) use taken::Taken;
 pub(crate) use texts::Texts;

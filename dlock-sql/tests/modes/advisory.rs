@@ -227,7 +227,10 @@ fn old_tokens_are_deleted_a_few_at_a_time() {
         let url = server.url("dlock.advisory=true&dlock.retention=1s");
         let client = locks(&url.replace("=30s", "=6s"), LEASE).await?;
         let guard = client.mutex("a")?.lock().await?;
-        while server.query("SELECT 1 FROM dlock_advisory WHERE name LIKE 'old %'").await?.len() > 0
+        while !server
+            .query("SELECT 1 FROM dlock_advisory WHERE name LIKE 'old %'")
+            .await?
+            .is_empty()
         {
             sleep(Duration::from_millis(50)).await;
         }

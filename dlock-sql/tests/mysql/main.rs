@@ -7,6 +7,7 @@
 
 mod access;
 mod busy;
+mod connections;
 mod contention;
 mod examine;
 mod faults;
@@ -20,6 +21,8 @@ mod mixed;
 mod names;
 mod outside;
 mod pool;
+#[path = "../shared/resolver.rs"]
+mod resolver;
 mod rights;
 mod rows;
 mod schema;

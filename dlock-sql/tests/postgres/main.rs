@@ -5,6 +5,8 @@
 
 mod support;
 
+mod addresses;
+mod connections;
 mod examine;
 mod faults;
 #[path = "../shared/formats.rs"]
@@ -19,6 +21,8 @@ mod open;
 mod outside;
 mod pool;
 mod pooler;
+#[path = "../shared/resolver.rs"]
+mod resolver;
 mod rights;
 mod rows;
 mod schema;

@@ -21,7 +21,7 @@ const ONE_CONCEPT: [(&str, &[&str], &str); 7] = [
     ),
     ("dlock-etcd", &["Secure"], "with TLS, and without"),
     ("dlock-sql", &["SqliteEars", "Voice"], "with sockets, and where there are none"),
-    ("dlock-sql", &["Opened", "Source", "Tables"], "each database has its own"),
+    ("dlock-sql", &["Arg", "Opened", "Source", "Tables"], "each database has its own"),
     (
         "dlock-testlab",
         &["Ensemble", "Options"],

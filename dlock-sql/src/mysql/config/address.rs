@@ -3,7 +3,7 @@
 use dlock_core::{BackendUrl, ConfigIssue, Error};
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 
-use crate::server::{Tls, value};
+use crate::server::{Tls, bare, shown, value};
 
 /// The driver's options. The names in one row mean the same option.
 const KNOWN: [&[&str]; 8] = [
@@ -69,6 +69,20 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
     Ok(chosen)
 }
 
+/// Returns the URL in a form that the driver's parser accepts, which refuses a user without a host,
+/// as in `mysql://user@/database?socket=/run/mysqld/mysqld.sock`.
+pub(super) fn for_driver(url: &BackendUrl) -> String {
+    let text = url.for_driver();
+    let Some((scheme, rest)) = text.split_once("://") else { return text };
+    let (authority, behind) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let has_socket = behind.split(['?', '&']).skip(1).any(|option| option.starts_with("socket="));
+    match authority.strip_suffix('@') {
+        // The driver ignores the host if there is a socket.
+        Some(login) if has_socket => format!("{scheme}://{login}@localhost{behind}"),
+        _ => text,
+    }
+}
+
 impl Chosen {
     /// Completes the options that the driver has read. Also returns the store's name.
     pub(super) fn apply(
@@ -76,6 +90,8 @@ impl Chosen {
         mut options: MySqlConnectOptions,
     ) -> Result<(MySqlConnectOptions, String), Error> {
         let has = |name| self.given.contains(&name);
+        let host = bare(options.get_host()).to_owned();
+        options = options.host(&host);
         let store = store(&options)?;
         let socket = options.get_socket().map(|path| path.display().to_string());
         let host = socket.unwrap_or_else(|| options.get_host().to_owned());
@@ -107,7 +123,7 @@ pub(super) fn store(options: &MySqlConnectOptions) -> Result<String, Error> {
     };
     Ok(match options.get_socket() {
         Some(path) => format!("mysql:{}/{database}", path.display()),
-        None => format!("mysql://{}:{}/{database}", options.get_host(), options.get_port()),
+        None => format!("mysql://{}:{}/{database}", shown(options.get_host()), options.get_port()),
     })
 }
 
@@ -144,7 +160,8 @@ fn malformed(what: &str) -> Error {
         ConfigIssue::Url,
         format!(
             "{what}: write mysql://user:password@host:port/database, with / ? # @ : and % in the \
-             user or password percent-encoded"
+             user or password percent-encoded, or for a Unix socket \
+             mysql://user:password@/database?socket=/run/mysqld/mysqld.sock"
         ),
     )
 }

@@ -17,10 +17,18 @@ fn a_url_names_the_store_without_secrets() {
         ("mysql://u:hunter2@db/locks?ssl-mode=DISABLED", "mysql://db:3306/locks"),
         ("mysql://u:hunter2@db/locks?sslmode=disabled&timezone=UTC", "mysql://db:3306/locks"),
         ("mysql://u@localhost/locks?socket=/run/s.sock", "mysql:/run/s.sock/locks"),
+        ("mysql://u:hunter2@/locks?socket=/run/s.sock", "mysql:/run/s.sock/locks"),
     ] {
         let config = read(url).unwrap();
         assert_eq!(config.store, store);
         assert!(!format!("{config:?} {:?}", config.driver).contains("hunter2"));
+    }
+}
+
+#[test]
+fn the_driver_gets_an_ipv6_address_without_brackets() {
+    for url in ["mysql://u@[::1]/l", "mariadb://u:hunter2@[::1]:7/l"] {
+        assert_eq!(read(url).unwrap().driver.options.get_host(), "::1", "{url}");
     }
 }
 
@@ -47,6 +55,7 @@ fn an_unusable_url_is_refused_with_a_remedy() {
     for (url, issue, says) in [
         ("mysql://u@localhost", Url, "no database"),
         ("mysql://u@localhost/", Url, "/database"),
+        ("mysql://u@/l", Url, "socket=/run/mysqld/mysqld.sock"),
         ("mysql://localhost/l", Url, "no user"),
         ("mysql://:hunter2@localhost/l", Url, "no user"),
         ("mysql://u:a@b/hunter2@localhost/l", Url, "after a slash"),

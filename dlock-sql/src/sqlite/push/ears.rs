@@ -72,6 +72,10 @@ impl Open {
 }
 
 impl Ears for SqliteEars {
+    fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     async fn open(&mut self) -> Result<(), Error> {
         // If the socket is still in its place, a new one would not be reached any better, and would
         // lose the notifications in the queue of this one.

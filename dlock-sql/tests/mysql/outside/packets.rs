@@ -175,20 +175,20 @@ fn queue_longer_than_a_packet_stops_no_renewal() {
         let server = server_with(&Options::new()).await?;
         for returning in [true, false] {
             let large = Mysql::open(config(&server.url())?.with_connections(1)).await?;
-            // It holds for new connections.
-            server.run_sql("SET GLOBAL max_allowed_packet = 16384").await?;
-            let before = connections(&server, &[]).await?;
-            let patient = config(&server.url())?.with_response_timeout(LONG);
-            let small = Mysql::open(patient.with_returning(returning)).await?;
             let lasts = |name| ask(name).with_lease(LEASE * 10);
             let held = ["a", "b"].map(lasts);
             for held in &held {
-                take(&small, held).await?;
+                take(&large, held).await?;
             }
             let waiting: Vec<_> = (0..700).map(|n| lasts(["a", "b"][n % 2])).collect();
             for waiting in &waiting {
                 queue(&large, waiting).await?;
             }
+            // It holds for new connections.
+            server.run_sql("SET GLOBAL max_allowed_packet = 16384").await?;
+            let before = connections(&server, &[]).await?;
+            let patient = config(&server.url())?.with_response_timeout(LONG);
+            let small = Mysql::open(patient.with_returning(returning)).await?;
             renew(&small, &held).await?;
             let used = connections(&server, &before).await?;
             // A fold becomes due, of both rows by one statement, and then of one.

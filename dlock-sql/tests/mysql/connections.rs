@@ -1,0 +1,152 @@
+//! How many connections a client opens, and the ways to the server.
+
+use dlock_core::{AcquireRequest, ErrorKind, Renewal, Renewed};
+use dlock_sql::Mysql;
+use dlock_testlab::{Proxy, Stop, mariadb::Options};
+use tokio::net::TcpListener;
+
+use crate::{
+    help::{ask, attempt, config, connect, free, server, server_with, take, with_mariadb},
+    resolver::{in_child, of_child},
+};
+
+fn renewal(request: &AcquireRequest) -> Renewal {
+    Renewal::new(request.as_claim(), request.mode, request.lease)
+}
+
+#[test]
+fn a_client_opens_connections_as_it_needs_them() {
+    with_mariadb(async {
+        let server = server().await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        for returning in [true, false] {
+            let before = proxy.connections();
+            let url = server.url().replace(&server.address(), &proxy.address());
+            let url = format!("{url}?dlock.response_timeout=30s&dlock.returning={returning}");
+            let client = Mysql::open(config(&url)?).await?;
+            let attempted = attempt("try");
+            take(&client, &attempted).await?;
+            free(&client, &attempted).await?;
+            assert_eq!(proxy.connections() - before, 1);
+            for name in ["a", "b", "c", "d", "e", "f"] {
+                let held = attempt(name);
+                take(&client, &held).await?;
+                client.renew(&[renewal(&held)]).await?;
+                client.inspect(&held.name).await?;
+                free(&client, &held).await?;
+            }
+            // The sweep may run at the same time.
+            assert!(proxy.connections() - before <= 2);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_without_room_for_statements_costs_no_lock() {
+    with_mariadb(async {
+        let server = server().await?;
+        for returning in [true, false] {
+            let url = format!("{}?dlock.returning={returning}", server.url());
+            let client = Mysql::open(config(&url)?).await?;
+            let held = [ask("a"), ask("\u{fc}'b")];
+            for held in &held {
+                take(&client, held).await?;
+            }
+            server.run_sql("SET GLOBAL max_prepared_stmt_count = 0").await?;
+            // New connections have no prepared statements.
+            server.terminate_backends().await?;
+            let renewals: Vec<_> = held.iter().map(renewal).collect();
+            for renewals in [&renewals[..], &renewals[..1]] {
+                for renewed in client.renew(renewals).await? {
+                    assert!(matches!(renewed, Renewed::Kept), "{renewed:?}");
+                }
+            }
+            assert_eq!(client.inspect(&held[1].name).await?.holders.len(), 1);
+            let other = connect(&server).await?;
+            let another = ask("c");
+            take(&other, &another).await?;
+            for held in &held {
+                free(&client, held).await?;
+            }
+            assert!(other.inspect(&held[1].name).await?.is_free());
+            free(&other, &another).await?;
+            server.run_sql("SET GLOBAL max_prepared_stmt_count = 16382").await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_without_room_for_connections_is_named() {
+    with_mariadb(async {
+        let server = server_with(&Options::new().with_max_connections(10)).await?;
+        let mut others = Vec::new();
+        let url = format!("{}?dlock.response_timeout=2s", server.url());
+        let error = loop {
+            assert!(others.len() < 20, "there is room");
+            match Mysql::open(config(&url)?).await {
+                Ok(other) => others.push(other),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("limit of connections"), "{error}");
+        let freeing = async {
+            others.pop();
+        };
+        let url = format!("{}?dlock.response_timeout=30s", server.url());
+        let (opened, ()) = tokio::join!(Mysql::open(config(&url)?), freeing);
+        take(&opened?, &ask("a")).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn an_ipv6_address_leads_to_the_server() {
+    with_mariadb(async {
+        let server =
+            server_with(&Options::new().with_config("bind_address = 127.0.0.1,::1")).await?;
+        let url = server.url().replace("127.0.0.1", "[::1]");
+        let client = Mysql::open(config(&url)?).await?;
+        take(&client, &ask("a")).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_silent_address_of_a_name_does_not_matter() {
+    const TEST: &str = "connections::a_silent_address_of_a_name_does_not_matter";
+    with_mariadb(async {
+        if let Some(url) = of_child() {
+            let client = Mysql::open(config(&url)?).await?;
+            let held = ask("a");
+            take(&client, &held).await?;
+            return free(&client, &held).await;
+        }
+        let server = server().await?;
+        let _silent = TcpListener::bind(("127.0.0.2", server.port())).await?;
+        let url = server.url().replace("127.0.0.1", "localhost");
+        in_child(TEST, &url, &["127.0.0.2", "127.0.0.1"])
+    });
+}
+
+/// The certificate is for `localhost` and for 127.0.0.1, but not for 127.0.0.3.
+#[cfg(all(feature = "tls", target_os = "linux"))]
+#[test]
+fn a_silent_address_does_not_matter_with_tls() {
+    const TEST: &str = "connections::a_silent_address_does_not_matter_with_tls";
+    with_mariadb(async {
+        if let Some(url) = of_child() {
+            let client = Mysql::open(config(&url)?).await?;
+            take(&client, &ask("a")).await?;
+            return Ok(());
+        }
+        let options = Options::new().with_tls().with_config("bind_address = 0.0.0.0");
+        let server = server_with(&options).await?;
+        let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
+        let by_address = url.replace("127.0.0.1", "127.0.0.3");
+        assert!(Mysql::open(config(&by_address)?).await.is_err());
+        in_child(TEST, &url.replace("127.0.0.1", "localhost"), &["127.0.0.9", "127.0.0.3"])
+    });
+}
