@@ -288,7 +288,7 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
                 _ => Op::Acquire { claim, mode, lease, block, queue, home, note },
             }
         }
-        2 => Op::Renew { claim, mode, lease },
+        2 => Op::Renew { claim, mode, lease, is_last: who & 0x40 != 0 },
         _ => {
             let bar = if what < 0x20 { u64::from(what) * 16 } else { 0 };
             Op::Release { claim, used: u32::from(kind / 4), bar }

@@ -54,10 +54,10 @@ impl Session {
         alone: bool,
     ) -> Result<Renewed, Error> {
         let until = Clock::Boot.now().saturating_add(renewal.lease);
-        let mut held = self.extend(claim, renewal.lease, until);
+        let mut held = self.extend(claim, renewal, until);
         if held.is_none() {
             match self.find_out(claim).await {
-                Ok(Renewed::Kept) => held = self.extend(claim, renewal.lease, until),
+                Ok(Renewed::Kept) => held = self.extend(claim, renewal, until),
                 Ok(other) => return Ok(other),
                 Err(error) if alone => return Err(error),
                 // Not an error, with which the other renewals would fail.

@@ -12,6 +12,7 @@
 pub mod check;
 pub mod etcd;
 pub mod hand_off;
+pub mod late_renewal;
 pub mod lease;
 pub mod quorum;
 pub mod redis_hand_over;

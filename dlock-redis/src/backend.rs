@@ -19,7 +19,7 @@ use crate::{
     minder,
     plain::Plain,
     quorum::Quorum,
-    reply::Standing,
+    reply::{Standing, term},
     scripts::Known,
     store::Store,
 };
@@ -183,8 +183,10 @@ impl Redis {
         }
         let batches = self.store.batches(others, |(_, r)| &r.claim.name, minder::BATCH);
         let kept = batches.iter().map(async |batch| {
-            let claims: Vec<_> =
-                batch.iter().map(|(_, r)| (r.claim.id, &r.claim.name, r.mode, r.lease)).collect();
+            let claims: Vec<_> = batch
+                .iter()
+                .map(|(_, r)| (r.claim.id, &r.claim.name, r.mode, term(r.lease, r.is_last)))
+                .collect();
             Ok::<_, Error>((batch, self.store.keep(&claims, Known::ToHold).await?.1))
         });
         let mut gone = Vec::new();

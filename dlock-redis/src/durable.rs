@@ -16,7 +16,7 @@ use crate::{
     error::{explain, is_denial, no_token, unread, unreadable},
     inbox::{Turn, gone},
     link::{Link, window::Sending},
-    reply::{Standing, standing, standings},
+    reply::{Standing, standing, standings, term},
     scripts::{Call, Known},
     session::{Session, Trouble},
 };
@@ -96,7 +96,7 @@ impl Durable {
         session: &Session,
         request: &AcquireRequest,
     ) -> Result<Option<Turn>, Error> {
-        let claim = (request.claim, &request.name, request.mode, request.lease);
+        let claim = (request.claim, &request.name, request.mode, term(request.lease, false));
         let call = session.scripts.keep(&[claim], Known::ToWait);
         let value = self.run(&call).await?;
         let since = call.sending().began();

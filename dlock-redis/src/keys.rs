@@ -5,7 +5,7 @@
 //!
 //! | key | type | holds | lives |
 //! |---|---|---|---|
-//! | `dlock:{B}:NAME` (H) | string | the exclusive holder: claim, mark, first token, and maybe a space and a note | the lease |
+//! | `dlock:{B}:NAME` (H) | string | the exclusive holder: claim, mark, first token, maybe `*`, and maybe a space and a note | the lease |
 //! | `dlock:{B}f:NAME` (F) | string | the last token; `q` behind it: others may wait or share | the retention, and longer than any hold |
 //! | `dlock:{B}q:NAME` (Q) | sorted set | waiting claims by ticket | as long as there are any |
 //! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used`; `?` and a claim to the time when this damaged waiter leaves | as long as there are any |
@@ -15,6 +15,9 @@
 //! return tokens of its block. `?` and `&` are `:` and `!` of a claim for which a client of a
 //! former version took H with `SET`, without reading F. Behind their token is the value that F must
 //! have. That client reads F itself. For all other clients the claim holds the lock.
+//!
+//! A `*` behind the token in H, or in place of the channel of a shared holder in W, means that the
+//! last renewal has set the lease: no later request extends it.
 //!
 //! `B` is one of [`BUCKETS`] numbers, by the hash of the name. Compared with a slot for each name,
 //! buckets let a client of a cluster renew many locks with one command, and subscribe to a bounded

@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use crate::{
     error::{no_token, unread},
     inbox::{Inbox, Turn, gone},
-    reply::Standing,
+    reply::{Standing, term},
     scripts::Known,
     store::Store,
 };
@@ -38,7 +38,8 @@ pub(crate) async fn mind(store: Weak<Store>, inbox: Arc<Inbox>) {
 }
 
 async fn ask(store: &Store, inbox: &Inbox, batch: &[AcquireRequest]) {
-    let claims: Vec<_> = batch.iter().map(|r| (r.claim, &r.name, r.mode, r.lease)).collect();
+    let claims: Vec<_> =
+        batch.iter().map(|r| (r.claim, &r.name, r.mode, term(r.lease, false))).collect();
     match store.keep(&claims, Known::ToWait).await {
         Ok((sent, standings)) => {
             for (request, standing) in batch.iter().zip(standings) {

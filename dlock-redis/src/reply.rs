@@ -280,6 +280,13 @@ pub(crate) fn millis(lease: Duration) -> u64 {
     u64::try_from((lease + TICK).as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
+/// Returns the lease of a renewal in milliseconds, as scripts take it: negative for the last renewal
+/// of a claim.
+pub(crate) fn term(lease: Duration, is_last: bool) -> i64 {
+    let lease = i64::try_from(millis(lease)).unwrap_or(i64::MAX);
+    if is_last { -lease } else { lease }
+}
+
 /// `1` for a claim that does not wait.
 pub(crate) const fn tries(queue: Queue) -> &'static str {
     match queue {

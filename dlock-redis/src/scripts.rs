@@ -37,8 +37,8 @@ pub(crate) struct Script {
     kind: Kind,
 }
 
-/// A claim with its lock, the mode from now on, and the lease.
-pub(crate) type Kept<'a> = (ClaimId, &'a LockName, Mode, Duration);
+/// A claim with its lock, the mode from now on, and the lease as [`term`] writes it.
+pub(crate) type Kept<'a> = (ClaimId, &'a LockName, Mode, i64);
 
 /// The state of the claims in a KEEP, as far as their client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,11 +153,7 @@ impl Scripts {
         }
         call = call.arg(self.retention);
         for (claim, _, mode, lease) in claims {
-            call = call
-                .arg(claim.to_string())
-                .arg(millis(*lease))
-                .arg(mode.weight())
-                .arg(mode.capacity());
+            call = call.arg(claim.to_string()).arg(*lease).arg(mode.weight()).arg(mode.capacity());
         }
         if known == Known::ToWait {
             // KEEP of a waiting claim may grant it the lock. So the restart guard refuses it, while

@@ -23,7 +23,7 @@ use crate::{
         Link,
         window::{Kind, Sending},
     },
-    reply::{self, millis},
+    reply::{self, term},
     rights::Rights,
     scripts::{Call, Scripts},
     unanswered::Unanswered,
@@ -137,7 +137,7 @@ impl Session {
     ) -> Result<(u64, Instant, Vec<usize>), Error> {
         let mut call = self.scripts.renew.on(keys.len()).arg(keys);
         for renewal in renewals {
-            call = call.arg(renewal.claim.id.to_string()).arg(millis(renewal.lease));
+            call = call.arg(renewal.claim.id.to_string()).arg(term(renewal.lease, renewal.is_last));
         }
         let call = call.arg(retention);
         let answer = self.run(&call).await?;

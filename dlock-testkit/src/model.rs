@@ -25,6 +25,8 @@ pub struct Member {
     pub lease: u64,
     /// The time at which its lease expires.
     pub until: u64,
+    /// Whether the last renewal has set `until`.
+    pub last: bool,
 }
 
 /// The state of a claim.
@@ -69,9 +71,16 @@ impl Model {
         }
     }
 
-    /// Renews the lease of a claim. A holder may renew in a weaker mode. Returns the state of the
+    /// Renews the lease of a claim, perhaps for the last time. A holder may renew in a weaker mode. Returns the state of the
     /// claim, or `None` if the model does not know it.
-    pub fn renew(&mut self, id: ClaimId, mode: Mode, lease: u64, now: u64) -> Option<Standing> {
+    pub fn renew(
+        &mut self,
+        id: ClaimId,
+        mode: Mode,
+        lease: u64,
+        last: bool,
+        now: u64,
+    ) -> Option<Standing> {
         self.end_leases(now);
         if let Some(member) = self.find(id) {
             let until = now.saturating_add(lease);
@@ -79,9 +88,13 @@ impl Model {
                 member.until = member.until.max(until);
             } else {
                 member.mode = mode;
-                if member.until.saturating_sub(member.lease) <= now {
-                    (member.until, member.lease) = (until, lease);
+                match (last, member.last) {
+                    (true, false) => member.until = until,
+                    (true, true) => member.until = member.until.min(until),
+                    (false, false) => member.until = member.until.max(until),
+                    (false, true) => {}
                 }
+                member.last |= last;
             }
         }
         self.grant(now);

@@ -145,6 +145,16 @@ pub(crate) async fn renew(
     one(backend.renew(&[renewal]).await?)
 }
 
+/// Renews one claim for the last time, perhaps with a shorter lease.
+pub(crate) async fn renew_last(
+    backend: &DynBackend,
+    request: &AcquireRequest,
+    lease: Duration,
+) -> Result<Renewed, Stop> {
+    let renewal = Renewal::new(request.as_claim(), request.mode, lease).as_last();
+    one(backend.renew(&[renewal]).await?)
+}
+
 /// Downgrades an exclusive holder to a shared one.
 pub(crate) async fn downgrade(
     backend: &DynBackend,

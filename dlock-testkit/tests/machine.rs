@@ -37,8 +37,8 @@ fn op(semaphore: bool) -> impl Strategy<Value = Op> {
                 Op::Join { claim, mode, lease, block, home, note }
             }
         ),
-        1 => (claim(), mode(semaphore), lease())
-            .prop_map(|(claim, mode, lease)| Op::Renew { claim, mode, lease }),
+        2 => (claim(), mode(semaphore), lease(), prop_oneof![3 => Just(false), 1 => Just(true)])
+            .prop_map(|(claim, mode, lease, is_last)| Op::Renew { claim, mode, lease, is_last }),
         3 => claim().prop_map(|claim| Op::Release { claim, used: 0, bar: 0 }),
         1 => (900u64..1_400).prop_map(|above| Op::Raise { above }),
     ]
@@ -78,7 +78,7 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
                 let used = knows.map_or(0, |grant| grant.block.min(passed.saturating_add(1)));
                 Op::Release { claim, used, bar: 0 }
             }
-            Op::Renew { claim, mode, lease } => {
+            Op::Renew { claim, mode, lease, is_last } => {
                 let state = machine.inspect(now);
                 let held = state.holders.iter().find(|c| c.claim == claim).map(|c| c.mode);
                 let weaker = |held: Mode| match held {
@@ -86,13 +86,15 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
                     _ if held.weight() < mode.weight() => held,
                     _ => mode,
                 };
+                // A last renewal is only sent for a claim that holds the lock.
+                let is_last = is_last && held.is_some();
                 let (mode, lease) = match (held, asked.get(&claim)) {
                     (Some(held), _) => (weaker(held), lease),
                     // A waiter keeps its place with what it asked for.
                     (None, Some(&(mode, lease, _))) => (mode, lease),
                     (None, None) => (mode, lease),
                 };
-                Op::Renew { claim, mode, lease }
+                Op::Renew { claim, mode, lease, is_last }
             }
             op => op,
         };
@@ -326,6 +328,36 @@ proptest! {
         prop_assert_eq!(wrong, None);
     }
 
+    /// Whatever arrives late, the lease of a holder only becomes longer, until the last renewal.
+    #[test]
+    fn only_the_last_renewal_shortens_a_lease(log in log()) {
+        let (mut ends, mut finals, mut wrong) = (BTreeMap::new(), BTreeSet::new(), None);
+        run(&played(&log), |machine, op, now, _, grants| {
+            for granted in grants {
+                ends.remove(&granted.claim);
+                finals.remove(&granted.claim);
+            }
+            for holder in machine.inspect(now).holders {
+                let (claim, end) = (holder.claim, u128::from(now) + holder.remaining.as_micros());
+                let before = ends.insert(claim, end).unwrap_or(end);
+                let is_last = matches!(op, Op::Renew { is_last: true, .. }) && op.claim() == Some(claim);
+                let is_wrong = match (is_last, finals.contains(&claim)) {
+                    (true, false) => false,
+                    (true, true) => end > before,
+                    (false, true) => end != before,
+                    (false, false) => end < before,
+                };
+                if is_last {
+                    finals.insert(claim);
+                }
+                if is_wrong {
+                    wrong.get_or_insert(format!("{op:?} at {now}: {before} became {end}"));
+                }
+            }
+        });
+        prop_assert_eq!(wrong, None);
+    }
+
     #[test]
     fn a_resend_has_its_effect_once(log in log()) {
         let ops = played(&log);
@@ -356,7 +388,7 @@ proptest! {
                 .map(|c| (c.claim, c.mode))
                 .collect();
             for (claim, mode) in ended {
-                let renew = Op::Renew { claim, mode, lease: 100 };
+                let renew = Op::Renew { claim, mode, lease: 100, is_last: false };
                 let outcome = machine.clone().apply(&renew, end, &mut Vec::new());
                 prop_assert_eq!(outcome, Outcome::NotFound);
             }
@@ -368,7 +400,7 @@ proptest! {
 fn step(model: &mut Model, op: &Op, now: u64, outcome: Outcome) -> bool {
     match *op {
         Op::Acquire { claim: id, mode, lease, queue, .. } => {
-            let member = Member { id, mode, held: false, lease, until: 0 };
+            let member = Member { id, mode, held: false, lease, until: 0, last: false };
             let standing = model.acquire(member, queue == Queue::Enqueue, now);
             matches!(
                 (standing, outcome),
@@ -378,11 +410,13 @@ fn step(model: &mut Model, op: &Op, now: u64, outcome: Outcome) -> bool {
                     | (Standing::Conflict, Outcome::Conflict { .. })
             )
         }
-        Op::Renew { claim, mode, lease } => match model.renew(claim, mode, lease, now) {
-            Some(Standing::Held) => matches!(outcome, Outcome::Granted(_)),
-            Some(_) => matches!(outcome, Outcome::Queued { .. }),
-            None => outcome == Outcome::NotFound,
-        },
+        Op::Renew { claim, mode, lease, is_last } => {
+            match model.renew(claim, mode, lease, is_last, now) {
+                Some(Standing::Held) => matches!(outcome, Outcome::Granted(_)),
+                Some(_) => matches!(outcome, Outcome::Queued { .. }),
+                None => outcome == Outcome::NotFound,
+            }
+        }
         Op::Release { claim, .. } => model.release(claim, now) == (outcome == Outcome::Released),
         Op::Raise { .. } => outcome == Outcome::Raised && model.look(now),
         _ => true,

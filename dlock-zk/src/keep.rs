@@ -57,10 +57,10 @@ impl Session {
         alone: bool,
     ) -> Result<Renewed, Error> {
         let until = now.saturating_add(renewal.lease);
-        let mut held = self.extend(place, renewal.lease, until);
+        let mut held = self.extend(place, renewal, until);
         if held.is_none() {
             match self.find_out(place).await? {
-                Renewed::Kept => held = self.extend(place, renewal.lease, until),
+                Renewed::Kept => held = self.extend(place, renewal, until),
                 other => return Ok(other),
             }
         }

@@ -136,7 +136,10 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// Contract: one answer for each renewal, in order. For a claim that is not held it returns
     /// [`Renewed::Lost`], or [`Renewed::Forgotten`] if the store can detect that, and does not
-    /// acquire the claim again. If the state of one claim can't be determined, its answer is
+    /// acquire the claim again. Requests may arrive in another order than they were sent, so neither a
+    /// renewal nor a repeated acquire ever shortens the lease of a claim. The only exception is the
+    /// [last renewal](Renewal::is_last), which sets the lease. After it, only another last renewal
+    /// changes the lease, and only to an earlier end. If the state of one claim can't be determined, its answer is
     /// [`Renewed::Unknown`], and the others are still answered, also if a downgrade among them fails.
     /// A mode weaker than the held one is a downgrade: it takes effect at once, and the store grants
     /// the waiters that now fit. A stronger mode is ignored: it comes from a renewal that was in

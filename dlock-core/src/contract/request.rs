@@ -127,6 +127,9 @@ impl Grant {
 }
 
 /// A request to renew a lease.
+///
+/// A client that gets no answer sends another renewal, over another connection, and the two may
+/// arrive in any order. So a renewal only extends a lease, except the last one of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Renewal {
@@ -139,12 +142,15 @@ pub struct Renewal {
     /// The first token of the grant, by which a store can detect that it has lost its data. `None`
     /// if the client does not know it.
     pub token: Option<FencingToken>,
+    /// Whether this is the last renewal of the claim, which has no holder any more. It sets the
+    /// lease, also to a shorter one, and later requests do not extend it.
+    pub is_last: bool,
 }
 
 impl Renewal {
     /// Creates a renewal by a client that does not know the token of the grant.
     pub const fn new(claim: Claim, mode: Mode, lease: Duration) -> Self {
-        Self { claim, mode, lease, token: None }
+        Self { claim, mode, lease, token: None, is_last: false }
     }
 
     /// Returns the renewal with the first token of the grant, if it is known.
@@ -152,13 +158,21 @@ impl Renewal {
     pub fn with_token(self, token: impl Into<Option<FencingToken>>) -> Self {
         Self { token: token.into(), ..self }
     }
+
+    /// Returns the renewal as the last one of its claim.
+    #[must_use]
+    pub fn as_last(self) -> Self {
+        Self { is_last: true, ..self }
+    }
 }
 
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Renewed {
-    /// The claim is held for another lease, which began at the time of the call or later.
+    /// The claim is held for another lease, which began at the time of the call or later. After the
+    /// [last renewal](Renewal::is_last) of a claim, the answer to an earlier one means only that the
+    /// claim is held.
     Kept,
     /// The claim is not held.
     Lost,

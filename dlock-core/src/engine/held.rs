@@ -135,9 +135,9 @@ impl Held {
     }
 
     /// Leaves the claim to the store until `until`, without a holder. The renewal task renews it
-    /// once more for the rest of the time, with the usual retries, and then forgets it. That task
-    /// does so because it never has two renewals of a hold in flight, of which the earlier could
-    /// shorten this one. `shutdown` waits for it. `schedules/part.rs` tests it.
+    /// once more for the rest of the time, with the usual retries, and then forgets it. This is the
+    /// [last renewal](Renewal::is_last), which an earlier one that arrives later does not change.
+    /// `shutdown` waits for it. `schedules/part.rs` tests it.
     pub(crate) fn part(mut self, until: Instant) {
         let ended = self.until_ended();
         self.token = None;
@@ -173,12 +173,8 @@ impl Held {
         hold.mark_downgraded();
         // Read before the request is sent, as the start of the new lease.
         let sent = engine.clock.now();
-        let renewal = Renewal {
-            claim: hold.claim(),
-            mode: Mode::Shared,
-            lease: hold.next_lease(sent),
-            token: Some(hold.first_token()),
-        };
+        let renewal = Renewal::new(hold.claim(), Mode::Shared, hold.next_lease(sent))
+            .with_token(hold.first_token());
         let renewed = engine.backend.renew(std::slice::from_ref(&renewal));
         let answers = engine.while_it_runs(renewed).await;
         let during = |error: Error| error.during("downgrade").with_lock(hold.name());

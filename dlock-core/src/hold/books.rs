@@ -146,8 +146,7 @@ impl Books {
                 due.late.push(hold);
                 continue;
             }
-            // One renewal at a time. With two, the earlier could arrive late and shorten the lease
-            // in the store.
+            // One renewal at a time: the next one is due when this one is answered or has failed.
             let renewal = if hold.slot.is_renewing() { None } else { hold.renewal(now) };
             self.move_to(&hold, hold.valid_until());
             if hold.is_waited_for_by_its_own(now) {

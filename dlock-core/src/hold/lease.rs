@@ -43,15 +43,11 @@ impl Hold {
     pub(super) fn renewal(&self, now: Instant) -> Option<(Renewal, bool)> {
         let last = self.last_lease(now);
         let lease = self.lease().min(self.renew_until().since(now));
-        let renewal = |lease| Renewal {
-            claim: self.claim(),
-            mode: self.mode(),
-            lease,
-            token: Some(self.first_token()),
-        };
+        let renewal =
+            |lease| Renewal::new(self.claim(), self.mode(), lease).with_token(self.first_token());
         match last {
             // Without the lock-delay, so that the store keeps the claim exactly until then.
-            Some(last) => Some((renewal(last), true)),
+            Some(last) => Some((renewal(last).as_last(), true)),
             None if lease >= LockOptions::MIN_LEASE => Some((renewal(lease + self.delay()), false)),
             None => None,
         }

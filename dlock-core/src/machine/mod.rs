@@ -61,6 +61,8 @@ struct Entry {
     home: u32,
     /// The time at which the lease of the grant, or of the place in the queue, expires.
     expires: Micros,
+    /// Whether the last renewal has set the lease.
+    is_final: bool,
     /// A text that identifies the client to people.
     note: Option<Note>,
     /// The format in which its client writes.
@@ -86,6 +88,24 @@ impl Entry {
             since: self.expires.saturating_sub(self.lease),
             home: self.home,
         })
+    }
+
+    /// Extends the lease. Two renewals over two connections may arrive in the wrong order, so the
+    /// earlier end never counts, unless it is the end that the last renewal sets.
+    fn renew(&mut self, expires: Micros, lease: Micros, is_last: bool) {
+        if self.token == 0 {
+            self.expires = self.expires.max(expires);
+            return;
+        }
+        if is_last {
+            // Each attempt of the last renewal counts from its arrival, so none ends too early.
+            self.expires = if self.is_final { self.expires.min(expires) } else { expires };
+            self.is_final = true;
+        } else if !self.is_final {
+            self.expires = self.expires.max(expires);
+        }
+        // Never shorter: a holder relies on `since` and the lease that it requested first.
+        self.lease = self.lease.max(lease);
     }
 }
 
@@ -143,19 +163,12 @@ impl Machine {
                     Err(refused) => refused,
                 }
             }
-            Op::Renew { claim, mode, lease } => {
+            Op::Renew { claim, mode, lease, is_last } => {
                 if let Some(entry) = self.entry_mut(claim) {
-                    let expires = now.saturating_add(lease);
-                    if entry.token == 0 {
-                        entry.expires = entry.expires.max(expires);
-                    } else {
+                    if entry.token > 0 {
                         entry.weight = entry.weight.min(mode.weight());
-                        // An operation with an earlier store time than the last renewal does not
-                        // shorten the lease that this renewal was promised.
-                        if now >= entry.expires.saturating_sub(entry.lease) {
-                            (entry.expires, entry.lease) = (expires, lease);
-                        }
                     }
+                    entry.renew(now.saturating_add(lease), lease, is_last);
                 }
                 self.grant(now, grants);
                 self.standing(claim, now).unwrap_or(Outcome::NotFound)
@@ -207,6 +220,7 @@ impl Machine {
             lease,
             home,
             expires: now.saturating_add(lease),
+            is_final: false,
             note: note.clone(),
             format: Format::OLDEST,
         });

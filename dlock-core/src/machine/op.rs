@@ -48,8 +48,11 @@ pub enum Op {
         claim: ClaimId,
         /// Its mode from now on.
         mode: Mode,
-        /// The length of the lease from now on.
+        /// The length of the lease from now on. It only extends the current one.
         lease: Micros,
+        /// Whether it is the last renewal of a held claim, which may shorten the lease. After it,
+        /// only another last renewal changes the lease, and only to an earlier end.
+        is_last: bool,
     },
     /// Releases a held claim or cancels a waiting one.
     Release {

@@ -19,7 +19,11 @@ fn ask(n: u128, mode: Mode, block: u32, note: Option<Note>) -> Op {
 }
 
 fn renew(n: u128, mode: Mode) -> Op {
-    Op::Renew { claim: id(n), mode, lease: LEASE }
+    renew_for(n, mode, LEASE, false)
+}
+
+fn renew_for(n: u128, mode: Mode, lease: Micros, is_last: bool) -> Op {
+    Op::Renew { claim: id(n), mode, lease, is_last }
 }
 
 fn release(n: u128) -> Op {
@@ -46,6 +50,32 @@ fn a_release_grants_the_first_in_line_for_a_whole_lease() {
     assert_eq!((outcome, grants), (Some(Outcome::Released), vec![2]));
     assert_eq!(machine.grant_of(id(2)).unwrap().since, 500);
     assert_eq!(machine.ahead_of(id(3)), Some(1));
+}
+
+#[test]
+fn only_the_last_renewal_shortens_a_lease() {
+    let exclusive = Mode::Exclusive;
+    let after = |renewals: &[(Micros, Micros, bool)]| {
+        let mut machine = Machine::default();
+        run(&mut machine, &[(10, acquire(1, exclusive))]);
+        for &(now, lease, is_last) in renewals {
+            run(&mut machine, &[(now, renew_for(1, exclusive, lease, is_last))]);
+        }
+        // A retry of the acquire changes nothing, and the text keeps the whole state.
+        run(&mut machine, &[(100, acquire(1, exclusive))]);
+        assert_eq!(text::snapshot_of(&text::snapshot(&machine)).unwrap(), machine);
+        let granted = machine.grant_of(id(1)).unwrap();
+        let end = machine.next_expiry().unwrap();
+        assert!(granted.since + LEASE <= end, "the grant says more than the lease: {granted:?}");
+        end
+    };
+    let (late, renewal, last) = ((50, 2 * LEASE, false), (20, 9 * LEASE, false), (30, LEASE, true));
+    assert_eq!(after(&[renewal, late]), 20 + 9 * LEASE);
+    assert_eq!(after(&[renewal, last]), 30 + LEASE);
+    assert_eq!(after(&[renewal, last, late]), 30 + LEASE);
+    assert_eq!(after(&[last, renewal, (60, 5 * LEASE, true)]), 30 + LEASE);
+    assert_eq!(after(&[(30, 5 * LEASE, true), (60, LEASE, true)]), 60 + LEASE);
+    assert_eq!(after(&[(30, 5 * LEASE, true), late]), 30 + 5 * LEASE);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! The machine and its operations as text, for stores that keep a row.
 //!
 //! ```text
-//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ nNOTE][ fFORMAT];...
+//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ l][ nNOTE][ fFORMAT];...
+//!                                                                 l: the last renewal set EXPIRES
 //!           X CLAIM UNTIL;...                                     barred until then
 //! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE][ fFORMAT] NOW;
 //!                                                                 acquire: queue, or try
 //!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE][ fFORMAT] NOW;
 //!                                                                 join the queue, grant nothing
 //!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
+//!           L CLAIM WEIGHT LEASE NOW;                             renew for the last time
 //!           R CLAIM USED[ xUNTIL] NOW;                            release, and bar until then
 //!           F TOKEN NOW;                                          raise (floor)
 //!           D DEADLINE;                                           of those with the next NOW
@@ -43,13 +45,14 @@ pub fn snapshot(machine: &Machine) -> String {
         let weight = Weight(e.weight, machine.capacity);
         let _ = write!(
             text,
-            "{} {weight} {} {} {} {} {}{}{};",
+            "{} {weight} {} {} {} {} {}{}{}{};",
             e.claim,
             e.block,
             e.token,
             e.lease,
             e.expires,
             e.home,
+            if e.is_final { " l" } else { "" },
             NoteText(e.note.as_ref()),
             FormatText(e.format)
         );
@@ -103,7 +106,10 @@ impl fmt::Display for OpText<'_> {
                 let note = NoteText(note.as_ref());
                 write!(f, "J {claim} {weight} {cap} {lease} {block} {home}{note}{format}")
             }
-            Op::Renew { claim, mode, lease } => write!(f, "K {claim} {} {lease}", mode.weight()),
+            Op::Renew { claim, mode, lease, is_last } => {
+                let letter = if is_last { 'L' } else { 'K' };
+                write!(f, "{letter} {claim} {} {lease}", mode.weight())
+            }
             Op::Release { claim, used, bar: 0 } => write!(f, "R {claim} {used}"),
             Op::Release { claim, used, bar } => write!(f, "R {claim} {used} x{bar}"),
             Op::Raise { above } => write!(f, "F {above}"),
@@ -232,6 +238,7 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
             lease: fields.number()?,
             expires: fields.number()?,
             home: fields.number()?,
+            is_final: fields.rest.next_if_eq(&"l").is_some(),
             note: fields.note()?,
             format: fields.format()?,
         };
@@ -275,7 +282,7 @@ fn parse_op(line: &str) -> Result<((Op, Format), Option<Micros>), Error> {
             home: fields.number()?,
             note: fields.note()?,
         },
-        "K" => {
+        letter @ ("K" | "L") => {
             let claim = fields.claim()?;
             let weight = fields.number()?;
             if weight == 0 {
@@ -286,6 +293,7 @@ fn parse_op(line: &str) -> Result<((Op, Format), Option<Micros>), Error> {
                 claim,
                 mode: Mode::Permits { n: weight, of: weight },
                 lease: fields.number()?,
+                is_last: letter == "L",
             }
         }
         "R" => {

@@ -25,7 +25,8 @@ use tokio::{
 
 use super::{Life, owed::Owed};
 use crate::{
-    AcquireRequest, Certainty, ClaimId, Clock, Error, Instant, Mode, StoreEvent, StoreEventSender,
+    AcquireRequest, Certainty, ClaimId, Clock, Error, Instant, Mode, Renewal, StoreEvent,
+    StoreEventSender,
     sync::{
         Mutex, Notify,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -83,7 +84,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
 
     // --- claims ---
 
-    /// Returns the claim of a request, a `new` one if necessary, with its lease restarted. If the
+    /// Returns the claim of a request, a `new` one if necessary, with its lease extended. If the
     /// session has ended, the claim has ended too.
     pub fn claim_of(&self, request: &AcquireRequest, new: impl FnOnce() -> C) -> Arc<C> {
         let mut claims = self.claims.lock();
@@ -97,10 +98,10 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
         claim
     }
 
-    /// If a claim holds the lock, restarts its lease, which then ends at `until`, and returns the
-    /// mode.
-    pub fn extend(&self, claim: &C, lease: Duration, until: Instant) -> Option<Mode> {
-        let mode = claim.extend(lease, until)?;
+    /// If a claim holds the lock, renews its lease, which then ends at `until` or later, and returns
+    /// the mode. Only the last renewal of a claim shortens the lease.
+    pub fn extend(&self, claim: &C, renewal: &Renewal, until: Instant) -> Option<Mode> {
+        let mode = claim.extend(renewal.lease, until, renewal.is_last)?;
         self.may_end(until);
         Some(mode)
     }

@@ -32,6 +32,8 @@ struct Details {
     phase: Phase,
     /// It holds or has held the lock.
     held: bool,
+    /// The last renewal has set the lease.
+    is_final: bool,
     /// [`Life::start_watch`] has returned true.
     watched: bool,
 }
@@ -57,6 +59,7 @@ impl Life {
             waiting: 0,
             phase: Phase::Asked,
             held: false,
+            is_final: false,
             watched: false,
         };
         let (name, claim) = (request.name.clone(), request.claim);
@@ -73,21 +76,28 @@ impl Life {
         self.claim
     }
 
-    /// Restarts the lease from now on, and returns its end.
+    /// Extends the lease for a request that is sent now, and returns its end.
     pub(super) fn touch(&self, lease: Duration) -> Instant {
         let mut details = self.details.lock();
-        details.lease = lease;
-        details.until = Clock::Boot.now().saturating_add(lease);
+        details.lease = details.lease.max(lease);
+        details.extend(Clock::Boot.now().saturating_add(lease));
         details.until
     }
 
-    /// If it holds the lock, restarts the lease, which then ends at `until`, and returns the mode.
-    pub(super) fn extend(&self, lease: Duration, until: Instant) -> Option<Mode> {
+    /// If it holds the lock, extends the lease to `until`, and returns the mode. Only the last
+    /// renewal shortens the lease. After it, only another last renewal changes the end.
+    pub(super) fn extend(&self, lease: Duration, until: Instant, is_last: bool) -> Option<Mode> {
         let mut details = self.details.lock();
         if details.phase != Phase::Granted {
             return None;
         }
-        (details.lease, details.until) = (lease, until);
+        if is_last {
+            details.until = if details.is_final { details.until.min(until) } else { until };
+            details.is_final = true;
+        } else {
+            details.extend(until);
+        }
+        details.lease = details.lease.max(lease);
         Some(details.mode)
     }
 
@@ -100,7 +110,12 @@ impl Life {
         }
         let first = std::mem::replace(&mut details.phase, Phase::Granted) != Phase::Granted;
         details.held = true;
-        details.until = Clock::Boot.now().saturating_add(details.lease);
+        let until = Clock::Boot.now().saturating_add(details.lease);
+        if first {
+            details.until = until;
+        } else {
+            details.extend(until);
+        }
         Some((Grant::new(token, details.tokens, since), first))
     }
 
@@ -209,6 +224,15 @@ impl Details {
         let before = std::mem::replace(&mut self.phase, Phase::Over);
         gone.notify_waiters();
         before == Phase::Granted
+    }
+}
+
+impl Details {
+    /// Moves the end of the lease to a later time, unless the last renewal has set it.
+    fn extend(&mut self, until: Instant) {
+        if !self.is_final {
+            self.until = self.until.max(until);
+        }
     }
 }
 

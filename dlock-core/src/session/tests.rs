@@ -13,8 +13,8 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::{Life, SessionBase, Sessions};
 use crate::{
-    AcquireRequest, Certainty, Clock, Error, ErrorKind, FencingToken, Instant, LockName, Mode,
-    StoreEvent, StoreEventSender, StoreEvents, current_runtime,
+    AcquireRequest, Certainty, Claim, Clock, Error, ErrorKind, FencingToken, Instant, LockName,
+    Mode, Renewal, StoreEvent, StoreEventSender, StoreEvents, current_runtime,
 };
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -45,6 +45,11 @@ fn request(lease: Duration) -> AcquireRequest {
 
 fn token(token: u64) -> FencingToken {
     FencingToken::new(token).unwrap()
+}
+
+fn renewal(claim: &Life, lease: Duration) -> Renewal {
+    let of = Claim::new(LockName::new("x").unwrap(), claim.claim());
+    Renewal::new(of, Mode::Exclusive, lease)
 }
 
 fn no_answer() -> Error {
@@ -114,14 +119,38 @@ async fn a_lapse_is_found_however_leases_change() {
     assert!(lapsed.is_empty() && next.is_some_and(|next| next <= LEASE));
     // A lease that is shortened ends sooner than any that was known.
     let until = later(Duration::from_secs(1));
-    assert_eq!(session.extend(&short, Duration::from_secs(1), until), Some(Mode::Exclusive));
+    let last = renewal(&short, Duration::from_secs(1)).as_last();
+    assert_eq!(session.extend(&short, &last, until), Some(Mode::Exclusive));
     let (lapsed, next) = session.lapse(until);
     assert!(Arc::ptr_eq(&lapsed[0], &short) && next.is_some());
     assert_eq!(events.try_recv(), Some(StoreEvent::Ended(short.claim())));
     assert!(session.find(short.claim()).is_some(), "until it is deleted in the store");
     session.forget(&short);
     assert!(session.find(short.claim()).is_none() && !long.is_over());
-    assert_eq!(session.extend(&short, LEASE, later(LEASE)), None);
+    assert_eq!(session.extend(&short, &renewal(&short, LEASE), later(LEASE)), None);
+}
+
+#[tokio::test]
+async fn only_the_last_renewal_shortens_a_lease() {
+    let (session, _) = session(LEASE);
+    let held = session.held(LEASE);
+    let now = Clock::Boot.now();
+    let renew = |lease, is_last| {
+        let renewal = Renewal { is_last, ..renewal(&held, lease) };
+        session.extend(&held, &renewal, now.saturating_add(lease)).expect("it is held");
+        held.remaining(now)
+    };
+    let again = || {
+        session.claim_of(&request(LEASE).with_claim(held.claim()), || unreachable!());
+        held.grant(token(1), now);
+        held.remaining(now)
+    };
+    let (long, short, shorter) = (LEASE * 9, LEASE / 2, LEASE / 4);
+    assert_eq!([renew(long, false), renew(short, false)], [long; 2]);
+    assert!(again() >= long);
+    assert_eq!(renew(short, true), short);
+    assert_eq!([again(), renew(long, false), renew(long, true)], [short; 3]);
+    assert_eq!(renew(shorter, true), shorter);
 }
 
 #[tokio::test]

@@ -247,8 +247,12 @@ impl Backend for Memory {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let op =
-            Op::Renew { claim: request.claim, mode: request.mode, lease: micros(request.lease) };
+        let op = Op::Renew {
+            claim: request.claim,
+            mode: request.mode,
+            lease: micros(request.lease),
+            is_last: false,
+        };
         loop {
             let waiting = self.apply(&request.name, &op, |lock, tasks, outcome| match outcome {
                 Outcome::Granted(granted) => Ok(Err(granted)),
@@ -298,6 +302,7 @@ impl Backend for Memory {
                 claim: renewal.claim.id,
                 mode: renewal.mode,
                 lease: micros(renewal.lease),
+                is_last: renewal.is_last,
             };
             self.apply(&renewal.claim.name, &op, |_, _, outcome| match outcome {
                 Outcome::NotFound => Renewed::Lost,

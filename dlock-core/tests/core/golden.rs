@@ -46,12 +46,14 @@ fn operations() -> Vec<(&'static str, Option<Micros>, Op, Micros)> {
     };
     let join =
         Op::Join { claim: id(2), mode: Mode::Shared, lease: LEASE, block: 1, home: 6, note: None };
+    let renew = |is_last| Op::Renew { claim: id(1), mode, lease: LEASE, is_last };
     let release = |claim, used, bar| Op::Release { claim: id(claim), used, bar };
     vec![
         ("acquire", Some(DEADLINE), acquire(mode, 7, Queue::Enqueue, 5, note), NOW),
         ("try", None, acquire(permits, 1, Queue::FailIfBusy, 0, None), NOW),
         ("join", None, join, NOW + 1),
-        ("renew", None, Op::Renew { claim: id(1), mode, lease: LEASE }, NOW + 1),
+        ("renew", None, renew(false), NOW + 1),
+        ("last renewal", None, renew(true), NOW + 1),
         ("release", None, release(1, 3, 0), NOW + 2),
         ("bar", None, release(3, 0, BAR), NOW + 2),
         ("raise", None, Op::Raise { above: NOW + 100 }, NOW + 3),

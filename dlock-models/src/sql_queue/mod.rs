@@ -293,7 +293,7 @@ impl SqlQueue {
     /// Sends a request that renews the place in the queue.
     fn poll(&self, state: &mut State, at: usize) {
         let (claim, now) = (state.claim(at), state.now);
-        let op = Op::Renew { claim, mode: Mode::Exclusive, lease: LEASE };
+        let op = Op::Renew { claim, mode: Mode::Exclusive, lease: LEASE, is_last: false };
         let replayed = self.append(state, &op, now, None);
         match replayed.outcomes.last().copied() {
             Some(Outcome::Granted(granted)) => state.hold(at, granted.token, now + LEASE),

@@ -25,7 +25,7 @@ use crate::{
     error::no_token,
     later::LATER,
     owed::{background, give_up, give_up_later},
-    reply::Standing,
+    reply::{Standing, term},
 };
 
 /// How long to wait for more answers before a token is written back, which costs a round trip.
@@ -226,7 +226,9 @@ impl Voters {
     pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let claims: Arc<[_]> = renewals
             .iter()
-            .map(|r| (self.book.id(r.claim.id), r.claim.name.clone(), r.mode, r.lease))
+            .map(|r| {
+                (self.book.id(r.claim.id), r.claim.name.clone(), r.mode, term(r.lease, r.is_last))
+            })
             .collect();
         let sent = Clock::Boot.now();
         for renewal in renewals {

@@ -25,7 +25,7 @@ elseif mark=='+' then
   mark='!'
 end
 if s.owner and (s.last~='' or mark~=s.mark) then
-  call('SET',s.H,s.owner..mark..num(s.token)..s.note,'KEEPTTL')
+  call('SET',s.H,s.owner..mark..num(s.token)..s.final..s.note,'KEEPTTL')
 end
 -- Above the value that F showed, too: a former client whose reserve ends there must find another
 -- number.

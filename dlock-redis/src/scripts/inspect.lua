@@ -20,7 +20,7 @@ local function add(id,weight,cap,token,left,timed,note)
 end
 local o=redis.call('GET',H)
 if o then
-  local id,mark,token,note=string.match(o,'^(%x+)([:!+?&])(%d+)/?%d*(.*)$')
+  local id,mark,token,note=string.match(o,'^(%x+)([:!+?&])(%d+)%*?/?%d*(.*)$')
   if not id or note~='' and string.byte(note)~=32 or newer(note) then foreign(H,o) end
   local timed=mark~='?' and mark~='&'
   add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000,timed,string.sub(note,2))

@@ -1,9 +1,10 @@
--- KEEP: restarts the leases of holders, perhaps in a weaker mode, and of waiters, and returns the
+-- KEEP: extends the leases of holders, perhaps in a weaker mode, and of waiters, and returns the
 -- state of each claim. All keys are in one slot.
 --
 -- KEYS   H F Q W R of each claim's name
 -- ARGV   1 retention of F, ms
---        then for each claim: claim, lease (ms), weight, capacity
+--        then for each claim: claim, lease (ms, negative for the last renewal of a holder), weight,
+--        capacity
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
@@ -16,29 +17,32 @@ local us=T[1]*1000000+T[2]
 local clock=us
 --%lock
 local function weaken(s,id,weight,cap,lease)
-  local note
+  local final,note
   if s.owner==id then
     if weight>=WHOLE then return end
+    local left=call('PTTL',s.H)
     call('DEL',s.H)
     s.owner,s.mark=nil,nil
-    note=s.note
-    call('ZADD',s.R,us+lease*1000,id)
+    final,note=s.final,s.note
+    call('ZADD',s.R,us+left*1000,id)
     s.used,s.cap=weight,cap
   else
     local held=call('HGET',s.W,id)
     local before=string.match(held,'^(%d+):')+0
     if weight>=before then return end
-    note=string.match(held,' .*$') or ''
+    final,note=string.match(held,'^%d+:%d+:%d+:%d+:%d+:(%*?)(.*)$')
     if newer(note) then return end
     s.used=s.used-before+weight
   end
-  call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:%s',weight,cap,lease,s.kept,note))
+  call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:%s',weight,cap,lease,s.kept,final..note))
   -- The flag of F announces the shared holders to every other script.
   s.dirty,s.flag,s.fresh=true,true,true
 end
 local function keep(k,id,lease,weight,cap)
   local s=open(k)
-  local token=hold(s,id,lease)
+  local last=lease<0
+  if last then lease=-lease end
+  local token=hold(s,id,lease,last)
   local queued
   if token then
     s.kept=token
@@ -51,7 +55,7 @@ local function keep(k,id,lease,weight,cap)
     weaken(s,id,weight,cap,lease)
     promote(s)
   else
-    queued=stay(s,id,lease,true)
+    queued=stay(s,id,lease)
     token=promote(s,id)
   end
   close(s)

@@ -29,9 +29,9 @@ local function open(k,o)
   s.was=f
   if o==nil then o=call('GET',s.H) end
   if o then
-    local owner,mark,token,last,note=string.match(o,'^(%x+)([:!+?&])(%d+)/?(%d*)(.*)$')
+    local owner,mark,token,final,last,note=string.match(o,'^(%x+)([:!+?&])(%d+)(%*?)/?(%d*)(.*)$')
     if not owner or note~='' and string.byte(note)~=32 or newer(note) then foreign(s.H,o) end
-    s.owner,s.mark,s.token,s.last,s.note=owner,mark,token+0,last,note
+    s.owner,s.mark,s.token,s.final,s.last,s.note=owner,mark,token+0,final,last,note
   end
   -- A holder whose H was written by these scripts does not share the lock.
   local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
@@ -78,7 +78,7 @@ local function grant(s,id,weight,cap,block,lease,alone,note)
   if weight==WHOLE then
     local mark=block>1 and '+' or alone and ':' or '!'
     call('SET',s.H,id..mark..num(token)..note,'PX',lease)
-    s.owner,s.token,s.mark,s.note=id,token,mark,note
+    s.owner,s.token,s.mark,s.final,s.note=id,token,mark,'',note
   else
     call('ZADD',s.R,us+lease*1000,id)
     call('HSET',s.W,id,string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,token,note))
@@ -226,25 +226,44 @@ local function standing(s,id)
   return {2,before+1,before==0 and next_end(s) or 0,us}
 end
 
--- The token of a claim that holds the lock. Its lease is restarted.
-local function hold(s,id,lease)
+-- The token of a claim that holds the lock. Its lease is extended. A late request never shortens it,
+-- except for the last renewal, which marks the claim: then nothing extends the lease.
+local function hold(s,id,lease,last)
   if s.owner==id then
-    call('PEXPIRE',s.H,lease)
+    if s.final=='*' then
+      if last then call('PEXPIRE',s.H,lease,'LT') end
+    elseif last then
+      call('PEXPIRE',s.H,lease)
+    else
+      call('PEXPIRE',s.H,lease,'GT')
+    end
+    if last and s.final=='' then
+      s.final='*'
+      call('SET',s.H,string.gsub(call('GET',s.H),'^(%x+[:!+?&]%d+)','%1*',1),'KEEPTTL')
+    end
     return s.token
   end
-  if s.used==0 or not call('ZSCORE',s.R,id) then return nil end
-  local token=string.match(call('HGET',s.W,id) or '','^%d+:%d+:%d+:%d+:(%d+):')
+  local ends=s.used>0 and call('ZSCORE',s.R,id)
+  if not ends then return nil end
+  local held=call('HGET',s.W,id) or ''
+  local head,token,final,note=string.match(held,'^(%d+:%d+:%d+:%d+:(%d+):)(%*?)(.*)$')
   if not token then foreign(s.W) end
   -- Claims are renewed even if the server has no memory: ZREM is allowed then, and after it no
   -- write is refused.
   call('ZREM',s.Q,'')
-  call('ZADD',s.R,us+lease*1000,id)
+  local later=us+lease*1000
+  if final=='*' then
+    if last and later<ends+0 then call('ZADD',s.R,later,id) end
+  elseif last or ends+0<later then
+    call('ZADD',s.R,later,id)
+  end
+  if last and final=='' then call('HSET',s.W,id,head..'*'..note) end
   if lease>s.need then s.need=lease end
   return token+0
 end
 
--- Restarts the lease of a waiting claim. Returns nil if it does not wait, false if its lease has ended.
-local function stay(s,id,lease,sooner)
+-- Extends the lease of a waiting claim. Returns nil if it does not wait, false if its lease has ended.
+local function stay(s,id,lease)
   if not s.flag or not call('ZSCORE',s.Q,id) then return nil end
   local held=call('HGET',s.W,id)
   local weight,cap,block,kept,deadline,inbox,note=string.match(held or '',WAITS)
@@ -252,7 +271,7 @@ local function stay(s,id,lease,sooner)
   if not held or deadline+0<=us then return false end
   call('ZREM',s.Q,'')
   local later=us+lease*1000
-  if not sooner and later<deadline+0 then later=deadline+0 end
+  if later<deadline+0 then later=deadline+0 end
   call('HSET',s.W,id,weight..':'..cap..':'..block..':'..kept..':'..num(later)..':'..inbox..note)
   if lease>s.need then s.need=lease end
   return true

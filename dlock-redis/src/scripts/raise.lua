@@ -15,15 +15,15 @@ if s.owner==id then
   -- Never lower: a late request may state a smaller token than the one that was agreed on
   -- meanwhile.
   if token>s.token then
-    call('SET',s.H,id..s.mark..num(token)..s.note,'PX',call('PTTL',s.H))
+    call('SET',s.H,id..s.mark..num(token)..s.final..s.note,'PX',call('PTTL',s.H))
   end
 elseif s.used>0 and call('ZSCORE',s.R,id) then
-  local weight,cap,had,lease,own,_,note=string.match(call('HGET',s.W,id) or '',WAITS)
+  local weight,cap,had,lease,own,final,note=string.match(call('HGET',s.W,id) or '',WAITS)
   if not own or newer(note) then foreign(s.W,note) end
   -- Another reader was granted the lock here since, and may have this very token.
   if token>own+0 and s.t>own+had-1 then return 0 end
   if token>own+0 then
-    call('HSET',s.W,id,weight..':'..cap..':'..num(block)..':'..lease..':'..num(token)..':'..note)
+    call('HSET',s.W,id,weight..':'..cap..':'..num(block)..':'..lease..':'..num(token)..':'..final..note)
   end
 else
   return 0

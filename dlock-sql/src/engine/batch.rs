@@ -81,8 +81,12 @@ mod tests {
 
     fn jobs(names: &[&str]) -> (VecDeque<Job>, Receivers) {
         let ask = |name: &str| {
-            let renew =
-                Op::Renew { claim: ClaimId::random(), mode: dlock_core::Mode::Exclusive, lease: 1 };
+            let renew = Op::Renew {
+                claim: ClaimId::random(),
+                mode: dlock_core::Mode::Exclusive,
+                lease: 1,
+                is_last: false,
+            };
             PendingOp::new(LockName::new(name).unwrap(), renew)
         };
         names.iter().map(|names| Job::new(names.split(' ').map(ask).collect(), true)).unzip()

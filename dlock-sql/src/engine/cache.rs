@@ -221,7 +221,12 @@ mod tests {
     }
 
     fn renewal() -> Op {
-        Op::Renew { claim: ClaimId::from_bits(u128::MAX), mode: Mode::Exclusive, lease: 9 }
+        Op::Renew {
+            claim: ClaimId::from_bits(u128::MAX),
+            mode: Mode::Exclusive,
+            lease: 9,
+            is_last: false,
+        }
     }
 
     fn release() -> Op {

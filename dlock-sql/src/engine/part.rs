@@ -159,8 +159,12 @@ mod tests {
     use super::*;
 
     fn batch(jobs: &[(&str, bool)]) -> Vec<Job> {
-        let op =
-            Op::Renew { claim: ClaimId::from_bits(1), mode: Mode::Exclusive, lease: 6_000_000 };
+        let op = Op::Renew {
+            claim: ClaimId::from_bits(1),
+            mode: Mode::Exclusive,
+            lease: 6_000_000,
+            is_last: false,
+        };
         let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), op.clone());
         let job = |&(names, together): &(&str, bool)| {
             Job::new(names.split(' ').map(ask).collect(), together).0

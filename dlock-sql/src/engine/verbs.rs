@@ -193,6 +193,7 @@ impl Backend for Engine {
             claim: request.claim,
             mode: request.mode,
             lease: self.lease(request.lease),
+            is_last: false,
         };
         loop {
             match self.waiters.standing(&request.name, request.claim) {
@@ -320,6 +321,7 @@ impl Engine {
             claim: renewal.claim.id,
             mode: renewal.mode,
             lease: self.lease(renewal.lease),
+            is_last: renewal.is_last,
         };
         PendingOp::new(renewal.claim.name.clone(), op)
     }

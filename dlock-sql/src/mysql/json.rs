@@ -155,7 +155,7 @@ mod tests {
         let note = Note::new("\"é\\'; %").ok();
         let ops = [
             Op::Acquire { claim, mode, lease: 9, block: 1, queue, home: 0, note },
-            Op::Renew { claim, mode, lease: 9 },
+            Op::Renew { claim, mode, lease: 9, is_last: false },
             Op::Release { claim, used: 1, bar: 0 },
             Op::Raise { above: 1 },
         ];

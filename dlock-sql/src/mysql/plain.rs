@@ -2,7 +2,7 @@
 //!
 //! Each statement that takes or renews a row compares the deadline with `now!()`, the server's
 //! clock in microseconds, so a late statement changes nothing. `renew` keeps the later of two ends,
-//! so that it does not undo a renewal that overtook it.
+//! so that it does not undo a renewal that overtook it; only the last renewal of a claim shortens.
 //!
 //! Only InnoDB keeps a grant across a crash. With another engine the mode works, but promises less.
 
@@ -51,9 +51,9 @@ pub(crate) const STATEMENTS: Statements = Statements {
         " <= ?",
     ),
     renew: concat!(
-        "UPDATE dlock_plain SET expiry = GREATEST(expiry, ",
+        "UPDATE dlock_plain SET expiry = GREATEST(",
         now!(),
-        " + ?) WHERE name = ? AND holder = ? AND state = 'held' AND expiry > ",
+        " + ?, LEAST(expiry, ?)) WHERE name = ? AND holder = ? AND state = 'held' AND expiry > ",
         now!(),
         " AND ",
         now!(),

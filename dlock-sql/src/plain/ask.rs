@@ -37,6 +37,8 @@ pub(crate) struct Want {
     pub(crate) name: LockName,
     pub(crate) claim: ClaimId,
     pub(crate) lease: Duration,
+    /// Whether this is the last renewal of the claim, which may shorten its lease.
+    pub(crate) is_last: bool,
 }
 
 /// The callers' end.
@@ -67,7 +69,12 @@ impl Asks {
                 format!("{form} supports only the mutex: remove it to use readers and permits"),
             ));
         }
-        let want = Want { name: request.name.clone(), claim: request.claim, lease: request.lease };
+        let want = Want {
+            name: request.name.clone(),
+            claim: request.claim,
+            lease: request.lease,
+            is_last: false,
+        };
         self.ask(|reply| MutexRequest::Take(want, reply)).await
     }
 }

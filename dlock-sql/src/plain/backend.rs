@@ -97,10 +97,11 @@ impl Backend for MutexStore {
         let (mut failed, mut last) = (0, None);
         // A failed part leaves its claims unknown, and the others keep their answers.
         for part in renewals.chunks(self.form.together) {
-            let want = |Renewal { claim, lease, .. }: &Renewal| Want {
-                name: claim.name.clone(),
-                claim: claim.id,
-                lease: *lease,
+            let want = |renewal: &Renewal| Want {
+                name: renewal.claim.name.clone(),
+                claim: renewal.claim.id,
+                lease: renewal.lease,
+                is_last: renewal.is_last,
             };
             let wants = part.iter().map(want).collect();
             match self.asks.ask(|reply| MutexRequest::Renew(wants, reply)).await {

@@ -150,8 +150,12 @@ impl Scheme {
         sent: Sent,
     ) -> Result<bool, Fault> {
         let holder = want.claim.to_string();
+        // A lease is only extended, unless this is the last renewal of the claim. An earlier one that
+        // arrives later has no effect after its deadline; before that it extends the lease again.
+        let at_most = if want.is_last { 0 } else { i64::MAX };
         let arguments = [
             Argument::Number(micros(want.lease)),
+            Argument::Number(at_most),
             Argument::Text(want.name.as_str()),
             Argument::Text(&holder),
             Argument::Number(sent.deadline),

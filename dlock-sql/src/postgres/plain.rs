@@ -43,15 +43,15 @@ pub(crate) const STATEMENTS: Statements = Statements {
         " <= $5::bigint RETURNING 1",
     ),
     renew: concat!(
-        "UPDATE dlock_plain SET expiry = greatest(expiry, ",
+        "UPDATE dlock_plain SET expiry = greatest(least(expiry, $2::bigint), ",
         now!(),
         " + $1::bigint)\n",
-        "WHERE name = $2::text AND holder = $3::text AND state = 'held'\n",
+        "WHERE name = $3::text AND holder = $4::text AND state = 'held'\n",
         "AND expiry > ",
         now!(),
         " AND ",
         now!(),
-        " <= $4::bigint RETURNING 1",
+        " <= $5::bigint RETURNING 1",
     ),
     delete: "DELETE FROM dlock_plain WHERE name = $1::text AND holder = $2::text RETURNING 1",
     free: "UPDATE dlock_plain SET state = 'free'\n\

@@ -8,7 +8,10 @@ use crate::{
     Stop, Verdict,
     context::{Cx, now, pass},
     stop::{ensure, ensure_eq},
-    verbs::{alone, ask, downgrade, leased, queue, release, release_in_vain, renew, take, tried},
+    verbs::{
+        alone, ask, downgrade, leased, queue, release, release_in_vain, renew, renew_last, take,
+        tried,
+    },
 };
 
 pub(crate) async fn a_free_lock_is_granted_at_once(cx: Cx) -> Verdict {
@@ -193,7 +196,7 @@ pub(crate) async fn inspect_changes_nothing(cx: Cx) -> Verdict {
     let [dead, waiter] = [alone(&name), alone(&name)];
     take(&backend, &dead).await?;
     queue(&backend, &waiter).await?;
-    renew(&backend, &dead, cx.lease()).await?;
+    renew_last(&backend, &dead, cx.lease()).await?;
     pass(cx.lease() * 2).await;
     let state = backend.inspect(&name).await?;
     let stays = state.holders.iter().all(|claim| claim.claim != dead.claim);
@@ -253,7 +256,7 @@ pub(crate) async fn a_waiter_learns_that_a_lease_ended(cx: Cx) -> Verdict {
     let [dead, waiter] = [alone(&name), alone(&name)];
     let first = take(&a, &dead).await?;
     queue(&b, &waiter).await?;
-    renew(&a, &dead, cx.lease()).await?;
+    renew_last(&a, &dead, cx.lease()).await?;
     let grant = cx.within("the waiter is granted", b.granted(&waiter)).await??;
     ensure!(grant.token > first.token, "{grant:?} after {first:?}");
     release_in_vain(&a, &dead).await?;

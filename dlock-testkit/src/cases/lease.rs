@@ -11,8 +11,11 @@ use crate::{
     meddle::Meddled,
     stop::{ensure, ensure_eq},
     suite::runtime,
-    verbs::{alone, leased, queue, release, release_in_vain, renew, take, tried},
+    verbs::{alone, leased, queue, release, release_in_vain, renew, renew_last, take, tried},
 };
+
+/// A lease that does not end during a case.
+const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) async fn a_lease_that_ends_lets_the_next_in(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
@@ -119,8 +122,57 @@ pub(crate) async fn a_renewal_restarts_the_lease(cx: Cx) -> Verdict {
     ensure_eq!(renew(&a, &held, Duration::from_secs(300)).await?, Renewed::Kept, "the renewal");
     pass(cx.renewed() + cx.lease()).await;
     ensure!(tried(&b, &next).await?.is_none(), "a renewed lease ended at its first end");
-    ensure_eq!(renew(&a, &held, cx.lease()).await?, Renewed::Kept, "the second renewal");
+    ensure_eq!(renew_last(&a, &held, cx.lease()).await?, Renewed::Kept, "the last renewal");
     cx.free(&b, &name).await
+}
+
+/// A renewal that was given up and sent again may arrive after the second one, and so may an acquire
+/// that was sent again.
+pub(crate) async fn a_late_request_does_not_shorten_the_lease(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let held = leased(alone(&name), cx.lease());
+    take(&a, &held).await?;
+    ensure_eq!(renew(&a, &held, LONG).await?, Renewed::Kept, "the renewal");
+    ensure_eq!(renew(&a, &held, cx.lease()).await?, Renewed::Kept, "the late renewal");
+    pass(cx.lease() * 2).await;
+    still_held(&b, &name).await?;
+    take(&a, &held).await?;
+    pass(cx.lease() * 2).await;
+    still_held(&b, &name).await?;
+    release(&a, &held).await
+}
+
+/// After the last renewal, no other one extends the lease. Of two attempts of the last renewal, the
+/// earlier end counts, whichever arrives first.
+pub(crate) async fn no_renewal_extends_the_lease_after_the_last(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let held = alone(&name);
+    take(&a, &held).await?;
+    ensure_eq!(renew_last(&a, &held, LONG).await?, Renewed::Kept, "an attempt");
+    ensure_eq!(renew_last(&a, &held, cx.renewed()).await?, Renewed::Kept, "the last renewal");
+    ensure_eq!(renew_last(&a, &held, LONG).await?, Renewed::Kept, "an attempt that is late");
+    ensure_eq!(renew(&a, &held, LONG).await?, Renewed::Kept, "an earlier renewal");
+    take(&a, &held).await?;
+    cx.free(&b, &name).await
+}
+
+/// The last renewal may also extend the lease, and so do later attempts of it.
+pub(crate) async fn the_last_renewal_extends_the_lease(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let held = leased(alone(&name), cx.lease());
+    take(&a, &held).await?;
+    ensure_eq!(renew_last(&a, &held, LONG).await?, Renewed::Kept, "the last renewal");
+    ensure_eq!(renew(&a, &held, cx.lease()).await?, Renewed::Kept, "an earlier renewal");
+    take(&a, &held).await?;
+    pass(cx.lease() * 2).await;
+    still_held(&b, &name).await?;
+    release(&a, &held).await
+}
+
+async fn still_held(backend: &DynBackend, name: &LockName) -> Verdict {
+    let state = backend.inspect(name).await?;
+    ensure!(!state.holders.is_empty(), "a late request has shortened the lease: {state:?}");
+    Ok(())
 }
 
 pub(crate) async fn renewals_are_answered_one_by_one(cx: Cx) -> Verdict {

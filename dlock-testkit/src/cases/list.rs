@@ -13,7 +13,7 @@ use crate::{
     Stop, Verdict,
     context::{Cx, now},
     stop::{ensure, ensure_eq},
-    verbs::{alone, ask, queue, release, renew, take},
+    verbs::{alone, ask, queue, release, renew_last, take},
 };
 
 /// A limit larger than the number of names.
@@ -141,7 +141,7 @@ pub(crate) async fn a_free_lock_is_not_listed(cx: Cx) -> Verdict {
     }
     ensure_eq!(list(&other, base.as_str()).await?, names, "what is held");
     release(&client, &released).await?;
-    renew(&client, &ended, cx.lease()).await?;
+    renew_last(&client, &ended, cx.lease()).await?;
     let left = beginning(&names, names[0].as_str());
     let gone = || async { Ok(list(&other, base.as_str()).await? == left) };
     cx.until("only what is held is listed", gone).await?;

@@ -147,7 +147,7 @@ impl GuardPlay {
             Kind::Reader => (&mut self.models[..1], Mode::Shared),
             _ => (&mut self.models[..1], Mode::Exclusive),
         };
-        let member = Member { id, mode, held: false, lease: 1, until: 1 };
+        let member = Member { id, mode, held: false, lease: 1, until: 1, last: false };
         let fits = models.iter_mut().all(|m| m.acquire(member, false, 0) == Standing::Held);
         if !fits {
             self.forget(id);
@@ -171,7 +171,7 @@ impl GuardPlay {
         if held.kind == Kind::Writer {
             result?;
             held.kind = Kind::Reader;
-            self.models[0].renew(held.id, Mode::Shared, 1, 0);
+            self.models[0].renew(held.id, Mode::Shared, 1, false, 0);
         } else {
             let error = result.err().ok_or("what is no writer is downgraded")?;
             ensure_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

@@ -172,7 +172,7 @@ impl VerbPlay {
 
     async fn acquire(&mut self, slot: usize, request: &AcquireRequest) -> Verdict {
         let AcquireRequest { claim: id, mode, .. } = *request;
-        let member = Member { id, mode, held: false, lease: 1, until: 1 };
+        let member = Member { id, mode, held: false, lease: 1, until: 1, last: false };
         let expected = self.model.acquire(member, request.queue == Queue::Enqueue, 0);
         let answer = self.client(slot).acquire(request).await;
         match (expected, answer) {
@@ -212,7 +212,7 @@ impl VerbPlay {
             Some(_) => return Ok(()),
             None => Renewed::Lost,
         };
-        self.model.renew(request.claim, mode, 1, 0);
+        self.model.renew(request.claim, mode, 1, false, 0);
         let renewal = Renewal::new(request.as_claim(), mode, request.lease);
         let answers = self.client(slot).renew(&[renewal]).await?;
         ensure_eq!(answers, [expected], "the renewal of {:?}", request.claim);

@@ -59,6 +59,12 @@ pub(crate) enum Fault {
     RenewsTheNext,
     /// A renewal leaves the lease as it was.
     RenewalDoesNothing,
+    /// Of two renewals of a claim, the one that arrives last sets the lease.
+    TheLastToArriveWins,
+    /// An acquire that is sent again sets the lease, also to a shorter one.
+    AResendCutsTheLease,
+    /// A renewal extends a lease that the last renewal has set.
+    RenewsAfterTheLast,
     /// Of several renewals the first is done and all are confirmed.
     RenewsTheFirstOnly,
     /// Leases do not end.
@@ -180,6 +186,9 @@ impl Fault {
             (RenewalAlwaysKept, &["loss::a_revocation_is_reported_to_the_holder"]),
             (RenewsTheNext, &["lease::an_expired_claim_is_not_renewed"]),
             (RenewalDoesNothing, &["lease::a_renewal_restarts_the_lease"]),
+            (TheLastToArriveWins, &["lease::a_late_request_does_not_shorten_the_lease"]),
+            (AResendCutsTheLease, &["lease::a_late_request_does_not_shorten_the_lease"]),
+            (RenewsAfterTheLast, &["lease::no_renewal_extends_the_lease_after_the_last"]),
             (RenewsTheFirstOnly, &["lease::renewals_are_answered_one_by_one"]),
             (IgnoresLeaseEnd, &["lease::a_lease_that_ends_lets_the_next_in"]),
             (KeepsDeadWaiters, &["lease::a_waiter_without_a_sign_of_life_leaves_the_queue"]),

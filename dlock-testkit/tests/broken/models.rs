@@ -1,8 +1,8 @@
-//! Two protocols as models, each without one of its rules.
+//! Three protocols as models, each without one of its rules.
 
 use dlock_models::{
     check::{EXCLUSION, ORDER, WAKES},
-    quorum, zookeeper,
+    late_renewal, quorum, zookeeper,
 };
 
 pub(crate) fn quorum_without_write_back() -> String {
@@ -11,6 +11,11 @@ pub(crate) fn quorum_without_write_back() -> String {
 
 pub(crate) fn quorum_of_half() -> String {
     quorum::without(quorum::Rule::Majority, EXCLUSION)
+}
+
+pub(crate) fn late_renewal_that_shortens() -> String {
+    let (rule, property) = late_renewal::RULES[0];
+    late_renewal::without(rule, property)
 }
 
 pub(crate) fn zookeeper_without_owner_check() -> String {

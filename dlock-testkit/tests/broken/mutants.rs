@@ -27,7 +27,7 @@ pub(crate) enum Way {
 type Check = fn(Toy) -> Pin<Box<dyn Future<Output = Result<(), Failed>>>>;
 
 /// In the order in which they are counted, from 1.
-pub(crate) const ALL: [Mutant; 22] = {
+pub(crate) const ALL: [Mutant; 23] = {
     use Fault::*;
     use Way::{Check, Kit, Model};
     [
@@ -45,6 +45,15 @@ pub(crate) const ALL: [Mutant; 22] = {
             }],
         },
         Mutant { name: "renewal_without_owner_check", ways: &[Kit(RenewsTheNext)] },
+        Mutant {
+            name: "late_renewal_shortens_the_lease",
+            ways: &[
+                Kit(TheLastToArriveWins),
+                Kit(AResendCutsTheLease),
+                Kit(RenewsAfterTheLast),
+                Model { name: "late_renewal", without: models::late_renewal_that_shortens },
+            ],
+        },
         Mutant { name: "failed_renewal_ignored", ways: &[Kit(RenewalAlwaysKept)] },
         Mutant { name: "counted_tokens_and_lost_data", ways: &[Kit(CountsTokens)] },
         Mutant { name: "random_tokens", ways: &[Kit(DrawsTokens)] },

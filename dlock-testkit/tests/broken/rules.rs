@@ -27,6 +27,8 @@ pub(crate) struct Entry {
     /// When it was granted, or joined the queue.
     pub(crate) came: Instant,
     pub(crate) until: Instant,
+    /// The last renewal has set `until`.
+    pub(crate) is_final: bool,
     pub(crate) block: u32,
     pub(crate) token: Option<u64>,
     /// Whose connection it came by.
@@ -47,6 +49,7 @@ impl Lock {
             since: now,
             came: now,
             until: now.saturating_add(request.lease),
+            is_final: false,
             block: request.tokens,
             token: None,
             client: 0,
@@ -172,6 +175,21 @@ impl Lock {
 }
 
 impl Entry {
+    /// Renews the lease of a holder.
+    pub(crate) fn renew(&mut self, lease: Duration, is_last: bool, fault: Fault, now: Instant) {
+        let until = now.saturating_add(lease);
+        let is_final = self.is_final && fault != Fault::RenewsAfterTheLast;
+        match (is_last, is_final) {
+            _ if fault == Fault::TheLastToArriveWins => self.until = until,
+            (false, false) => self.until = self.until.max(until),
+            (false, true) => {}
+            (true, false) => self.until = until,
+            (true, true) => self.until = self.until.min(until),
+        }
+        self.is_final |= is_last;
+        (self.since, self.lease) = (now, self.lease.max(lease));
+    }
+
     pub(crate) fn grant(&self) -> Option<Grant> {
         let token = FencingToken::new(self.token?).ok()?;
         Some(Grant::new(token, self.block, self.since))

@@ -114,6 +114,10 @@ impl Toy {
             if let Some(entry) = lock.find(request.claim) {
                 match fault {
                     Fault::AdoptsTheOld => entry.since = now,
+                    Fault::AResendCutsTheLease => {
+                        entry.until = now.saturating_add(request.lease);
+                    }
+                    _ if entry.is_final => {}
                     _ => entry.until = entry.until.max(now.saturating_add(request.lease)),
                 }
             }
@@ -187,8 +191,7 @@ impl Toy {
             match lock.find(renewal.claim.id) {
                 Some(entry) if entry.token.is_some() || weaker => {
                     if fault != Fault::RenewalDoesNothing {
-                        entry.lease = renewal.lease;
-                        (entry.since, entry.until) = (now, now.saturating_add(renewal.lease));
+                        entry.renew(renewal.lease, renewal.is_last, fault, now);
                     }
                     if fault == Fault::RenewalForgetsTheNote {
                         entry.note = None;

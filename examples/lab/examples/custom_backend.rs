@@ -169,7 +169,7 @@ impl Backend for Files {
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let (claim, lease) = (request.claim, micros_of(request.lease));
-        let keep = Op::Renew { claim, mode: request.mode, lease };
+        let keep = Op::Renew { claim, mode: request.mode, lease, is_last: false };
         loop {
             let (name, keep) = (request.name.clone(), keep.clone());
             match self.visit(move |table, now| table.apply(&name, &keep, now)).await? {
@@ -204,8 +204,13 @@ impl Backend for Files {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let renewals = renewals.to_vec();
         let renew = move |table: &mut Table, now| {
-            let one = |Renewal { claim, mode, lease, .. }: &Renewal| {
-                let op = Op::Renew { claim: claim.id, mode: *mode, lease: micros_of(*lease) };
+            let one = |Renewal { claim, mode, lease, is_last, .. }: &Renewal| {
+                let op = Op::Renew {
+                    claim: claim.id,
+                    mode: *mode,
+                    lease: micros_of(*lease),
+                    is_last: *is_last,
+                };
                 match table.apply(&claim.name, &op, now) {
                     Outcome::NotFound => Renewed::Lost,
                     _ => Renewed::Kept,

@@ -56,7 +56,7 @@ fn told(log: &str) -> (Machine, Vec<Outcome>) {
 
 #[test]
 fn only_a_release_takes_effect_after_its_deadline() {
-    let renew = Op::Renew { claim: id(1), mode: Mode::Exclusive, lease: DAY };
+    let renew = renew_for(1, Mode::Exclusive, DAY, false);
     let join =
         Op::Join { claim: id(3), mode: Mode::Exclusive, lease: DAY, block: 1, home: 0, note: None };
     let late = [acquire(2, Mode::Exclusive), renew, join, Op::Raise { above: 1_000_000 }];
@@ -120,7 +120,7 @@ fn a_late_operation_still_grants_the_next_claim() {
     let ops = [(5, acquire(2, Mode::Exclusive)), (6, acquire(3, Mode::Exclusive)), (6, back)];
     run(&mut machine, &ops);
     // The lease of the second claim expires, and the next operation is late.
-    let renew = Op::Renew { claim: id(3), mode: Mode::Exclusive, lease: DAY };
+    let renew = renew_for(3, Mode::Exclusive, DAY, false);
     run(&mut machine, &[(7, renew)]);
     let (outcome, granted) = run(&mut machine, &[(5 + LEASE, acquire(1, Mode::Shared))]);
     assert_eq!((outcome, granted), (Some(Outcome::Late), vec![3]));

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Acquired, ClaimId, DynBackend, Mode, Queue};
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Queue, Renewal, Renewed};
 use dlock_testlab::{
     Proxy, SteppedClock, Stop, Verdict,
     redis::{Options, RedisMasters, RedisServer},
@@ -274,6 +274,81 @@ fn acquires_that_arrive_late_are_no_votes_of_a_quorum() {
             for server in masters.servers() {
                 is_free(server, when, "dlock:*").await?;
             }
+        }
+        Ok(())
+    });
+}
+
+/// A renewal that was sent before the last renewal of its claim may arrive after it. It neither
+/// shortens the lease nor extends it.
+#[test]
+fn a_late_renewal_leaves_the_lease_of_the_last_one() {
+    run(async {
+        let (short, long) = (Duration::from_secs(6), Duration::from_secs(60));
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::permits(2, 3)?] {
+            let request = exclusive("a").with_mode(mode);
+            let left = after_a_late_renewal("", &request, short, long).await?;
+            assert!(left > short * 2, "{mode:?}: {left:?}");
+            let left = after_a_late_renewal("", &request, long, short).await?;
+            assert!(left <= short + millis(1), "{mode:?}: {left:?}");
+        }
+        // A value of the plain form has no room for a mark, so an earlier renewal may extend it.
+        let left = after_a_late_renewal("&dlock.plain=true", &exclusive("a"), short, long).await?;
+        assert!(left > short * 2, "{left:?}");
+        Ok(())
+    });
+}
+
+/// Returns the rest of a lease after the last renewal, once an earlier one has arrived as well.
+async fn after_a_late_renewal(
+    options: &str,
+    request: &AcquireRequest,
+    late: Duration,
+    last: Duration,
+) -> Result<Duration, Stop> {
+    let server = RedisServer::start(&Options::new()).await?;
+    let (mut tape, proxy) = (Tape::start(&server).await?, Proxy::start(&server.address()).await?);
+    let url = |address| format!("redis://{address}{}{options}", When::Before.option());
+    let (one, other) =
+        (connect(&url(proxy.address())).await?, connect(&url(server.address())).await?);
+    take(&one, request).await?;
+    let renewal = |lease| [Renewal::new(request.as_claim(), request.mode, lease)];
+    // The scripts are known to the server from then on.
+    one.renew(&renewal(LEASE)).await?;
+    lose(&proxy, When::Before, one.renew(&renewal(late))).await?;
+    let set = renewal(last).map(Renewal::as_last);
+    until("it goes on", async || {
+        Ok(one.renew(&set).await.is_ok_and(|answers| answers == [Renewed::Kept]))
+    })
+    .await?;
+    let before = tape.with(&request.claim.to_string()).await?.len();
+    proxy.arrive();
+    until("it arrives", async || Ok(tape.with(&request.claim.to_string()).await?.len() > before))
+        .await?;
+    let state = other.inspect(&request.name).await?;
+    let holder = state.holders.first().ok_or_else(|| Stop::failed("nobody holds it"))?;
+    Ok(holder.remaining)
+}
+
+/// An acquire that was sent again arrives when the claim has a longer lease than it requests.
+#[test]
+fn an_acquire_that_arrives_late_does_not_shorten_the_lease() {
+    run(async {
+        for options in ["", "&dlock.plain=true"] {
+            let server = RedisServer::start(&Options::new()).await?;
+            let mut tape = Tape::start(&server).await?;
+            let proxy = Proxy::start(&server.address()).await?;
+            let url = format!("redis://{}{}{options}", proxy.address(), When::Before.option());
+            let one = connect(&url).await?;
+            let [first, request] = [exclusive("first"), exclusive("a")];
+            take(&one, &first).await?;
+            lose(&proxy, When::Before, one.acquire(&request)).await?;
+            take(&one, &request).await?;
+            let renewal = Renewal::new(request.as_claim(), request.mode, LEASE * 9);
+            assert_eq!(one.renew(&[renewal.as_last()]).await?, [Renewed::Kept]);
+            arrive(&[&proxy], std::slice::from_mut(&mut tape), When::Before, request.claim).await?;
+            let state = one.inspect(&request.name).await?;
+            assert!(state.holders.iter().any(|holder| holder.remaining > LEASE * 2), "{state:?}");
         }
         Ok(())
     });

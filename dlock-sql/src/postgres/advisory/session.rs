@@ -59,6 +59,22 @@ struct Held {
     token: FencingToken,
     /// The end of the lease. By then the core has released or renewed it.
     until: Instant,
+    /// Whether the last renewal has set the end.
+    is_final: bool,
+}
+
+impl Held {
+    /// Moves the end of the lease. Only the last renewal moves it to an earlier time. After it, no
+    /// request moves it to a later time.
+    fn renew(&mut self, until: Instant, is_last: bool) {
+        self.until = match (is_last, self.is_final) {
+            (false, true) => self.until,
+            (false, false) => self.until.max(until),
+            (true, false) => until,
+            (true, true) => self.until.min(until),
+        };
+        self.is_final |= is_last;
+    }
 }
 
 impl Session {
@@ -131,7 +147,7 @@ impl Session {
     }
 
     async fn take(&mut self, want: &Want) -> Result<Acquired, Error> {
-        let Want { name, claim, lease } = want;
+        let Want { name, claim, lease, .. } = want;
         let (claim, lease) = (*claim, *lease);
         let (key, mut patience) = (key(name), self.patience());
         loop {
@@ -140,7 +156,7 @@ impl Session {
             match self.held.get_mut(&key) {
                 Some(held) if held.claim == claim => {
                     // An earlier request of this claim has taken it.
-                    held.until = until;
+                    held.renew(until, false);
                     return Ok(granted(held.token, sent));
                 }
                 // The server would grant it: for a session, advisory locks are reentrant.
@@ -149,7 +165,7 @@ impl Session {
             }
             match self.take_once(key, name, lease).await {
                 Ok(Took::Token(token)) => {
-                    self.held.insert(key, Held { claim, token, until });
+                    self.held.insert(key, Held { claim, token, until, is_final: false });
                     return Ok(granted(token, sent));
                 }
                 Ok(Took::Busy) => return Ok(Acquired::Busy),
@@ -223,7 +239,7 @@ impl Session {
         }
         let renew = |want: Want| {
             let held = self.held.get_mut(&key(&want.name)).filter(|held| held.claim == want.claim);
-            held.map(|held| held.until = now.saturating_add(want.lease)).is_some()
+            held.map(|held| held.renew(now.saturating_add(want.lease), want.is_last)).is_some()
         };
         wants.into_iter().map(renew).collect()
     }

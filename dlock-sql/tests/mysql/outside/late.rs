@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Acquired, DynBackend, Mode};
+use dlock_core::{AcquireRequest, Acquired, DynBackend, Mode, Renewal};
 use dlock_sql::Mysql;
 use dlock_testlab::{Door, Proxy, Stop, Verdict, mariadb::MariadbServer};
 use tokio::{
@@ -170,6 +170,36 @@ fn a_try_that_was_refused_takes_nothing_later() {
         until("the claim is given back", barred).await?;
         scene.arrive(std::slice::from_ref(&tries)).await?;
         scene.are_free(&[tries]).await
+    });
+}
+
+/// A renewal that was sent before the last renewal of its claim may arrive after it. It neither
+/// shortens the lease nor extends it.
+#[test]
+fn a_late_renewal_leaves_the_lease_of_the_last_one() {
+    with_mariadb(async {
+        let (short, long) = (Duration::from_secs(12), Duration::from_secs(60));
+        for (late, last) in [(short, long), (long, short)] {
+            let scene = Scene::start(PATIENT, true).await?;
+            let held = ask("job").with_lease(short);
+            take(&scene.client, &held).await?;
+            let renewal = |lease| [Renewal::new(held.as_claim(), held.mode, lease)];
+            scene.client.renew(&renewal(short)).await?;
+            let (sent, client) = (scene.proxy.request_bytes(), scene.client.clone());
+            scene.proxy.strand();
+            let late = renewal(late);
+            let renewing = tokio::spawn(async move { client.renew(&late).await });
+            until("it is sent", async || Ok(scene.proxy.request_bytes() > sent)).await?;
+            scene.proxy.abandon();
+            // It is sent again over the next connection.
+            renewing.await??;
+            scene.client.renew(&renewal(last).map(Renewal::as_last)).await?;
+            scene.arrive(std::slice::from_ref(&held)).await?;
+            let state = scene.other.inspect(&held.name).await?;
+            let left = state.holders.first().map(|holder| holder.remaining).unwrap_or_default();
+            assert!((left > short) == (last == long), "{left:?} of {last:?}");
+        }
+        Ok(())
     });
 }
 

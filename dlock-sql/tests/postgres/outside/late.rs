@@ -244,6 +244,34 @@ fn a_renewal_that_arrives_late_keeps_nothing() {
     });
 }
 
+/// A renewal that was sent before the last renewal of its claim may arrive after it. It neither
+/// shortens the lease nor extends it.
+#[test]
+fn a_late_renewal_leaves_the_lease_of_the_last_one() {
+    run(async {
+        let (short, long) = (Duration::from_secs(12), Duration::from_secs(60));
+        for (late, last) in [(short, long), (long, short)] {
+            let scene = Scene::start(PATIENT).await?;
+            let held = exclusive("job").with_lease(short);
+            take(&scene.client, &held).await?;
+            let renewal = |lease| [Renewal::new(held.as_claim(), held.mode, lease)];
+            scene.client.renew(&renewal(short)).await?;
+            let (client, late) = (scene.client.clone(), renewal(late));
+            let renewing =
+                sent_in_vain(&scene.proxy, async move { Ok(client.renew(&late).await?) }).await?;
+            scene.proxy.abandon();
+            // It is sent again over the next connection.
+            renewing.await??;
+            scene.client.renew(&renewal(last).map(Renewal::as_last)).await?;
+            scene.arrive(std::slice::from_ref(&held)).await?;
+            let state = scene.other.inspect(&held.name).await?;
+            let left = state.holders.first().map(|holder| holder.remaining).unwrap_or_default();
+            assert!((left > short) == (last == long), "{left:?} of {last:?}");
+        }
+        Ok(())
+    });
+}
+
 /// After a step forward of the clock all deadlines are past: each is asked for once more.
 #[test]
 fn a_waiter_retries_once_after_a_clock_step() {
