@@ -1,6 +1,6 @@
 //! The right to release a hold.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use super::{
     Engine, end,
@@ -90,8 +90,9 @@ impl Held {
         !self.hold.delay().is_zero() && self.state() == GuardState::Lost
     }
 
-    /// Waits for the end of this guard. It also checks the holder's own clock, so that a late
-    /// renewal task does not delay it.
+    /// Waits for the end of this guard. Each poll reads the holder's own clock, so that neither a
+    /// late renewal task nor a late timer delays it: timers do not fire while the process is stopped
+    /// or the machine is suspended, and then another thread may be polled before they fire.
     pub(crate) fn until_ended(&self) -> impl Future<Output = Ended> + Send + use<> {
         let (engine, hold, token) =
             (Arc::clone(&self.engine), Arc::clone(&self.hold), self.token());
@@ -105,13 +106,14 @@ impl Held {
                 if let Some(ended) = hold.ended_for(token) {
                     return ended;
                 }
-                if end::state(&engine, &hold) == GuardState::Lost {
-                    continue;
-                }
-                tokio::select! {
-                    () = &mut told => {}
-                    () = engine.clock.sleep_until(hold.valid_until()) => {}
-                }
+                let mut due = std::pin::pin!(engine.clock.sleep_until(hold.valid_until()));
+                poll_fn(|cx| {
+                    let is_over = end::state(&engine, &hold) == GuardState::Lost
+                        || told.as_mut().poll(cx).is_ready()
+                        || due.as_mut().poll(cx).is_ready();
+                    if is_over { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
             }
         }
     }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::select_all, stream::FuturesUnordered};
 
 use crate::{
     Ended, Error, ErrorKind, FencingToken, GuardState, Instant, LockName, Released,
@@ -134,12 +134,18 @@ impl Guard {
     /// latest, and so before the store grants the lock to another client. It also resolves when the
     /// guard is released. It borrows nothing, so any task can wait for it.
     ///
-    /// A task that blocks its thread delays the timers of the runtime, and with them this future.
+    /// Each poll reads the clock, so a late timer does not delay the result of a poll. A task that
+    /// blocks its thread delays the timers of the runtime, and with them the wake-up of a task that
+    /// waits for this future.
     pub fn lost(&self) -> Lost {
         // Each of these futures registers with its hold when it is created. So a loss between this
         // call and the first poll is not missed.
-        let mut any: FuturesUnordered<_> = self.parts().iter().map(Held::until_ended).collect();
-        Lost(Box::pin(async move { any.next().await.unwrap_or(Ended::Released) }))
+        if let [held] = self.parts() {
+            return Lost(Box::pin(held.until_ended()));
+        }
+        let parts: Vec<_> = self.parts().iter().map(|held| Box::pin(held.until_ended())).collect();
+        // Each poll polls all parts, since each of them reads the clock.
+        Lost(Box::pin(async move { select_all(parts).await.0 }))
     }
 
     /// Releases the lock and reports whether it was held to the end. The guard of a reentrant lock

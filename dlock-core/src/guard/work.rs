@@ -1,9 +1,11 @@
 //! Work under a lock: it begins while the lock is held and ends when the lock is lost. Its output
 //! is `Ok` only if the lock was held until the work ended.
 //!
-//! The runtime can drop the work in time only if its threads are not blocked. Work that blocks its
-//! thread past the lease ends later than its lock. So the lock is checked once more after the work,
-//! and the store's answer to the release counts as well.
+//! The clock is read before each poll of the work, so that the work takes no further step after the
+//! local deadline, even if the timer of the deadline is late. The runtime can drop the work in time
+//! only if its threads are not blocked. Work that blocks its thread past the lease ends later than
+//! its lock. So the lock is checked once more after the work, and the store's answer to the release
+//! counts as well.
 
 use std::sync::Arc;
 
@@ -30,6 +32,7 @@ impl Guard {
     {
         self.check()?;
         let output = tokio::select! {
+            // The end comes first: each poll of it reads the clock.
             biased;
             ended = self.lost() => {
                 return Err(self.check().err().unwrap_or_else(|| {

@@ -1,13 +1,20 @@
 //! Work that outlived its lock.
 
 use std::{
+    future::poll_fn,
     ops::ControlFlow,
-    sync::{Arc, atomic::Ordering},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
     thread,
     time::Duration,
 };
 
 use dlock_core::*;
+use futures_util::poll;
 
 use crate::common::{Faulty, secs};
 
@@ -66,6 +73,66 @@ async fn work_that_blocks_past_its_lease_is_not_ok() {
         assert_eq!(there.run(|_| async { 1 }).await.unwrap(), Ran::Done(1));
         let failing = job.run_or_release(|_| async { Err::<(), _>(blocks()) });
         assert_eq!(outlived::<_, Result<(), u32>>(failing.await), Err(7));
+    }
+}
+
+/// Polls work under a lock, then lets its lease end while no timer fires, and polls it again. On a
+/// runtime of several threads this happens after a pause of the process.
+async fn starved<T: std::fmt::Debug>(
+    what: &str,
+    steps: &AtomicUsize,
+    ran: impl Future<Output = Result<T, Error>>,
+) {
+    let mut ran = pin!(ran);
+    let before = steps.load(Ordering::SeqCst);
+    while steps.load(Ordering::SeqCst) == before {
+        assert!(poll!(ran.as_mut()).is_pending(), "{what} ended early");
+        tokio::task::yield_now().await;
+    }
+    thread::sleep(BRIEF);
+    let begun = steps.load(Ordering::SeqCst);
+    let Poll::Ready(ended) = poll!(ran) else { panic!("{what} waits for the late timer") };
+    assert_eq!(steps.load(Ordering::SeqCst), begun, "{what}: the work went on");
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Lost, "{what}");
+}
+
+#[tokio::test]
+async fn a_late_timer_does_not_let_work_go_on() {
+    let steps = AtomicUsize::new(0);
+    // It is ready for each poll.
+    let works = || {
+        poll_fn(|cx| {
+            steps.fetch_add(1, Ordering::SeqCst);
+            cx.waker().wake_by_ref();
+            Poll::<u32>::Pending
+        })
+    };
+    let [one, _] = brief();
+    let guard = one.mutex("run").unwrap().lock().await.unwrap();
+    starved("run", &steps, guard.run(works())).await;
+    let guard = one.multi(["multi/1", "multi/2"]).unwrap().lock().await.unwrap();
+    starved("run of a multi-lock", &steps, guard.run(works())).await;
+    let guard = one.reentrant("entered").unwrap().lock_as(&Owner::new()).await.unwrap();
+    starved("run of a reentrant lock", &steps, guard.run(works())).await;
+    let leadership = one.election("leads").unwrap().campaign().await.unwrap();
+    starved("run of a leadership", &steps, leadership.run(works())).await;
+    let lock = one.mutex("with").unwrap();
+    starved("with", &steps, lock.with(|_| works())).await;
+    let job = one.job("job").unwrap();
+    starved("job", &steps, job.run(|_| works())).await;
+    let failing = job.run_or_release(|_| async { Ok::<_, u32>(works().await) });
+    starved("failing job", &steps, failing).await;
+}
+
+#[tokio::test]
+async fn a_late_timer_does_not_delay_a_poll_of_lost() {
+    let [one, _] = brief();
+    for names in [vec!["one"], vec!["both/1", "both/2"]] {
+        let guard = one.multi(names).unwrap().lock().await.unwrap();
+        let mut lost = pin!(guard.lost());
+        assert!(poll!(lost.as_mut()).is_pending());
+        thread::sleep(BRIEF);
+        assert!(poll!(lost).is_ready());
     }
 }
 
