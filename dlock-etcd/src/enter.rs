@@ -26,7 +26,7 @@ use crate::{
     },
     error::{conflict, for_now, gone},
     own::{OwnClaim, Spot, Stage},
-    queue::{Standing, blockers, range, standing},
+    queue::{Standing, blockers, range, standing, standing_among, whole},
     record::Record,
     session::Session,
 };
@@ -205,16 +205,20 @@ impl Session {
             };
             let failure = match asked {
                 Ok((header, answer)) if answer.succeeded => {
-                    return Ok(Made::There(created(claims, header.revision, answer)));
+                    return Ok(Made::There(self.created(claims, header.revision, answer).await));
                 }
                 Ok((header, answer)) => {
-                    if let Some(fits) = fits(claims, answer)? {
-                        if !fits {
-                            return Ok(Made::Busy);
+                    let (fits, revision) = match fits(claims, answer)? {
+                        Fit::Hidden => {
+                            Box::pin(self.fits_among_all(claims, header.revision)).await?
                         }
-                        if fit_at.replace(header.revision).is_none() {
-                            continue;
-                        }
+                        fits => (fits, header.revision),
+                    };
+                    if fits == Fit::No {
+                        return Ok(Made::Busy);
+                    }
+                    if fits == Fit::Yes && fit_at.replace(revision).is_none() {
+                        continue;
                     }
                     if let Some(there) = Box::pin(self.search(claims, header.revision)).await? {
                         return Ok(there);
@@ -254,6 +258,46 @@ impl Session {
         let own = claims.iter().map(of).collect();
         let Some(spots) = self.known(claims, own).await? else { return Ok(None) };
         Ok(Some(Made::There(self.standings(claims, spots, revision).await)))
+    }
+
+    /// Returns the state of claims that were created at this revision. After a try there are no
+    /// reads, since nothing is in the way.
+    async fn created(
+        &self,
+        claims: &[Arc<OwnClaim>],
+        revision: i64,
+        mut answer: TxnResponse,
+    ) -> Vec<(Spot, Result<Standing, Error>)> {
+        let mut made = Vec::with_capacity(claims.len());
+        let mut reads = answer.ranges();
+        for claim in claims {
+            let ahead = reads.next().map(|range| range.kvs).unwrap_or_default();
+            let standing = match standing(&claim.prefix, claim.mode(), revision, ahead) {
+                Ok(None) => Box::pin(self.standing(claim, revision, revision)).await,
+                Ok(Some(standing)) => Ok(standing),
+                Err(error) => Err(error),
+            };
+            made.push((Spot { created: revision, modified: revision, behind: None }, standing));
+        }
+        made
+    }
+
+    /// Reads all keys below the prefixes of the locks, no older than `at_least`. Returns whether the
+    /// claims of a try fit, and the revision at which they do.
+    async fn fits_among_all(
+        &self,
+        claims: &[Arc<OwnClaim>],
+        at_least: i64,
+    ) -> Result<(Fit, i64), Error> {
+        let mut first = i64::MAX;
+        for claim in claims {
+            let (revision, read) = self.read(vec![whole(&claim.prefix)], at_least).await?;
+            if !is_held(&standing_among(&claim.prefix, claim.mode(), i64::MAX, read)?)? {
+                return Ok((Fit::No, revision));
+            }
+            first = first.min(revision);
+        }
+        Ok((Fit::Yes, first))
     }
 
     /// Returns the transaction that creates the keys.
@@ -348,34 +392,37 @@ pub(crate) fn own_key(claim: &OwnClaim) -> RangeRequest {
     RangeRequest { key: claim.key.clone(), ..Default::default() }
 }
 
-/// Returns whether claims of a try fit, if the answer shows it.
-fn fits(claims: &[Arc<OwnClaim>], mut answer: TxnResponse) -> Result<Option<bool>, Error> {
+/// Whether claims of a try fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    Yes,
+    No,
+    /// The answer does not show it, since it is limited and has keys of another root.
+    Hidden,
+    /// A key of a claim exists already, or the epoch has ended.
+    Unknown,
+}
+
+/// Returns whether claims of a try fit, as far as the answer shows it.
+fn fits(claims: &[Arc<OwnClaim>], mut answer: TxnResponse) -> Result<Fit, Error> {
     let mut read: Vec<_> = answer.ranges().map(|range| range.kvs).collect();
     if read.len() != claims.len() * 2 || read.drain(..claims.len()).any(|own| !own.is_empty()) {
-        return Ok(None);
+        return Ok(Fit::Unknown);
     }
     for (claim, kvs) in claims.iter().zip(read) {
         match standing(&claim.prefix, claim.mode(), i64::MAX, kvs)? {
-            Standing::Held { .. } => {}
-            Standing::Conflict(kind, capacity) => return Err(conflict(kind, capacity)),
-            _ => return Ok(Some(false)),
+            None => return Ok(Fit::Hidden),
+            Some(standing) if !is_held(&standing)? => return Ok(Fit::No),
+            Some(_) => {}
         }
     }
-    Ok(Some(true))
+    Ok(Fit::Yes)
 }
 
-/// Returns the state of claims that were created at this revision. After a try there are no reads,
-/// since nothing is in the way.
-fn created(
-    claims: &[Arc<OwnClaim>],
-    revision: i64,
-    mut answer: TxnResponse,
-) -> Vec<(Spot, Result<Standing, Error>)> {
-    let mut reads = answer.ranges();
-    let made = claims.iter().map(|claim| {
-        let ahead = reads.next().map(|range| range.kvs).unwrap_or_default();
-        let standing = standing(&claim.prefix, claim.mode(), revision, ahead);
-        (Spot { created: revision, modified: revision, behind: None }, standing)
-    });
-    made.collect()
+fn is_held(standing: &Standing) -> Result<bool, Error> {
+    match standing {
+        Standing::Held { .. } => Ok(true),
+        Standing::Conflict(kind, capacity) => Err(conflict(*kind, *capacity)),
+        _ => Ok(false),
+    }
 }

@@ -88,8 +88,8 @@ pub(crate) fn foreign(key: &[u8]) -> Error {
     Error::new(
         ErrorKind::Protocol,
         format!(
-            "another program's key is in the queue of the lock ({}): delete it, or use another \
-             dlock.root",
+            "another program's key is in the queue of the lock ({}): find out which program writes \
+             it, and use another dlock.root or another name",
             String::from_utf8_lossy(key)
         ),
     )
@@ -100,7 +100,8 @@ pub(crate) fn unreadable(key: &[u8]) -> Error {
     Error::new(
         ErrorKind::Protocol,
         format!(
-            "the number of permits in {} can't be read: find out who wrote it, and delete the key",
+            "the number of permits in {} can't be read: find out which program wrote the key before you \
+             delete it",
             String::from_utf8_lossy(key)
         ),
     )

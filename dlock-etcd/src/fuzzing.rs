@@ -11,7 +11,7 @@ use crate::{
     EtcdConfig,
     client::{Bytes, KeyValue},
     key::{Entry, Keys, Kind, end, past},
-    queue::{Behind, Node, Standing, holding, range, standing},
+    queue::{Behind, Node, Standing, holding, is_nested, range, standing_among},
     record::Record,
 };
 
@@ -78,6 +78,7 @@ pub fn key(data: &[u8]) {
             Entry::Ours(kind, place) => assert_eq!(kind.key(&prefix, place), key),
             Entry::Go(claim) => assert_eq!(format!("{prefix}{:x}", claim.to_bits()), key),
             Entry::Newer(_) => assert!(rest.starts_with('n')),
+            Entry::Nested => panic!("{key} is of another root"),
             Entry::Foreign => {}
         }
     }
@@ -114,7 +115,8 @@ pub fn queue(data: &[u8]) {
             kvs.push(KeyValue { key, value, create_revision: created, ..KeyValue::default() });
         }
     }
-    let nodes: Vec<_> = kvs.iter().map_while(|kv| Node::read(PREFIX, kv.clone()).ok()).collect();
+    let own = kvs.iter().filter(|kv| !is_nested(PREFIX, &kv.key));
+    let nodes: Vec<_> = own.map_while(|kv| Node::read(PREFIX, kv.clone()).ok()).collect();
     let modes: Vec<_> = nodes.iter().map_while(|node| node.mode().ok()).collect();
     for (at, mode) in modes.iter().enumerate() {
         let node = &nodes[at];
@@ -126,7 +128,7 @@ pub fn queue(data: &[u8]) {
         }
         let (from, to) = range(PREFIX, *mode);
         let read = kvs.iter().filter(|kv| from <= kv.key && kv.key < to).cloned().collect();
-        let found = standing(PREFIX, *mode, node.created, read);
+        let found = standing_among(PREFIX, *mode, node.created, read);
         let found = found.unwrap_or_else(|error| panic!("{error}"));
         let ahead = |key: &Bytes| nodes[..at].iter().any(|node| node.key == *key);
         let is_held = holding(modes[..=at].iter().copied()) > at;

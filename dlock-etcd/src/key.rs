@@ -58,6 +58,8 @@ pub(crate) enum Entry {
     Go(ClaimId),
     /// A claim of a format that this version does not read.
     Newer(u64),
+    /// A key below another root, which lies within this one. It has nothing to do with the lock.
+    Nested,
     /// Another program's key.
     Foreign,
 }
@@ -108,7 +110,10 @@ impl Keys {
 
     /// Returns the name of the lock whose key this is. `None` for markers and other programs' keys.
     pub(crate) fn name_of(&self, key: &str) -> Option<LockName> {
-        let (segment, _) = key.strip_prefix(&self.root)?.split_once('/')?;
+        let (segment, rest) = key.strip_prefix(&self.root)?.split_once('/')?;
+        if Entry::parse(rest) == Entry::Nested {
+            return None;
+        }
         let name = LockName::new(&percent_decode_str(segment).decode_utf8().ok()?).ok()?;
         (encoded(name.as_str()) == segment).then_some(name)
     }
@@ -159,6 +164,9 @@ impl Entry {
 
     /// Parses the part of a key behind the prefix of its lock.
     pub(crate) fn parse(rest: &str) -> Self {
+        if rest.contains('/') {
+            return Self::Nested;
+        }
         if let Some(format) = rest.strip_prefix('n').and_then(|rest| rest.split_once('-')) {
             let digits = format.0.bytes().all(|byte| byte.is_ascii_digit());
             return match format.0.parse() {
@@ -244,11 +252,14 @@ mod tests {
     #[test]
     fn a_foreign_key_is_not_a_claim() {
         let claim = ClaimId::random().to_string();
-        for rest in ["", "lock", "0a", "ABC", "+1", "n-", "nx-", "n+1-", "r1", "sub/1", "rr"] {
+        for rest in ["", "lock", "0a", "ABC", "+1", "n-", "nx-", "n+1-", "r1", "rr"] {
             assert_eq!(Entry::parse(rest), Entry::Foreign, "{rest}");
         }
-        for rest in [format!("q{claim}"), format!("{claim}0"), format!("r{claim}/x")] {
+        for rest in [format!("q{claim}"), format!("{claim}0")] {
             assert_eq!(Entry::parse(&rest), Entry::Foreign, "{rest}");
+        }
+        for rest in [format!("sub/{claim}"), format!("r{claim}/x"), "%session/7".to_owned()] {
+            assert_eq!(Entry::parse(&rest), Entry::Nested, "{rest}");
         }
     }
 

@@ -9,8 +9,8 @@ use dlock_core::{ClaimState, Clock, Error, Format, LockName, LockState};
 
 use crate::{
     client::{KeyValue, LeaseTimeToLiveRequest, RangeRequest},
-    key::{end, past, token},
-    queue::{Node, holding},
+    key::{past, token},
+    queue::{Node, holding, is_nested, whole},
     record::Record,
     session::Session,
 };
@@ -22,7 +22,8 @@ impl Session {
     /// Returns the holders and waiters, no older than this call.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let prefix = self.keys.prefix(name);
-        let nodes = self.all_below(&prefix).await?.into_iter().map(|kv| Node::read(&prefix, kv));
+        let kvs = self.all_below(&prefix).await?.into_iter();
+        let nodes = kvs.filter(|kv| !is_nested(&prefix, &kv.key)).map(|kv| Node::read(&prefix, kv));
         let mut nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         nodes.sort_by_key(|node| node.created);
         let modes = nodes.iter().map(Node::mode).collect::<Result<Vec<_>, _>>()?;
@@ -45,8 +46,7 @@ impl Session {
 
     /// Reads all keys of a lock, as they are at one revision.
     pub(crate) async fn all_below(&self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
-        let (key, range_end) = (prefix.to_owned().into(), end(prefix).into());
-        let mut read = RangeRequest { key, range_end, ..Default::default() };
+        let mut read = whole(prefix);
         let mut kvs = Vec::new();
         loop {
             let (header, page) = self.get(read.clone()).await?;

@@ -79,7 +79,7 @@ impl Node {
             Entry::Ours(kind, place) => (kind, place.as_claim(), false),
             Entry::Go(claim) => (Kind::Writer, claim, true),
             Entry::Newer(format) => return Err(Format::unknown(format)),
-            Entry::Foreign => return Err(foreign(&kv.key)),
+            Entry::Nested | Entry::Foreign => return Err(foreign(&kv.key)),
         };
         let record = if is_go { None } else { Record::parse(&kv.value) };
         if let Some(format) = record.as_ref().and_then(Record::newer) {
@@ -136,7 +136,20 @@ pub(crate) fn blockers(prefix: &str, mode: Mode, created: Option<i64>) -> RangeR
     read
 }
 
-/// Returns the state of a claim of this mode, from what was read.
+/// Returns the read of all keys below the prefix of a lock.
+pub(crate) fn whole(prefix: &str) -> RangeRequest {
+    let (key, range_end) = (prefix.to_owned().into(), end(prefix).into());
+    RangeRequest { key, range_end, ..Default::default() }
+}
+
+/// Returns whether a key has nothing to do with the lock with this prefix: see [`Entry::Nested`].
+pub(crate) fn is_nested(prefix: &str, key: &[u8]) -> bool {
+    let rest = key.strip_prefix(prefix.as_bytes());
+    rest.is_some_and(|rest| Entry::of(rest) == Entry::Nested)
+}
+
+/// Returns the state of a claim of this mode, from what was read. `None` if the read may lack keys,
+/// because it is limited and has keys that have nothing to do with the lock.
 ///
 /// # Errors
 /// As [`Node::read`] and [`Node::mode`].
@@ -145,7 +158,21 @@ pub(crate) fn standing(
     mode: Mode,
     created: i64,
     kvs: Vec<KeyValue>,
+) -> Result<Option<Standing>, Error> {
+    if kvs.iter().any(|kv| is_nested(prefix, &kv.key)) {
+        return Ok(None);
+    }
+    standing_among(prefix, mode, created, kvs).map(Some)
+}
+
+/// Like [`standing`], from a read that lacks no keys.
+pub(crate) fn standing_among(
+    prefix: &str,
+    mode: Mode,
+    created: i64,
+    mut kvs: Vec<KeyValue>,
 ) -> Result<Standing, Error> {
+    kvs.retain(|kv| !is_nested(prefix, &kv.key));
     let followed = kvs.iter().any(|kv| kv.create_revision > created);
     let ahead = kvs.into_iter().filter(|kv| kv.create_revision < created);
     let mut ahead = ahead.map(|kv| Node::read(prefix, kv)).collect::<Result<Vec<_>, _>>()?;
@@ -245,7 +272,7 @@ mod tests {
         ] {
             let seen = format!("{mode:?} behind {others:?}");
             let own = others.into_iter().chain([of(mode, 5)]).collect();
-            assert_eq!(standing(PREFIX, mode, 5, own).unwrap(), expected, "{seen}");
+            assert_eq!(standing(PREFIX, mode, 5, own).unwrap(), Some(expected), "{seen}");
         }
     }
 
@@ -257,8 +284,12 @@ mod tests {
             ..Default::default()
         };
         let behind = Standing::Behind(Behind::Last(go("7b").key));
-        assert_eq!(standing(PREFIX, Mode::Exclusive, 5, vec![go("7b")]).unwrap(), behind);
-        for (rest, says) in [("n9-x", "format 9"), ("sub/7b", "sub/7b"), ("lock", "lock")] {
+        let read = |kvs| standing(PREFIX, Mode::Exclusive, 5, kvs).unwrap();
+        assert_eq!(read(vec![go("7b")]), Some(behind.clone()));
+        assert_eq!(read(vec![go("sub/7b"), go("7b")]), None);
+        let all = vec![go("sub/7b"), go("7b"), go("%session/7b")];
+        assert_eq!(standing_among(PREFIX, Mode::Exclusive, 5, all).unwrap(), behind);
+        for (rest, says) in [("n9-x", "format 9"), ("lock", "lock")] {
             let error = standing(PREFIX, Mode::Shared, 5, vec![go(rest)]).unwrap_err();
             assert!(error.to_string().contains(says), "{error}");
         }

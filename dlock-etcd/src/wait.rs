@@ -34,7 +34,7 @@ use crate::{
     key::{Entry, token},
     link::vote,
     own::{OwnClaim, OwnWatch, Spot, Stage},
-    queue::{Behind, Standing, blockers, standing},
+    queue::{Behind, Standing, blockers, standing, standing_among, whole},
     session::Session,
 };
 
@@ -173,8 +173,26 @@ impl Session {
         }
         let read = self.read(reads, at_least.max(created)).await?.1;
         // No two keys of a lock have the same create revision.
+        if !read.iter().any(|kv| kv.create_revision == created) {
+            return Ok(Standing::Gone);
+        }
+        match standing(&claim.prefix, mode, created, read)? {
+            Some(standing) => Ok(standing),
+            None => Box::pin(self.standing_among_all(claim, created, at_least.max(created))).await,
+        }
+    }
+
+    /// Like [`standing`](Self::standing), from all keys below the lock's prefix. Those of another root
+    /// within this one may be among them.
+    async fn standing_among_all(
+        &self,
+        claim: &OwnClaim,
+        created: i64,
+        at_least: i64,
+    ) -> Result<Standing, Error> {
+        let (_, read) = self.read(vec![whole(&claim.prefix)], at_least).await?;
         match read.iter().any(|kv| kv.create_revision == created) {
-            true => standing(&claim.prefix, mode, created, read),
+            true => standing_among(&claim.prefix, claim.mode(), created, read),
             false => Ok(Standing::Gone),
         }
     }

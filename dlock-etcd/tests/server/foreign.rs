@@ -3,14 +3,15 @@
 use dlock_core::{Acquired, ErrorKind, Mode, Released};
 
 use crate::support::{
-    ask, attempt, exclusive, fails, free, granted, keys, name, queue, run, says, start, take, works,
+    ask, attempt, connect, exclusive, fails, free, granted, keys, name, queue, run, says, start,
+    take, works,
 };
 
 #[test]
 fn another_program_s_key_is_refused_with_its_name() {
     run(async {
         let (server, client, _) = start().await?;
-        for rest in ["lock", "sub/694d7d2a5c1f0d06", "0123456789abcdefg"] {
+        for rest in ["lock", "0123456789abcdefg"] {
             let key = format!("/dlock/a/{rest}");
             server.put(&key, "x").await?;
             for mode in [Mode::Exclusive, Mode::permits(1, 2)?] {
@@ -21,11 +22,49 @@ fn another_program_s_key_is_refused_with_its_name() {
                 }
             }
             let error = client.inspect(&name("a")).await.err().ok_or("it is shown")?;
-            says(&error, ErrorKind::Protocol, "delete it");
+            says(&error, ErrorKind::Protocol, "find out");
             assert_eq!(keys(&server, "a").await?, *std::slice::from_ref(&key), "left behind");
             server.delete(&key).await?;
         }
         works(&client, "a").await
+    });
+}
+
+/// A root within another root: none of its keys belongs to the lock that is named like it.
+#[test]
+fn a_root_within_another_one_does_not_disturb_its_locks() {
+    run(async {
+        let (server, client, other) = start().await?;
+        let inner = connect(&format!("{}/dlock/a?dlock.session_timeout=15s", server.url())).await?;
+        let modes = [Mode::Exclusive, Mode::Shared, Mode::permits(2, 2)?];
+        let nested: Vec<_> = (0..5).map(|at| exclusive(&at.to_string())).collect();
+        for request in &nested {
+            take(&inner, request).await?;
+        }
+        for mode in modes {
+            for held in [ask("a", mode), attempt("a", mode)] {
+                take(&client, &held).await?;
+                if mode == Mode::Exclusive {
+                    assert_eq!(other.acquire(&attempt("a", mode)).await?, Acquired::Busy);
+                    let next = exclusive("a");
+                    queue(&other, &next).await?;
+                    let another = exclusive("another");
+                    take(&inner, &another).await?;
+                    free(&client, &held).await?;
+                    granted(&other, &next).await?;
+                    free(&inner, &another).await?;
+                    free(&other, &next).await?;
+                } else {
+                    assert_eq!(client.inspect(&name("a")).await?.holders.len(), 1);
+                    free(&client, &held).await?;
+                }
+            }
+        }
+        assert_eq!(client.list("", 9).await?, []);
+        for request in &nested {
+            free(&inner, request).await?;
+        }
+        Ok(())
     });
 }
 
