@@ -69,18 +69,24 @@ impl Session {
         &self,
         request: R,
     ) -> Result<(Header, R::Response), Failure> {
-        self.voted_by(request, self.patience()).await
+        self.voted_by(request, self.patience(), false).await
     }
 
+    /// Like [`voted`](Self::voted), with another limit of time. `is_first`: it does not wait for other
+    /// requests if the server allows few at a time.
     pub(crate) async fn voted_by<R: Unary>(
         &self,
         request: R,
         within: Duration,
+        is_first: bool,
     ) -> Result<(Header, R::Response), Failure> {
         let deadline = tokio::time::Instant::now() + within;
         let answer = self.on_link(async |link| {
             let sent = Clock::Boot.now();
-            let answer = link.client.call(request, deadline).await?;
+            let answer = match is_first {
+                true => link.client.call_first(request, deadline).await?,
+                false => link.client.call(request, deadline).await?,
+            };
             self.prove(link.number, answer.0.raft_term, sent);
             Ok(answer)
         });

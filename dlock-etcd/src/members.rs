@@ -1,11 +1,11 @@
 //! The members of the cluster, and what their number means for the guarantees.
 
-use dlock_core::{Error, ErrorKind, Exclusion};
+use dlock_core::{Error, Exclusion};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::{
-    client::{FailureKind, Member, MemberListRequest, StatusResponse, dial},
+    client::{Failure, FailureKind, Member, MemberListRequest, StatusResponse, dial},
     config::EtcdConfig,
     session::Session,
     version::Version,
@@ -45,11 +45,7 @@ impl Members {
         };
         let own = link.client.member_id();
         if !listed.iter().any(|member| member.id == own) {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "the endpoint is a gRPC proxy, which answers for leases and watches itself: give \
-                 the endpoints of the members",
-            ));
+            return Err(Failure::proxy().into());
         }
         let asked = listed.into_iter().map(async |member| {
             let status = match member.id == own {
@@ -87,7 +83,7 @@ async fn status(
     let mut last = crate::error::no_answer();
     for url in &member.client_urls {
         let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
-        match dial(host, &config.access, Instant::now() + session.rhythm()).await {
+        match dial(host, None, &config.access, Instant::now() + session.rhythm()).await {
             Ok((_, _, status)) => return Ok(status),
             Err(failure) => last = failure.into(),
         }

@@ -59,7 +59,7 @@ impl Drop for Ended {
 
 /// Opens the next session, however long it takes, and revokes the lease of the last one.
 async fn open_next(store: &Weak<Store>, revoke: LeaseRevokeRequest) {
-    let mut pause = Pause::new();
+    let Some(mut pause) = dials(store) else { return };
     loop {
         let Some(opening) = store.upgrade().map(|store| store.open_next()) else { return };
         let opened = opening.await;
@@ -83,6 +83,13 @@ async fn open_next(store: &Weak<Store>, revoke: LeaseRevokeRequest) {
         drop(store);
         pause.wait().await;
     }
+}
+
+/// Returns the pauses between dials. They are short enough to save a session, and no shorter, since a
+/// server that is down may have many clients.
+fn dials(store: &Weak<Store>) -> Option<Pause> {
+    let longest = store.upgrade()?.config.session_timeout / 12;
+    Some(Pause::between(Duration::from_millis(20), longest))
 }
 
 /// Looks after the leases of the claims, until the session has ended.
@@ -153,7 +160,7 @@ async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
 
 /// Connects to another member, however long it takes, until the session is over.
 async fn move_on(weak: &Weak<Session>, store: &Weak<Store>) {
-    let mut pause = Pause::new();
+    let Some(mut pause) = dials(store) else { return };
     loop {
         let (Some(session), Some(store)) = (weak.upgrade(), store.upgrade()) else { return };
         if !session.is_alive() {

@@ -6,12 +6,22 @@
 //! refusal comes before the request is executed, so the client logs in again and sends the request
 //! once more. Tokens are numbered, so that many refused calls lead to one login.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{
+    marker::PhantomData,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use dlock_core::Certainty::NotApplied;
 use futures_util::Stream;
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 use tonic::{
     Request, Status, Streaming,
     client::Grpc,
@@ -53,19 +63,79 @@ pub(super) struct Calls {
     token: Mutex<Token>,
     /// Held during a login.
     turn: tokio::sync::Mutex<()>,
+    /// The number of unary requests under way, without those that go first.
+    under_way: AtomicUsize,
+    answered: Notify,
+}
+
+/// The streams that are kept free of most unary requests: those of watches and renewals, and one for
+/// a vote.
+const KEPT: usize = 4;
+
+/// A unary request that is under way.
+struct UnderWay<'a>(&'a Calls);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.0.answered.notify_one();
+    }
 }
 
 impl Calls {
     pub(super) fn new(sender: Sender, origin: Uri, login: Option<(String, String)>) -> Self {
-        Self { sender, origin, login, token: Mutex::default(), turn: tokio::sync::Mutex::default() }
+        Self {
+            sender,
+            origin,
+            login,
+            token: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            answered: Notify::new(),
+        }
     }
 
     pub(super) fn token(&self) -> Token {
         self.token.lock().clone()
     }
 
-    /// Sends a request and waits for the answer until the deadline, with a new login if needed.
+    /// Sends a request and waits for the answer until the deadline, with a new login if needed. It
+    /// waits for others if the server allows few streams at a time.
     pub(super) async fn call<R: Unary>(
+        &self,
+        request: R,
+        deadline: Instant,
+    ) -> Result<(Header, R::Response), Failure> {
+        let _under_way = match self.begin() {
+            Some(under_way) => under_way,
+            // Boxed, since most requests find room at once.
+            None => timeout_at(deadline, Box::pin(self.room()))
+                .await
+                .map_err(|_| Failure::late().not_applied())?,
+        };
+        self.call_first(request, deadline).await
+    }
+
+    fn begin(&self) -> Option<UnderWay<'_>> {
+        let most = self.sender.most_streams().saturating_sub(KEPT).max(1);
+        let more = |now| (now < most).then_some(now + 1);
+        let begun = self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        begun.is_ok().then_some(UnderWay(self))
+    }
+
+    async fn room(&self) -> UnderWay<'_> {
+        loop {
+            let mut answered = pin!(self.answered.notified());
+            answered.as_mut().enable();
+            if let Some(under_way) = self.begin() {
+                return under_way;
+            }
+            answered.await;
+        }
+    }
+
+    /// Like [`call`](Self::call), without waiting for others.
+    pub(super) async fn call_first<R: Unary>(
         &self,
         request: R,
         deadline: Instant,

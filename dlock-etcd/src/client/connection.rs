@@ -7,6 +7,7 @@
 
 use std::{
     future::poll_fn,
+    net::SocketAddr,
     pin::Pin,
     sync::{
         Arc,
@@ -69,15 +70,27 @@ pub(super) struct Connection {
     task: AbortHandle,
 }
 
-/// Connects to `host:port`.
+impl Sender {
+    /// Returns the number of streams that the server allows at a time.
+    pub(super) fn most_streams(&self) -> usize {
+        self.requests.current_max_send_streams()
+    }
+}
+
+/// Connects to `host:port`, at this address of the host if one is given.
 pub(super) async fn connect(
     endpoint: &str,
+    address: Option<SocketAddr>,
     tls: Option<&TlsFiles>,
 ) -> Result<(Sender, Connection), Failure> {
     let refused = |error: std::io::Error| Failure::new(Disconnected, NotApplied, error.to_string());
     // Before the connection, so that wrong files are reported even if no member runs.
     let secure = tls.map(Secure::load).transpose()?;
-    let stream = TcpStream::connect(endpoint).await.map_err(refused)?;
+    let stream = match address {
+        Some(address) => TcpStream::connect(address).await,
+        None => TcpStream::connect(endpoint).await,
+    };
+    let stream = stream.map_err(refused)?;
     stream.set_nodelay(true).map_err(refused)?;
     match secure {
         None => start(stream).await,

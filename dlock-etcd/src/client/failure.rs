@@ -49,6 +49,8 @@ pub(crate) enum FailureKind {
     Tls,
     /// The server is not etcd, or does not answer as etcd does.
     Protocol,
+    /// The server is a gRPC proxy.
+    Proxy,
     /// An error that this table does not have.
     Unclear,
 }
@@ -135,6 +137,10 @@ impl Failure {
 
     pub(super) fn late() -> Self {
         Self::new(Late, Unknown, "no answer in time")
+    }
+
+    pub(crate) fn proxy() -> Self {
+        Self::new(Proxy, NotApplied, "it does not answer as a member does")
     }
 
     pub(crate) fn kind(&self) -> FailureKind {
@@ -303,6 +309,11 @@ impl From<Failure> for Error {
                 access,
                 "the files of dlock.tls_* can't be used: check that they are PEM files and belong \
                  together",
+            ),
+            Proxy => (
+                ErrorKind::Unsupported,
+                "the endpoint is a gRPC proxy, which answers for leases and watches itself: give \
+                 the endpoints of the members",
             ),
             Unclear => (
                 ErrorKind::Unavailable,

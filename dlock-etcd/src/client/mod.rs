@@ -22,7 +22,7 @@ mod messages;
 mod tls;
 mod watch;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use dlock_core::{
     Certainty::{NotApplied, Unknown},
@@ -80,10 +80,11 @@ struct Shared {
     connection: Connection,
 }
 
-/// Connects to the member at `endpoint` (`host:port`), logs in, and asks for its status. Nothing is
-/// applied if it fails: each failure is `NotApplied`.
+/// Connects to the member at `endpoint` (`host:port`), at this address of the host if one is given,
+/// logs in, and asks for its status. Nothing is applied if it fails: each failure is `NotApplied`.
 pub(crate) async fn dial(
     endpoint: &str,
+    address: Option<SocketAddr>,
     access: &Access,
     deadline: Instant,
 ) -> Result<(Client, Header, StatusResponse), Failure> {
@@ -92,7 +93,7 @@ pub(crate) async fn dial(
         let origin: Uri = format!("{scheme}://{endpoint}").parse().map_err(|_| {
             Failure::new(FailureKind::Disconnected, NotApplied, "the address is not host:port")
         })?;
-        let (sender, connection) = connect(endpoint, access.tls.as_ref()).await?;
+        let (sender, connection) = connect(endpoint, address, access.tls.as_ref()).await?;
         let calls = Calls::new(sender, origin, access.login.clone());
         let greeting = async {
             if access.login.is_some() {
@@ -131,6 +132,25 @@ impl Client {
     ) -> Result<(Header, R::Response), Failure> {
         let answer = self.shared.calls.call(request, deadline).await;
         self.of_this_member(answer)
+    }
+
+    /// Like [`call`](Self::call), and does not wait for other requests if the server allows few at a
+    /// time.
+    pub(crate) async fn call_first<R: Unary>(
+        &self,
+        request: R,
+        deadline: Instant,
+    ) -> Result<(Header, R::Response), Failure> {
+        let answer = self.shared.calls.call_first(request, deadline).await;
+        self.of_this_member(answer)
+    }
+
+    /// Sets a watch, to learn whether the server is a member: a gRPC proxy that announces no URL
+    /// answers everything else as a member does.
+    pub(crate) async fn check_watches(&self, key: Bytes, deadline: Instant) -> Result<(), Failure> {
+        let mut watch = self.watch(key, Bytes::new(), None, 0);
+        let seen = timeout_at(deadline, watch.next()).await;
+        seen.unwrap_or_else(|_| Err(Failure::late())).map(drop)
     }
 
     /// Renews a lease and returns its time to live in seconds, from the renewal on. A lease that

@@ -136,8 +136,12 @@ impl WatchStream {
         if message.created {
             if id < 0 || state.asked.front() == Some(&id) {
                 id = state.asked.pop_front().unwrap_or(id);
+            } else if let Some(at) = state.asked.iter().position(|asked| *asked == id) {
+                state.asked.remove(at);
             } else {
-                state.asked.retain(|asked| *asked != id);
+                // A gRPC proxy numbers watches itself. Its events would be taken for those of others.
+                state.end_all(&Failure::proxy());
+                return;
             }
         }
         let Some(watcher) = state.watchers.get_mut(&id) else { return };
@@ -163,13 +167,18 @@ impl WatchStream {
 
     /// Ends all watches.
     fn end(&self, failure: Failure) {
-        let mut state = self.state.lock();
-        for watcher in state.watchers.values_mut() {
+        self.state.lock().end_all(&failure);
+    }
+}
+
+impl Watchers {
+    fn end_all(&mut self, failure: &Failure) {
+        for watcher in self.watchers.values_mut() {
             if watcher.end.is_none() {
                 watcher.end(failure.clone());
             }
         }
-        state.end = Some(failure);
+        self.end.get_or_insert_with(|| failure.clone());
     }
 }
 

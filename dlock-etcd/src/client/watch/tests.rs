@@ -115,6 +115,15 @@ fn changes_up_to_the_revision_of_a_watch_are_dropped() {
 }
 
 #[test]
+fn a_proxy_that_numbers_watches_itself_is_noticed() {
+    let (stream, _queue) = stream();
+    let mut a = watch(&stream);
+    stream.take(created(0, 3));
+    assert_eq!(seen(&mut a), Some(Err(FailureKind::Proxy)));
+    assert!(!stream.is_open(0));
+}
+
+#[test]
 fn a_stream_with_an_old_token_takes_no_new_watches() {
     let (stream, _queue) = stream();
     assert!(stream.is_open(0));
