@@ -123,14 +123,7 @@ impl EtcdConfig {
     pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
         let scheme = url.scheme().to_owned();
         if !Self::SCHEMES.contains(&scheme.as_str()) {
-            return Err(Error::config(
-                ConfigIssue::UnknownScheme,
-                format!("{scheme:.40}: is not a scheme of etcd: use {}", Self::SCHEMES.join(", ")),
-            ));
-        }
-        if url.has_doubtful_options() {
-            // The @ may end a password, and messages show the root.
-            return Err(malformed("an @ after the ? must be written as %40"));
+            return Err(url.not_of("etcd", Self::SCHEMES));
         }
         if url.address().contains('?') {
             return Err(Error::config(
@@ -209,16 +202,18 @@ impl EtcdConfig {
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,
-        format!("{what}: write etcd://user:password@host1:2379,host2:2379/root"),
+        format!(
+            "{what}: write etcd://user:password@host1:2379,host2:2379/root; {}",
+            BackendUrl::ENCODE
+        ),
     )
 }
 
 impl fmt::Debug for EtcdConfig {
-    /// Prints the configuration without the password.
+    /// Prints the configuration without the login.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdConfig")
             .field("store", &self.store())
-            .field("user", &self.access.login.as_ref().map(|(user, _)| user))
             .field("session_timeout", &self.session_timeout)
             .finish_non_exhaustive()
     }

@@ -185,14 +185,7 @@ impl RedisConfig {
 
     pub(crate) fn checked(self) -> Result<Self, Error> {
         let count = self.addresses.len();
-        let range = |what: &str, time: Duration, from: Duration, to: Duration| {
-            if time < from || time > to {
-                return Err(value(&format!(
-                    "dlock.{what} is out of range: use {from:?} to {to:?}"
-                )));
-            }
-            Ok(())
-        };
+        let range = BackendUrl::within;
         range("retention", self.retention, Duration::from_secs(1), LockOptions::MAX_LEASE)?;
         let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
         range("response_timeout", self.response_timeout, shortest, longest)?;
@@ -281,7 +274,10 @@ pub(crate) fn with_port(host: &str, port: impl fmt::Display) -> String {
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,
-        format!("{what}: write redis://user:password@host:6379/0 or one of the other forms"),
+        format!(
+            "{what}: write redis://user:password@host:6379/0 or one of the other forms; {}",
+            BackendUrl::ENCODE
+        ),
     )
 }
 
@@ -309,11 +305,10 @@ impl FromStr for Durability {
 }
 
 impl fmt::Debug for RedisConfig {
-    /// Prints the configuration without passwords.
+    /// Prints the configuration without logins.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
             .field("store", &self.store())
-            .field("user", &self.login.user)
             .field("durability", &self.durability)
             .field("retention", &self.retention)
             .field("restart_guard", &self.restart_guard)

@@ -162,17 +162,7 @@ impl ZkConfig {
     pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
         let scheme = url.scheme().to_owned();
         if !Self::SCHEMES.contains(&scheme.as_str()) {
-            return Err(Error::config(
-                ConfigIssue::UnknownScheme,
-                format!(
-                    "{scheme:.40}: is not a scheme of ZooKeeper: use {}",
-                    Self::SCHEMES.join(", ")
-                ),
-            ));
-        }
-        if url.has_doubtful_options() {
-            // The @ may end a password, and messages show the root.
-            return Err(malformed("an @ after the ? must be written as %40"));
+            return Err(url.not_of("ZooKeeper", Self::SCHEMES));
         }
         if url.address().contains('?') {
             return Err(Error::config(
@@ -290,17 +280,18 @@ fn check_path(path: &str) -> Result<(), Error> {
 fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,
-        format!("{what}: write zk://user:password@host1:2181,host2:2181/chroot"),
+        format!(
+            "{what}: write zk://user:password@host1:2181,host2:2181/chroot; {}",
+            BackendUrl::ENCODE
+        ),
     )
 }
 
 impl fmt::Debug for ZkConfig {
-    /// Prints the configuration without the password.
+    /// Prints the configuration without the login.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let user = self.login.as_ref().and_then(|login| login.split(':').next());
         f.debug_struct("ZkConfig")
             .field("store", &self.store())
-            .field("user", &user)
             .field("session_timeout", &self.session_timeout)
             .field("acl", &self.acl())
             .finish_non_exhaustive()

@@ -42,7 +42,7 @@ async fn each_mistake_has_its_own_error_that_names_the_remedy() {
         ("memory:?dlock.prefix=%ff", Is::OptionValue, "percent-encode"),
         ("memory:?dlock.lease=0s", Is::Lease, "100ms"),
         ("memory:?dlock.lease=1ns", Is::Lease, "100ms"),
-        ("memory:?dlock.lease=25h", Is::Lease, "86400s"),
+        ("memory:?dlock.lease=25h", Is::Lease, "24h"),
         ("memory:?dlock.prefix=", Is::Name, "1 to 512"),
         ("memory:?dlock.prefix=a%00b", Is::Name, "control character"),
     ] {

@@ -59,8 +59,12 @@ pub(crate) fn port_behind_a_host(text: &str) -> Option<&str> {
     Some(port(rest)).filter(|port| !port.is_empty())
 }
 
-/// Returns the port at the beginning of the text after a host; empty if it has none.
+/// Returns the port at the beginning of the text after a host; empty if it has none. Before an `@`
+/// there is a user and not a host, and what looks like a port is a password.
 pub(crate) fn port(address: &str) -> &str {
+    if address.contains('@') {
+        return "";
+    }
     let end = address.find(['/', '?', ',']).unwrap_or(address.len());
     let port = &address[..end];
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
@@ -141,7 +145,7 @@ mod tests {
     #[test]
     fn only_a_number_is_a_port() {
         assert_eq!(port("6379/0"), "6379");
-        for text in ["", "/", "//h", "0", "65536", "+80", "80a", "a", "80@h"] {
+        for text in ["", "/", "//h", "0", "65536", "+80", "80a", "a", "80@h", "80/a@h"] {
             assert_eq!(port(text), "", "{text}");
         }
     }

@@ -123,8 +123,8 @@ impl Registry {
         Err(Error::config(
             ConfigIssue::UnknownScheme,
             format!(
-                "no backend is known for \"{scheme:.40}:\"{hint}; known are {}{missing}; check the \
-                 spelling, or add its factory to the registry",
+                "no store is known for \"{:.40}:\"{hint}; known are {}{missing}; check the spelling",
+                url.shown_scheme(),
                 list(self.schemes())
             ),
         ))
@@ -287,9 +287,14 @@ mod tests {
 
         #[test]
         fn no_hint_shows_a_password() {
-            for text in
-                ["hunter2", "user:hunter2@h:6379", "127.0.0.1:hunter2", "reddis://u:hunter2@h"]
-            {
+            for text in [
+                "hunter2",
+                "user:hunter2@h:6379",
+                "127.0.0.1:hunter2",
+                "reddis://u:hunter2@h",
+                "hunter2:x@h",
+                "hunter2:6379/x@h",
+            ] {
                 assert!(!unknown(text).contains("hunter2"), "{text}: {}", unknown(text));
             }
         }

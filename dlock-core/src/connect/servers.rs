@@ -46,9 +46,10 @@ impl BackendUrl {
         let rest = self.address().strip_prefix("//").ok_or("the // is missing")?;
         let at = rest.find('/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
+        let path = Self::decoded(path)?;
         if path.contains('@') {
-            // Here it ends a password, which must not become a part of names or messages.
-            return Err("an @ after a slash must be written as %40");
+            // Here it ends a password, even if it is percent-encoded, and messages show the path.
+            return Err("an @ follows the first /, and a path can't have one");
         }
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let hosts = hosts.split(',').map(|host| Self::with_port(host, default_port));
@@ -60,7 +61,7 @@ impl BackendUrl {
             }
             _ => return Err("the credentials are not user:password"),
         };
-        Ok(Servers { login, hosts, path: Self::decoded(path)? })
+        Ok(Servers { login, hosts, path })
     }
 
     /// Decodes a part of an address that is percent-encoded.
@@ -99,13 +100,12 @@ impl BackendUrl {
 }
 
 impl fmt::Debug for Servers {
-    /// Prints the servers without the password.
+    /// Prints the servers without the login.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Servers")
-            .field("user", &self.login.as_ref().map(|(user, _)| user))
             .field("hosts", &self.hosts)
             .field("path", &self.path)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn other_addresses_are_refused() {
         for address in
-            ["a", "//", "//a,", "//u@a", "//u:@a", "//:p@a", "//u:p/q@a", "//a/%ff", "//a:x"]
+            ["a", "//", "//a,", "//u@a", "//u:@a", "//:p@a", "//u:1/q@a", "//u:1/q%40a", "//a:x"]
         {
             assert!(servers(address).is_err(), "{address}");
         }

@@ -5,13 +5,13 @@ use std::{fmt, net::Ipv6Addr, str::FromStr, time::Duration};
 use percent_encoding::percent_decode_str;
 
 use super::meant;
-use crate::{ConfigIssue, Error, Format};
+use crate::{ConfigIssue, Error, Format, vocabulary::options::shown_duration};
 
 /// A backend's URL: `scheme:address?option=value&...`.
 ///
 /// Options whose names begin with `dlock.` belong to dlock: each may occur once, and an option that
 /// no backend takes is an error. All other options stay in the address for the driver. `Display`
-/// omits the password.
+/// omits the login.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BackendUrl {
     scheme: String,
@@ -20,7 +20,8 @@ pub struct BackendUrl {
     options: Vec<(String, String)>,
     /// The whole URL without secrets.
     shown: String,
-    /// Whether an option may be the end of a password. Then no text shows the options.
+    /// Whether an option is a password. An `&` in it that is not percent-encoded makes the rest of
+    /// it look like other options, so no text shows the options.
     guarded: bool,
     /// The prefix of all names.
     prefix: String,
@@ -30,6 +31,10 @@ pub struct BackendUrl {
 const OURS: &str = "dlock.";
 
 impl BackendUrl {
+    /// What an error about a URL that can't be parsed says of the user and the password.
+    pub const ENCODE: &'static str = "in the user and the password, percent-encode / as %2F, ? as \
+                                      %3F, # as %23, @ as %40, : as %3A and % as %25";
+
     /// The scheme, in lower case.
     pub fn scheme(&self) -> &str {
         &self.scheme
@@ -45,10 +50,28 @@ impl BackendUrl {
         format!("{}:{}", self.scheme, self.address)
     }
 
-    /// Whether an `@` follows the `?`. An apparent option may then be the end of a password that is
-    /// not percent-encoded, so no error may show it.
-    pub fn has_doubtful_options(&self) -> bool {
-        self.guarded
+    /// Returns the text in which an error shows an option's name. It is `...` if the name may be a
+    /// part of a password that is not percent-encoded.
+    pub fn shown_option<'a>(&self, name: &'a str) -> &'a str {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.[]".contains(&byte);
+        if self.guarded || !name.bytes().all(plain) { "..." } else { name }
+    }
+
+    /// Returns the error for a scheme that is not one of these schemes of a store.
+    pub fn not_of(&self, store: &str, schemes: &[&str]) -> Error {
+        let scheme = self.shown_scheme();
+        let schemes = schemes.join(", ");
+        Error::config(
+            ConfigIssue::UnknownScheme,
+            format!("{scheme:.40}: is not a scheme of {store}: use {schemes}"),
+        )
+    }
+
+    /// Returns the scheme for an error. It is `...` if it may be the user of a URL without a scheme:
+    /// `user:password@host`.
+    pub(crate) fn shown_scheme(&self) -> &str {
+        let may_be_user = self.address.contains('@') && !self.address.starts_with("//");
+        if may_be_user { "..." } else { &self.scheme }
     }
 
     /// Informs the backend that all names will have this prefix, which
@@ -80,6 +103,21 @@ impl BackendUrl {
         self.take_parsed(name, "a duration such as 500ms, 30s or 5m", |text| {
             humantime::parse_duration(text).ok()
         })
+    }
+
+    /// Checks that a duration for the option `dlock.NAME` is within these bounds.
+    ///
+    /// # Errors
+    /// `Config(OptionValue)`, which names the range.
+    pub fn within(name: &str, time: Duration, from: Duration, to: Duration) -> Result<(), Error> {
+        if (from..=to).contains(&time) {
+            return Ok(());
+        }
+        let (from, to) = (shown_duration(from), shown_duration(to));
+        Err(Error::config(
+            ConfigIssue::OptionValue,
+            format!("{OURS}{name} is out of range: use {from} to {to}"),
+        ))
     }
 
     /// Removes the option `dlock.NAME` and parses it as `true` or `false`.
@@ -137,7 +175,9 @@ impl BackendUrl {
     /// # Errors
     /// The problem with the text, for the backend's own error.
     pub fn with_port(host: &str, default_port: u16) -> Result<String, &'static str> {
-        let bare = |host: &str| !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', ' ']);
+        let bare = |host: &str| {
+            !host.is_empty() && !host.contains(['[', ']', '/', '?', '#', '@', '%', ' '])
+        };
         let v6 = host.strip_prefix('[').and_then(|rest| rest.split_once(']'));
         let (host, rest) = match v6 {
             // In the canonical form, so that equal addresses have equal texts.
@@ -172,10 +212,13 @@ impl BackendUrl {
         let (scheme, known) = (&self.scheme, known.join(", "));
         let message = match self.guarded {
             true => format!(
-                "{scheme}: has an option that it does not know, or a ? in the password: use only \
-                 {known}; write ? as %3F and @ as %40"
+                "{scheme}: has an option that it does not know, or an & in a password: use only \
+                 {known}; write & as %26"
             ),
-            false => format!("{scheme}: has no option {OURS}{name:.80}; use one of {known}"),
+            false => {
+                let name = self.shown_option(name);
+                format!("{scheme}: has no option {OURS}{name:.80}; use one of {known}")
+            }
         };
         Err(Error::config(ConfigIssue::UnknownOption, message))
     }
@@ -209,9 +252,17 @@ impl FromStr for BackendUrl {
             });
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        // If a `?` in a password was not percent-encoded, the rest of the password and an `@`
-        // follow it.
-        let guarded = query.contains('@');
+        if query.contains('@') {
+            // The @ may end a password with a ?, and messages show the text before the ? and options.
+            return Err(Error::config(
+                ConfigIssue::Url,
+                format!("the URL has an @ after a ?: write it as %40; {}", Self::ENCODE),
+            ));
+        }
+        let guarded = query.split('&').any(|pair| {
+            let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase();
+            name.contains("pass") || name.contains("pwd") || name.contains("secret")
+        });
 
         let (mut options, mut drivers) = (Vec::<(String, String)>::new(), Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -241,13 +292,13 @@ impl FromStr for BackendUrl {
             address.push_str(&drivers.join("&"));
         }
         let scheme = scheme.to_ascii_lowercase();
-        let shown = format!("{scheme}:{}", without_password(path, guarded));
+        let shown = format!("{scheme}:{}", without_login(path));
         Ok(Self { scheme, address, options, shown, guarded, prefix: String::new() })
     }
 }
 
 impl fmt::Display for BackendUrl {
-    /// Shows neither the password nor the driver's options, which may contain one.
+    /// Shows neither the login nor the options, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
@@ -259,21 +310,14 @@ impl fmt::Debug for BackendUrl {
     }
 }
 
-/// Returns the text before the options, without a password. If the options may be the end of a
-/// password, the password may begin in this text and continue after it.
-fn without_password(path: &str, guarded: bool) -> String {
+/// Returns the text before the options, without all that may be a user and a password.
+fn without_login(path: &str) -> String {
     let (slashes, rest) = path.strip_prefix("//").map_or(("", path), |rest| ("//", rest));
-    let end = match rest.rfind('@') {
-        _ if guarded => rest.len(),
-        Some(at) => at,
-        None => return path.to_owned(),
-    };
-    let user = rest[..end].find([':', '@']).unwrap_or(end);
-    if user == end && slashes.is_empty() {
-        // A path has no user.
-        return path.to_owned();
+    // An encoded @ may be the one before the host, encoded by mistake.
+    match rest.rfind('@').max(rest.rfind("%40")) {
+        Some(at) => format!("{slashes}***{}", &rest[at..]),
+        None => path.to_owned(),
     }
-    format!("{slashes}{}:***{}", &rest[..user], &rest[end..])
 }
 
 #[cfg(test)]
@@ -322,11 +366,11 @@ mod tests {
 
     #[test]
     fn a_url_without_a_password_is_shown_unchanged() {
-        for text in ["sqlite:/a/b@c.db", "zk://h:1,i/shop", "redis://h", "memory:", "sqlite:a:b"] {
+        for text in ["sqlite:/a/b.db", "zk://h:1,i/shop", "redis://h", "memory:", "sqlite:a:b"] {
             assert_eq!(text.parse::<BackendUrl>().unwrap().to_string(), text);
         }
         let url: BackendUrl = "redis://user:secret@h:1/0?dlock.prefix=a".parse().unwrap();
-        assert_eq!(url.to_string(), "redis://user:***@h:1/0");
+        assert_eq!(url.to_string(), "redis://***@h:1/0");
     }
 
     #[test]
@@ -341,10 +385,22 @@ mod tests {
             ("h:65536", Err(())),
             ("[::1]8", Err(())),
             ("[h]", Err(())),
+            ("a%40b:1", Err(())),
             ("", Err(())),
         ] {
             let found = BackendUrl::with_port(host, 7).map_err(|_| ());
             assert_eq!(found.as_deref(), expected.as_ref().map(|text| *text).map_err(|_| &()));
+        }
+    }
+
+    #[test]
+    fn a_range_is_written_as_in_a_url() {
+        let (from, to) = (Duration::from_millis(10), Duration::from_secs(24 * 3600));
+        assert!(BackendUrl::within("x", from, from, to).is_ok());
+        let error = BackendUrl::within("x", Duration::ZERO, from, to).unwrap_err();
+        assert_eq!(error.to_string(), "dlock.x is out of range: use 10ms to 24h");
+        for (seconds, shown) in [(0, "0s"), (59, "59s"), (90, "90s"), (300, "5m")] {
+            assert_eq!(shown_duration(Duration::from_secs(seconds)), shown);
         }
     }
 
@@ -361,6 +417,13 @@ mod tests {
             "redis://user:a?dlock.hunter2&dlock.hunter2@host",
             "redis://user:a?dlock.plain=hunter2@host",
             "redis:user:hunter2@host",
+            "redis://hunter2@host",
+            "redis:///hunter2@host",
+            "redis://user:1/hunter2@host",
+            "redis://host?password=a&hunter2",
+            "redis://host?password=a&dlock.hunter2=1",
+            "redis://host?dlock.sentinel_password=a&dlock.plain=hunter2",
+            "redis://user:1?dlock.hunter2%40host",
             "hunter2",
         ] {
             let shown = match text.parse::<BackendUrl>() {

@@ -368,9 +368,9 @@ fn connect(mut url: BackendUrl) -> Connecting {
         Some((_, options)) => Some(Error::config(
             ConfigIssue::UnknownOption,
             format!(
-                "memory: has no option {:?}: use dlock's own, which begin with dlock., such as \
+                "memory: has no option {:.80}: use dlock's own, which begin with dlock., such as \
                  dlock.lease=10s",
-                format!("{options:.80}")
+                url.shown_option(options.split(['=', '&']).next().unwrap_or_default())
             ),
         )),
         None if url.address().is_empty() => None,

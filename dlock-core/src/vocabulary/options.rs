@@ -12,7 +12,8 @@ use crate::{ConfigIssue, Error};
 ///
 /// ```
 /// use std::time::Duration;
-/// use dlock_core::{LockOptions, Renew};
+/// # mod dlock { pub use dlock_core::*; pub mod guard { pub use dlock_core::*; } }
+/// use dlock::{LockOptions, guard::Renew};
 /// let options = LockOptions::new()
 ///     .with_lease(Duration::from_secs(10))
 ///     .with_renew(Renew::For(Duration::from_secs(600)))
@@ -142,8 +143,10 @@ impl LockOptions {
             return refuse(
                 ConfigIssue::Lease,
                 format!(
-                    "a lease of {lease:?} is out of range: use {least:?} to {most:?}, long enough \
-                     for a few lost round trips"
+                    "a lease of {lease:?} is out of range: use {} to {}, long enough for a few \
+                     lost round trips",
+                    shown_duration(least),
+                    shown_duration(most)
                 ),
             );
         }
@@ -152,7 +155,8 @@ impl LockOptions {
                 ConfigIssue::Lease,
                 format!(
                     "a lease of {lease:?} and a lock-delay of {delay:?} are too long together: use \
-                     no more than {most:?}"
+                     no more than {}",
+                    shown_duration(most)
                 ),
             );
         }
@@ -211,6 +215,16 @@ impl fmt::Debug for LockOptions {
             shown.field("wait", &self.wait);
         }
         shown.finish()
+    }
+}
+
+/// Returns a duration for a message, as a person would write it in a URL: `24h`, `10ms`.
+pub(crate) fn shown_duration(time: Duration) -> String {
+    match time.as_secs() {
+        _ if time.subsec_nanos() > 0 => format!("{time:?}"),
+        seconds if seconds > 0 && seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        seconds if seconds > 0 && seconds % 60 == 0 => format!("{}m", seconds / 60),
+        seconds => format!("{seconds}s"),
     }
 }
 

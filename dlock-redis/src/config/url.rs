@@ -13,10 +13,7 @@ impl RedisConfig {
         let (base, kind) = scheme.split_once('+').unwrap_or((&scheme, ""));
         let tls = base == "rediss";
         if !Self::SCHEMES.contains(&scheme.as_str()) {
-            return Err(Error::config(
-                ConfigIssue::UnknownScheme,
-                format!("{scheme:.40}: is not a scheme of Redis: use {}", Self::SCHEMES.join(", ")),
-            ));
+            return Err(url.not_of("Redis", Self::SCHEMES));
         }
         if tls && cfg!(not(feature = "tls")) {
             return Err(Error::config(
@@ -75,7 +72,10 @@ impl RedisConfig {
             let (login, path) = rest.split_at(at);
             no_password_in(path)?;
             self.login = match login.strip_suffix('@') {
-                Some(login) => read_login(login)?,
+                Some(login) => {
+                    no_password_in(&decoded(path)?)?;
+                    read_login(login)?
+                }
                 None if login.is_empty() => Login::default(),
                 None => return Err(malformed("a socket has no host: redis+unix:///path")),
             };
@@ -83,7 +83,7 @@ impl RedisConfig {
             return Ok(());
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        no_password_in(path)?;
+        no_password_in(&decoded(path)?)?;
         let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         self.login = read_login(login)?;
         let sentinel = kind == "sentinel";
@@ -126,10 +126,10 @@ fn read_login(text: &str) -> Result<Login, Error> {
     Ok(login)
 }
 
-/// Refuses an @ behind a slash: it ends a password that is not encoded, and messages show the path.
+/// Refuses an @ behind a slash: it ends a password, and messages show the path.
 fn no_password_in(path: &str) -> Result<(), Error> {
     if path.contains('@') {
-        return Err(malformed("an @ after a slash must be written as %40"));
+        return Err(malformed("an @ follows the first /, which the path can't have"));
     }
     Ok(())
 }

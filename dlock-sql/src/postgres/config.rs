@@ -48,7 +48,11 @@ impl PostgresConfig {
             // The text contains at most the value of an option, and a password may have any form.
             Error::config(
                 ConfigIssue::Url,
-                format!("the address can't be read ({error}): {}", url::FORM),
+                format!(
+                    "the address can't be read ({error}): {}; {}",
+                    url::FORM,
+                    BackendUrl::ENCODE
+                ),
             )
         })?;
         let mut driver =

@@ -37,10 +37,8 @@ const KNOWN: [&str; 12] = [
 ];
 
 /// The form that a URL must have.
-pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, with special \
-                               characters of the user and the password percent-encoded (@ as %40, \
-                               / as %2F, # as %23, ? as %3F), or for a Unix socket \
-                               postgres://user:password@/database?host=/run/postgresql";
+pub(super) const FORM: &str = "write postgres://user:password@host:5432/database, or for a Unix \
+                               socket postgres://user:password@/database?host=/run/postgresql";
 
 /// Returns the URL in a form that the driver's parser accepts, which refuses a user without a host,
 /// as in `postgres://user@/database?host=/run/postgresql`.
@@ -60,8 +58,10 @@ pub(super) fn for_driver(url: &BackendUrl) -> String {
             None => (login, None),
         };
         let (path, query) = behind.split_once('?').unwrap_or((behind, ""));
-        // In a query a plus sign is a space.
-        let option = |key: &str, value: &str| format!("{key}={}&", value.replace('+', "%2B"));
+        // In a query a plus sign is a space, and an ampersand ends the value.
+        let option = |key: &str, value: &str| {
+            format!("{key}={}&", value.replace('+', "%2B").replace('&', "%26"))
+        };
         let options = [("user", Some(user)), ("password", password), ("port", port)];
         let options = options.map(|(key, value)| value.map(|value| option(key, value)));
         let options = options.into_iter().flatten().collect::<String>();
@@ -73,7 +73,9 @@ pub(super) fn for_driver(url: &BackendUrl) -> String {
 
 /// Refuses parts that the driver would misread or ignore. Returns the TLS choice.
 pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
-    let form = |what: &str| Error::config(ConfigIssue::Url, format!("{what}: {FORM}"));
+    let form = |what: &str| {
+        Error::config(ConfigIssue::Url, format!("{what}: {FORM}; {}", BackendUrl::ENCODE))
+    };
     let Some(address) = url.address().strip_prefix("//") else {
         return Err(form("a postgres: URL names no server"));
     };
@@ -82,11 +84,15 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
     if behind.contains(['@', '#']) {
         return Err(form("a postgres: URL can't be parsed"));
     }
+    let database = behind.split('?').next().unwrap_or_default();
+    if BackendUrl::decoded(database).is_ok_and(|database| database.contains('@')) {
+        return Err(form("an @ follows the first / (an option dbname may have one)"));
+    }
     let (mut tls, mut seen) = (Tls::Open, HashSet::new());
     let query = behind.split_once('?').map_or("", |(_, query)| query);
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
-        let shown = if url.has_doubtful_options() { "..." } else { key };
+        let shown = url.shown_option(key);
         let is_setting = key.starts_with("options[") && key.ends_with(']');
         if !is_setting && !KNOWN.contains(&key) {
             return Err(Error::config(

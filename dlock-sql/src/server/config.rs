@@ -143,12 +143,7 @@ impl<Driver> ServerConfig<Driver> {
         if !(1..=16).contains(&self.connections) {
             return Err(value("dlock.connections is out of range: use 1 to 16"));
         }
-        let range = |what: &str, time: Duration, from: Duration, to: Duration| {
-            if time < from || time > to {
-                return Err(value(format!("dlock.{what} is out of range: use {from:?} to {to:?}")));
-            }
-            Ok(())
-        };
+        let range = BackendUrl::within;
         // With a response timeout below 10 ms, a busy server would count as unreachable.
         let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
         range("response_timeout", self.patience, shortest, longest)?;

@@ -100,13 +100,22 @@ impl SqliteConfig {
         let address = url.address();
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
         if let Some(option) = query.split('&').find(|option| !option.is_empty()) {
-            let key = option.split('=').next().unwrap_or_default();
+            let key = url.shown_option(option.split('=').next().unwrap_or_default());
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 format!(
                     "sqlite: has no option {key:.80}; use dlock.create_schema, dlock.format or \
                      dlock's common options, since the URL does not set how the file is opened"
                 ),
+            ));
+        }
+        let login = path.split_once(':').map(|(_, rest)| BackendUrl::decoded(rest));
+        if login.is_some_and(|rest| rest.is_ok_and(|rest| rest.contains('@'))) {
+            // It looks like a user and a password, which messages would show as a path.
+            return Err(Error::config(
+                ConfigIssue::Url,
+                "sqlite: names a file, and no server with a user and a password: write \
+                 sqlite:/dir/locks.db, and a : in the path as %3A",
             ));
         }
         let path = percent_decode_str(path.strip_prefix("//").unwrap_or(path));
@@ -181,6 +190,7 @@ mod tests {
             ("sqlite:", ConfigIssue::Url, "sqlite:/dir/locks.db"),
             ("sqlite://", ConfigIssue::Url, "sqlite:/dir/locks.db"),
             ("sqlite:%ff", ConfigIssue::Url, "UTF-8"),
+            ("sqlite://user:password@host/db", ConfigIssue::Url, "names a file"),
             ("sqlite:a%00b", ConfigIssue::Url, "zero byte"),
             ("sqlite:x?mode=memory", ConfigIssue::UnknownOption, "mode"),
             ("sqlite:x?cache=shared", ConfigIssue::UnknownOption, "dlock.create_schema"),

@@ -12,6 +12,7 @@ mod guide;
 mod names;
 mod options;
 mod over_the_lock;
+mod passwords;
 mod printed;
 mod redis;
 mod remedies;

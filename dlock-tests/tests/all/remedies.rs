@@ -51,10 +51,10 @@ const BEFORE: &[&str] =
 /// Texts that have no remedy of their own, and why.
 const EXCEPT: &[(&str, &str)] = &[
     ("{what} ({text})", "the remedy is in `what`"),
-    ("{what}: {FORM}", "FORM is the remedy"),
+    ("{what}: {FORM}; {}", "FORM is the remedy"),
     ("{what}: waiters look for themselves", "logged; waiters poll"),
     ("no note can arrive: waiters look for themselves", "logged; waiters poll"),
-    ("the address can't be read ({error}): {}", "FORM follows, which is the remedy"),
+    ("the address can't be read ({error}): {}; {}", "FORM follows, which is the remedy"),
     ("the user lacks rights ({text}): {}", "the statement that grants them follows"),
     ("the user lacks rights ({text}): {RIGHTS}", "RIGHTS is the remedy"),
     ("no permission to run {}", "the reason within `the user lacks rights (...)`"),

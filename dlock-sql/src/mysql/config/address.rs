@@ -45,16 +45,18 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
         return Err(malformed("the URL has no user before the @"));
     }
     let behind = path.strip_prefix("//").and_then(|path| path.split_once('/'));
-    if behind.is_some_and(|(_, database)| database.contains('@')) {
+    let database = behind.map(|(_, database)| BackendUrl::decoded(database).unwrap_or_default());
+    if database.is_some_and(|database| database.contains('@')) {
         // Here it ends a password, which must not become part of the database's name.
-        return Err(malformed("there is an @ after a slash"));
+        return Err(malformed(
+            "an @ follows the first /, and the name of a database can't have one",
+        ));
     }
     let mut chosen = Chosen { tls: Tls::Open, given: Vec::new() };
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (key, text) = option.split_once('=').unwrap_or((option, ""));
         let known = KNOWN.iter().find(|names| names.contains(&key));
-        let name =
-            known.ok_or_else(|| unknown(if url.has_doubtful_options() { "..." } else { key }))?[0];
+        let name = known.ok_or_else(|| unknown(url.shown_option(key)))?[0];
         if chosen.given.contains(&name) {
             return Err(Error::config(
                 ConfigIssue::RepeatedOption,
@@ -159,9 +161,9 @@ fn malformed(what: &str) -> Error {
     Error::config(
         ConfigIssue::Url,
         format!(
-            "{what}: write mysql://user:password@host:port/database, with / ? # @ : and % in the \
-             user or password percent-encoded, or for a Unix socket \
-             mysql://user:password@/database?socket=/run/mysqld/mysqld.sock"
+            "{what}: write mysql://user:password@host:port/database, or for a Unix socket \
+             mysql://user:password@/database?socket=/run/mysqld/mysqld.sock; {}",
+            BackendUrl::ENCODE
         ),
     )
 }
