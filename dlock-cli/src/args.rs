@@ -13,6 +13,7 @@ use crate::{
     man::Man,
     raise_tokens::RaiseTokens,
     run::Run,
+    store::Store,
     watch::Watch,
 };
 
@@ -29,10 +30,11 @@ Exit codes:
   127  `run`: the command was not found
 
 Environment:
-  DLOCK_URL  the store, if --url is not given
+  DLOCK_URL       the store, if neither --url nor --url-file is given
+  DLOCK_URL_FILE  a file with the URL of the store, if DLOCK_URL is not set either
 
 All users of the machine can see a URL on a command line: put a URL with a password into \
-DLOCK_URL.
+DLOCK_URL or into a file.
 
 Examples:
   export DLOCK_URL=redis://localhost
@@ -48,6 +50,9 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "dlock", version, after_long_help = AFTER)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) store: Store,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -91,11 +96,12 @@ pub(crate) fn parse() -> Result<Cli, u8> {
             let _ = error.print();
             return 0;
         }
-        // The message quotes the unexpected argument, which may be a URL with a password.
+        // The message quotes an argument or a part of it, which may be a URL with a password.
         let text = error.to_string();
         let mut args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
-        if args.any(|arg| may_have_password(&arg) && text.contains(&arg)) {
-            let why = "a URL is not expected here: write --url URL, or set DLOCK_URL";
+        if args.any(|arg| shows_password(&text, &arg)) {
+            let why =
+                "a URL is not expected here, or in this form: write --url URL, or set DLOCK_URL";
             Failure::misuse(why).tell(false);
         } else {
             let _ = error.print();
@@ -104,9 +110,16 @@ pub(crate) fn parse() -> Result<Cli, u8> {
     })
 }
 
-/// Whether the argument looks like a URL with a user.
-fn may_have_password(arg: &str) -> bool {
-    arg.contains("://") || (arg.contains(':') && arg.contains('@'))
+/// Whether the text shows the end of what stands before the last `@` of the argument, or an
+/// argument that is a URL.
+fn shows_password(text: &str, arg: &str) -> bool {
+    let url = arg.find("://").map(|at| &arg[at..]);
+    let login = arg.rfind('@').map(|at| &arg[..at]).filter(|login| login.contains(':'));
+    let end = login.map(|login| {
+        let from = login.char_indices().rev().nth(5).map_or(0, |(at, _)| at);
+        &login[from..]
+    });
+    url.into_iter().chain(end).any(|part| text.contains(part))
 }
 
 #[cfg(test)]

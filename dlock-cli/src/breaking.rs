@@ -36,9 +36,6 @@ pub(crate) struct Break {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-
-    #[command(flatten)]
-    store: Store,
 }
 
 #[derive(Serialize)]
@@ -47,7 +44,7 @@ struct Taken<'a> {
     taken: Vec<ClaimView>,
 }
 
-pub(crate) async fn run(args: Break) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Break, store: &Store) -> Result<u8, Failure> {
     let name = LockName::new(&args.name)?;
     let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
     if !args.yes && !can_ask {
@@ -55,7 +52,7 @@ pub(crate) async fn run(args: Break) -> Result<u8, Failure> {
             "there is no terminal to ask on: check the holder with `dlock inspect`, then add --yes",
         ));
     }
-    let locks = args.store.connect().await?;
+    let locks = store.connect().await?;
     let taken = take(&args, &name, &locks).await;
     store::close(&locks).await;
     taken

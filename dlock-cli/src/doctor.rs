@@ -48,9 +48,6 @@ pub(crate) struct Doctor {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-
-    #[command(flatten)]
-    store: Store,
 }
 
 /// The result of the checks.
@@ -78,11 +75,12 @@ struct FindingView<'a> {
     remedy: Option<&'a str>,
 }
 
-pub(crate) async fn run(args: Doctor) -> Result<u8, Failure> {
-    let url = args.store.url()?;
+pub(crate) async fn run(args: Doctor, store: &Store) -> Result<u8, Failure> {
+    let source = store.source()?;
     let began = Clock::Boot.now();
     let mut report = Report::default();
-    match args.store.try_connect(url, ConnectOptions::new()).await {
+    let limit = store::CONNECT_TIMEOUT;
+    match store.try_connect(source.url(), ConnectOptions::new(), limit, store::tell).await {
         Ok(Ok(locks)) => {
             let took = Clock::Boot.now().since(began);
             report.findings.push(Finding::fine("connection", format!("connected in {took:.1?}")));

@@ -1,7 +1,10 @@
 //! `dlock guarantees`: the guarantees of a store.
 
 use clap::Args;
-use dlock::{Locks, guarantees::Guarantees};
+use dlock::{
+    Locks,
+    guarantees::{Exclusion, Guarantees},
+};
 use serde::Serialize;
 
 use crate::{
@@ -23,9 +26,6 @@ pub(crate) struct GuaranteesOf {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-
-    #[command(flatten)]
-    store: Store,
 }
 
 #[derive(Serialize)]
@@ -53,8 +53,8 @@ struct Level {
     text: String,
 }
 
-pub(crate) async fn run(args: GuaranteesOf) -> Result<u8, Failure> {
-    let locks = args.store.connect().await?;
+pub(crate) async fn run(args: GuaranteesOf, store: &Store) -> Result<u8, Failure> {
+    let locks = store.connect().await?;
     let told = tell(&args, &locks);
     store::close(&locks).await;
     told.map(|()| 0)
@@ -88,7 +88,12 @@ impl View {
             ..
         } = *guarantees;
         Self {
-            exclusion: Level::new(exclusion),
+            exclusion: match exclusion {
+                Exclusion::Nothing => {
+                    Level { value: "until_restart".into(), ..Level::new(exclusion) }
+                }
+                exclusion => Level::new(exclusion),
+            },
             fencing: Level::new(fencing),
             orphan_release: Level::new(orphan_release),
             fairness: Level::new(fairness),
@@ -122,6 +127,7 @@ mod tests {
     fn each_has_a_value_that_stays_and_a_text() {
         let json = serde_json::to_value(View::new(&Guarantees::WEAKEST)).unwrap();
         assert_eq!(json["orphan_release"]["value"], "lease_end");
+        assert_eq!(json["exclusion"]["value"], "until_restart");
         assert_eq!(json["exclusion"]["text"], "until the store restarts");
         assert_eq!(json.as_object().unwrap().len(), Guarantees::WEAKEST.rows().len());
     }

@@ -27,14 +27,11 @@ pub(crate) struct Inspect {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-
-    #[command(flatten)]
-    store: Store,
 }
 
-pub(crate) async fn run(args: Inspect) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Inspect, store: &Store) -> Result<u8, Failure> {
     let name = LockName::new(&args.name)?;
-    let locks = args.store.connect().await?;
+    let locks = store.connect().await?;
     let state = locks.inspect(&name).await;
     store::close(&locks).await;
     let view = LockView::new(&name, &state?);

@@ -34,13 +34,10 @@ pub(crate) struct List {
     /// Print one JSON object on a line for each lock
     #[arg(long)]
     pub(crate) json: bool,
-
-    #[command(flatten)]
-    store: Store,
 }
 
-pub(crate) async fn run(args: List) -> Result<u8, Failure> {
-    let locks = args.store.connect().await?;
+pub(crate) async fn run(args: List, store: &Store) -> Result<u8, Failure> {
+    let locks = store.connect().await?;
     let found = look(&locks, &args.prefix, args.limit).await;
     store::close(&locks).await;
     let (views, more) = found?;

@@ -10,6 +10,7 @@ use dlock::{
     admin::{ClaimState, LockState, Mode},
 };
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::failure::{Failure, code};
 
@@ -154,12 +155,15 @@ impl ClaimView {
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let wide = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max()
     };
     let widths: Vec<usize> = (0..columns).map(|column| wide(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell}{:1$}", "", width.saturating_sub(cell.width())));
         text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text.push('\n');
     }

@@ -34,9 +34,6 @@ pub(crate) struct RaiseTokens {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-
-    #[command(flatten)]
-    store: Store,
 }
 
 #[derive(Serialize)]
@@ -45,9 +42,9 @@ struct Raised<'a> {
     above: u64,
 }
 
-pub(crate) async fn run(args: RaiseTokens) -> Result<u8, Failure> {
+pub(crate) async fn run(args: RaiseTokens, store: &Store) -> Result<u8, Failure> {
     let (name, above) = (LockName::new(&args.name)?, args.token);
-    let locks = args.store.connect().await?;
+    let locks = store.connect().await?;
     let raised = locks.raise_tokens(&name, above).await;
     store::close(&locks).await;
     raised?;

@@ -1,62 +1,132 @@
 //! The store of a command, and the connection to it.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    io::IsTerminal,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Args;
-use dlock::{ConnectOptions, Locks, admin::Note, backend::BackendUrl};
+use dlock::{ConnectOptions, Error, Locks, admin::Note, backend::BackendUrl};
 
 use crate::{
-    failure::{Failure, code},
+    failure::{Failure, code, complain},
     parse,
 };
 
 /// The longest time for the last releases to reach the store.
 const CLOSING: Duration = Duration::from_secs(5);
 
+/// The limit of the time to connect, unless `--connect-timeout` or a longer `--wait` is given.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The first pause between two attempts to connect, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+
+/// The variables that name the store.
+pub(crate) const URL: &str = "DLOCK_URL";
+pub(crate) const URL_FILE: &str = "DLOCK_URL_FILE";
+
+/// The variable that names the runs that a command is in.
+pub(crate) const NESTED: &str = "DLOCK_RUN";
+
 /// Which store.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    /// The store, such as redis://localhost or sqlite:locks.db
-    #[arg(long, value_name = "URL", env = "DLOCK_URL", hide_env_values = true)]
+    /// The store, such as redis://localhost or sqlite:locks.db [env: DLOCK_URL]
+    #[arg(long, value_name = "URL", global = true, conflicts_with = "url_file")]
     url: Option<Secret>,
 
-    /// How long to wait for a connection to the store
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::pause)]
-    connect_timeout: Duration,
+    /// A file that contains the URL of the store [env: DLOCK_URL_FILE]
+    ///
+    /// Spaces and line ends around the URL are ignored. Only the user of dlock should be able to
+    /// read the file (mode 600) if the URL has a password. DLOCK_URL goes before DLOCK_URL_FILE.
+    #[arg(long, value_name = "FILE", global = true)]
+    url_file: Option<PathBuf>,
+
+    /// How long to retry until the store answers [default: 10s, or the --wait of `run` if it is
+    /// longer]
+    ///
+    /// A store that refuses connections, does not answer or is starting is retried for that long. A
+    /// wrong URL, password or setting is reported at once.
+    #[arg(long, value_name = "TIME", global = true, value_parser = parse::pause)]
+    connect_timeout: Option<Duration>,
+}
+
+/// A URL, and where it comes from.
+pub(crate) struct Source {
+    url: String,
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Source {
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
 }
 
 impl Store {
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Locks, Failure> {
-        self.try_connect(self.url()?, ConnectOptions::new()).await?.map_err(Failure::from)
+        let source = self.source()?;
+        let connecting =
+            self.try_connect(source.url(), ConnectOptions::new(), CONNECT_TIMEOUT, tell);
+        connecting.await?.map_err(Failure::from)
     }
 
-    /// Connects, with this note for the claims. Without one, the note of the URL applies, or else
-    /// the default.
+    /// Connects within `limit`, unless --connect-timeout is given, with this note for the claims.
+    /// Without one, the note of the URL applies, or else the default.
     pub(crate) async fn connect_noted(
         &self,
+        source: &Source,
+        limit: Option<Duration>,
         note: Option<Note>,
         default: impl FnOnce() -> Option<Note>,
+        told: impl Fn(&Error),
     ) -> Result<Locks, Failure> {
-        let url = self.url()?;
+        let url = source.url();
         let in_url = || url.parse().is_ok_and(|mut url: BackendUrl| url.take("note").is_some());
         let options = match note.or_else(|| if in_url() { None } else { default() }) {
             Some(note) => ConnectOptions::new().with_note(note)?,
             None => ConnectOptions::new(),
         };
-        self.try_connect(url, options).await?.map_err(Failure::from)
+        let limit = limit.unwrap_or_default().max(CONNECT_TIMEOUT);
+        self.try_connect(url, options, limit, told).await?.map_err(Failure::from)
     }
 
-    /// Connects. The error distinguishes a mistake of the caller from a fault of the store.
+    /// Connects, and retries while the store is unreachable. The error distinguishes a mistake of
+    /// the caller from a fault of the store. `told` receives the first error that is retried.
     pub(crate) async fn try_connect(
         &self,
         url: &str,
         options: ConnectOptions,
-    ) -> Result<Result<Locks, dlock::Error>, Failure> {
-        let connecting = dlock::connect_with(url, options);
-        match tokio::time::timeout(self.connect_timeout, connecting).await {
-            Ok(connected) => Ok(connected),
-            Err(_) => {
+        limit: Duration,
+        told: impl Fn(&Error),
+    ) -> Result<Result<Locks, Error>, Failure> {
+        let limit = self.connect_timeout.unwrap_or(limit);
+        let mut last = None;
+        let connecting = async {
+            let mut pause = PAUSES[0];
+            loop {
+                match dlock::connect_with(url, options.clone()).await {
+                    Err(error) if error.is_transient() => {
+                        if last.is_none() {
+                            told(&error);
+                        }
+                        last = Some(error);
+                    }
+                    done => return done,
+                }
+                tokio::time::sleep(pause).await;
+                pause = PAUSES[1].min(2 * pause);
+            }
+        };
+        let connected = tokio::time::timeout(limit, connecting).await;
+        match (connected, last) {
+            (Ok(connected), _) => Ok(connected),
+            (Err(_), Some(error)) => Ok(Err(error)),
+            (Err(_), None) => {
                 // The text without the password.
                 let shown = url.parse::<BackendUrl>().map(|url| url.to_string());
                 Err(Failure::new(
@@ -65,7 +135,7 @@ impl Store {
                         "{} did not answer within {}: check that it runs and that this machine \
                          can reach it, or set a longer --connect-timeout",
                         shown.as_deref().unwrap_or("the store"),
-                        humantime::format_duration(self.connect_timeout)
+                        humantime::format_duration(limit)
                     ),
                 ))
             }
@@ -73,16 +143,59 @@ impl Store {
     }
 
     /// Returns the URL.
-    pub(crate) fn url(&self) -> Result<&str, Failure> {
-        match &self.url {
-            Some(Secret(url)) if !url.is_empty() => Ok(url),
-            _ => Err(Failure::misuse(format!(
-                "no store is given: write --url URL or set DLOCK_URL, for example to \
-                 redis://localhost or sqlite:/var/lib/locks.db?dlock.create_schema=true; known \
-                 schemes are {}",
-                schemes()
-            ))),
+    pub(crate) fn source(&self) -> Result<Source, Failure> {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let written = |url: String| Ok(Source { url, file: None });
+        match (&self.url, &self.url_file) {
+            (Some(Secret(url)), _) if !url.is_empty() => return written(url.clone()),
+            (_, Some(file)) => return read(file),
+            _ => {}
         }
+        if let Some(url) = set(URL) {
+            let url = url.into_string();
+            return written(
+                url.map_err(|_| Failure::misuse("DLOCK_URL is not UTF-8: set it again"))?,
+            );
+        }
+        if let Some(file) = set(URL_FILE) {
+            return read(Path::new(&file));
+        }
+        let nested = match set(NESTED) {
+            Some(_) => {
+                "; this command runs under `dlock run`, which removes DLOCK_URL: start that one \
+                 with --keep-url"
+            }
+            None => "",
+        };
+        Err(Failure::misuse(format!(
+            "no store is given: write --url URL or set DLOCK_URL or DLOCK_URL_FILE, for example to \
+             redis://localhost or sqlite:/var/lib/locks.db?dlock.create_schema=true{nested}; known \
+             schemes are {}",
+            schemes()
+        )))
+    }
+}
+
+/// Reads a URL from a file. No error shows the contents.
+fn read(file: &Path) -> Result<Source, Failure> {
+    let shown = file.display();
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::misuse(format!(
+            "the URL can't be read from {shown} ({error}): check the path and its permissions"
+        ))
+    })?;
+    match text.trim() {
+        url if url.is_empty() || url.lines().count() > 1 => Err(Failure::misuse(format!(
+            "{shown} does not contain one line: write the URL of the store into it"
+        ))),
+        url => Ok(Source { url: url.to_owned(), file: Some(file.to_owned()) }),
+    }
+}
+
+/// Reports to a person that the store is unreachable and is retried.
+pub(crate) fn tell(error: &Error) {
+    if std::io::stderr().is_terminal() {
+        complain(&format!("dlock: {error}; retrying"));
     }
 }
 

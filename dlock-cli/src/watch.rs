@@ -1,5 +1,6 @@
 //! `dlock watch`: shows the changes of locks.
 
+mod keys;
 mod table;
 
 use std::{collections::BTreeMap, io::IsTerminal, time::Duration};
@@ -7,7 +8,7 @@ use std::{collections::BTreeMap, io::IsTerminal, time::Duration};
 use clap::Args;
 use dlock::{LockName, Locks};
 
-use self::table::Size;
+use self::{keys::Keys, table::Size};
 use crate::{
     failure::Failure,
     list,
@@ -24,7 +25,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// On a terminal it redraws a table at each poll: the name of each lock, its state, and the note, the
 /// token and the remaining lease of its holder, and how many clients wait. If stdout is not a
 /// terminal, it first prints a line for each lock that is held, and then a line for each lock whose
-/// holders or waiters have changed. It polls the store, so it may miss a hold that is shorter than
+/// holders or waiters have changed. `q` ends it on a terminal. It polls the store, so it may miss a hold that is shorter than
 /// --interval.
 ///
 /// With --json it prints one object on a line for each change, as `inspect` prints it. While the store
@@ -55,21 +56,28 @@ pub(crate) struct Watch {
     /// Print one JSON object for each change
     #[arg(long)]
     pub(crate) json: bool,
-
-    #[command(flatten)]
-    store: Store,
 }
 
-pub(crate) async fn run(args: Watch) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Watch, store: &Store) -> Result<u8, Failure> {
     let name = args.name.as_deref().map(LockName::new).transpose()?;
-    let locks = args.store.connect().await?;
-    let watched = watch(&args, name.as_ref(), &locks).await;
+    let locks = store.connect().await?;
+    let live = !args.json && std::io::stdout().is_terminal();
+    let mut keys = if live { Keys::read()? } else { Keys::none() };
+    let watched = tokio::select! {
+        watched = watch(&args, live, name.as_ref(), &locks) => watched.map(|()| 0),
+        code = keys.end() => Ok(code),
+    };
+    drop(keys);
     store::close(&locks).await;
-    watched.map(|()| 0)
+    watched
 }
 
-async fn watch(args: &Watch, name: Option<&LockName>, locks: &Locks) -> Result<(), Failure> {
-    let live = !args.json && std::io::stdout().is_terminal();
+async fn watch(
+    args: &Watch,
+    live: bool,
+    name: Option<&LockName>,
+    locks: &Locks,
+) -> Result<(), Failure> {
     let mut seen = Seen::default();
     let mut looks = 0;
     loop {

@@ -11,13 +11,16 @@ use std::{
     time::Duration,
 };
 
-use dlock::Guard;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::{
     process::{Child as Process, Command},
     time,
 };
 
+use super::{
+    nested::Environment,
+    orphans::{self, group_runs},
+};
 use crate::failure::{Failure, code};
 
 /// The pause between two checks whether the processes that the command started have ended.
@@ -31,10 +34,10 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts the command, with the lock in its environment.
+    /// Starts the command.
     pub(super) fn start(
         command: &[OsString],
-        guard: &Guard,
+        environment: Environment,
         foreground: bool,
     ) -> Result<Self, Failure> {
         let (program, args) = command
@@ -43,11 +46,13 @@ impl Child {
         // A process in another group could not read from the terminal.
         let leads_group = !foreground && !io::stdin().is_terminal();
         let mut process = Command::new(program);
-        process
-            .args(args)
-            .env("DLOCK_NAME", guard.name().as_str())
-            .env("DLOCK_TOKEN", guard.token().to_string())
-            .env_remove("DLOCK_URL");
+        process.args(args);
+        for (name, value) in environment {
+            match value {
+                Some(value) => process.env(name, value),
+                None => process.env_remove(name),
+            };
+        }
         if leads_group {
             process.process_group(0);
         }
@@ -71,6 +76,11 @@ impl Child {
                 || Failure::new(code::CANT_RUN, "the command has no process id: run it again"),
             )?;
         Ok(Self { process, pid, leads_group })
+    }
+
+    /// The id of the command, which no other process has before `wait` returns.
+    pub(super) fn id(&self) -> Pid {
+        self.pid
     }
 
     /// Waits until the command has ended.
@@ -100,7 +110,8 @@ impl Child {
         self.send(Signal::CONT);
         let gone = async {
             self.process.wait().await?;
-            while self.leads_group && test_kill_process_group(self.pid).is_ok() {
+            while self.leads_group && group_runs(self.pid) {
+                orphans::reap(self.pid);
                 time::sleep(LOOK).await;
             }
             io::Result::Ok(())

@@ -1,21 +1,25 @@
 //! `dlock run`: a command under a lock.
 
 mod child;
-mod signals;
+mod nested;
+mod orphans;
+pub(crate) mod signals;
 mod voice;
 mod who;
 
 use std::{ffi::OsString, pin::pin, time::Duration};
 
 use clap::Args;
-use dlock::{Error, Guard, LockName, Locks, admin::Note, guarantees::Scope, guard::Released};
+use dlock::{
+    Error, Guard, LockName, Locks, admin::Note, backend::Clock, guarantees::Scope, guard::Released,
+};
 
-use self::{child::Child, signals::Signals, voice::Voice};
+use self::{child::Child, nested::Environment, orphans::Orphans, signals::Signals, voice::Voice};
 use crate::{
     failure::{Failure, code, is_busy},
     output::LockView,
     parse,
-    store::{self, Store},
+    store::{self, Source, Store},
 };
 
 /// Run a command while holding a lock.
@@ -27,7 +31,13 @@ use crate::{
 ///
 /// The command gets the lock's name in DLOCK_NAME and the fencing token in DLOCK_TOKEN, a number
 /// that is larger than in all earlier runs. The resource that the command writes to should refuse
-/// smaller tokens. DLOCK_URL is removed from the command's environment.
+/// smaller tokens. DLOCK_URL is removed from the command's environment, unless --keep-url is given.
+///
+/// The lock is released when the command ends. If the command starts a process in the background and
+/// ends, as a daemon does, that process runs on without the lock: run it in the foreground.
+///
+/// If the command runs `dlock run` with a name that it holds already, the inner run fails at once
+/// with code 125, since it would wait for its own lock.
 ///
 /// If the lock is lost while the command runs (the store was unreachable for a whole lease, or the
 /// lock was broken), dlock sends TERM to the command, and KILL if it still runs after --kill-after;
@@ -66,6 +76,9 @@ pub(crate) struct Run {
     name: String,
 
     /// How long to wait for the lock; 0 is one attempt [default: no limit]
+    ///
+    /// The time to connect counts as well. While the store is unreachable, connecting is retried for
+    /// --connect-timeout, even with 0.
     #[arg(long, short, value_name = "TIME", value_parser = parse::duration)]
     wait: Option<Duration>,
 
@@ -101,6 +114,13 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TEXT")]
     note: Option<Note>,
 
+    /// Give the URL of the store to the command, in DLOCK_URL, or in DLOCK_URL_FILE if it is in a file
+    ///
+    /// A command that uses the store itself needs it, such as `dlock inspect` or a program with the
+    /// library.
+    #[arg(long)]
+    keep_url: bool,
+
     /// Keep the command in dlock's process group, and signal the command alone
     #[arg(long)]
     foreground: bool,
@@ -113,34 +133,47 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) json: bool,
 
-    #[command(flatten)]
-    store: Store,
-
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-pub(crate) async fn run(args: Run) -> Result<u8, Failure> {
+pub(crate) async fn run(args: Run, store: &Store) -> Result<u8, Failure> {
     let name = LockName::new(&args.name)?;
     let voice = Voice { json: args.json, verbose: args.verbose };
+    let source = store.source()?;
     let mut signals = Signals::listen()?;
+    let began = Clock::Boot.now();
+    let (note, default) = (args.note.clone(), || args.default_note());
+    let told = |error: &Error| voice.unreachable(error);
     let locks = tokio::select! {
-        locks = args.store.connect_noted(args.note.clone(), || args.default_note()) => locks?,
+        locks = store.connect_noted(&source, args.wait, note, default, told) => locks?,
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     };
-    let done = under_lock(&args, &name, &locks, voice, &mut signals).await;
+    let spent = Clock::Boot.now().since(began);
+    let wait = args.wait.map(|wait| wait.saturating_sub(spent));
+    let taking = Taking { args: &args, name: &name, source: &source, wait, voice };
+    let done = under_lock(&taking, &locks, &mut signals).await;
     store::close(&locks).await;
     done
 }
 
-async fn under_lock(
-    args: &Run,
-    name: &LockName,
-    locks: &Locks,
+/// What a run takes, and what for.
+struct Taking<'a> {
+    args: &'a Run,
+    name: &'a LockName,
+    source: &'a Source,
+    /// The rest of the time for the wait.
+    wait: Option<Duration>,
     voice: Voice,
+}
+
+async fn under_lock(
+    taking: &Taking<'_>,
+    locks: &Locks,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
+    let Taking { args, name, wait, voice, .. } = *taking;
     if locks.guarantees().scope == Scope::Process {
         return Err(Failure::misuse(format!(
             "the locks of {} are visible to no other process, so they would protect nothing: give \
@@ -148,7 +181,11 @@ async fn under_lock(
             locks.backend().store()
         )));
     }
-    let locks = args.view(locks)?;
+    let locks = args.view(locks, wait)?;
+    tokio::select! {
+        checked = nested::check(&locks, name, args.shared, args.semaphore.is_some()) => checked?,
+        signal = signals.ending() => return Ok(signals::exit_code(signal)),
+    }
     let taken = tokio::select! {
         biased;
         taken = args.take(&locks, name) => taken,
@@ -160,7 +197,8 @@ async fn under_lock(
         taken => taken?,
     };
     voice.granted(name, guard.token());
-    let done = protect(args, &guard, voice, signals).await;
+    let environment = nested::environment(&locks, &guard, args.keep_url, taking.source);
+    let done = protect(args, &guard, environment, voice, signals).await;
     let released = guard.release().await;
     let code = done?;
     match released {
@@ -201,11 +239,14 @@ enum Done {
 async fn protect(
     args: &Run,
     guard: &Guard,
+    environment: Environment,
     voice: Voice,
     signals: &mut Signals,
 ) -> Result<Done, Failure> {
-    let mut child = Child::start(&args.command, guard, args.foreground)?;
+    let mut orphans = Orphans::of_this_process();
+    let mut child = Child::start(&args.command, environment, args.foreground)?;
     let mut lost = pin!(guard.lost());
+    let mut doubts = pin!(voice.hold(guard));
     loop {
         tokio::select! {
             biased;
@@ -216,6 +257,8 @@ async fn protect(
                 return Ok(Done::Lost);
             }
             signal = signals.next() => child.forward(signal),
+            () = orphans.arrive() => orphans::reap(child.id()),
+            never = &mut doubts => match never {},
         }
     }
 }
@@ -223,12 +266,12 @@ async fn protect(
 impl Run {
     /// Returns locks with the options of the command line. The URL's options apply where it has
     /// none.
-    fn view(&self, locks: &Locks) -> Result<Locks, Error> {
+    fn view(&self, locks: &Locks, wait: Option<Duration>) -> Result<Locks, Error> {
         let mut options = locks.options();
         if let Some(lease) = self.lease {
             options = options.with_lease(lease);
         }
-        if let Some(wait) = self.wait {
+        if let Some(wait) = wait {
             options = options.with_wait(wait);
         }
         if let Some(delay) = self.lock_delay {

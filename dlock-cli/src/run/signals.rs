@@ -19,12 +19,12 @@ const PASSED: [Signal; 7] = [
 ];
 
 /// Receives the signals, so that they don't end dlock.
-pub(super) struct Signals(Vec<(Signal, unix::Signal)>);
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     /// Installs the handlers. A signal that dlock was started to ignore (by nohup, or by a shell
     /// for a background job) stays ignored, and the command inherits that.
-    pub(super) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         let ignored = ignored();
         let heard = PASSED.into_iter().filter(|signal| !ignores(ignored, *signal));
         let streams = heard.map(|signal| {
@@ -41,7 +41,7 @@ impl Signals {
     /// Returns the next signal.
     ///
     /// Cancel safe.
-    pub(super) async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             for (signal, stream) in &mut self.0 {
                 if stream.poll_recv(cx).is_ready() {
@@ -55,7 +55,7 @@ impl Signals {
 
     /// Returns the next signal that ends a program. If there is no command yet, ^Z stops dlock
     /// alone.
-    pub(super) async fn ending(&mut self) -> Signal {
+    pub(crate) async fn ending(&mut self) -> Signal {
         loop {
             match self.next().await {
                 Signal::TSTP => {
@@ -69,7 +69,7 @@ impl Signals {
 }
 
 /// Returns the exit code that a shell reports for a program that this signal has ended.
-pub(super) fn exit_code(signal: Signal) -> u8 {
+pub(crate) fn exit_code(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 

@@ -2,16 +2,26 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use dlock::{FencingToken, LockName, Locks, guard::Ended};
+use dlock::{
+    Error, FencingToken, Guard, LockName, Locks,
+    guard::{Ended, GuardState},
+};
 use serde_json::{Value, json};
 
-use crate::{failure::complain, output::LockView};
+use crate::{
+    failure::complain,
+    output::{LockView, millis, short},
+    store,
+};
 
 /// The wait for a lock after which the first message is printed.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// The pause until the next message.
+/// The pause until the next message about the holder.
 const NEXT: Duration = Duration::from_secs(30);
+
+/// The pause between two looks at the store, and the time for its answer.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Prints messages on stderr.
 #[derive(Clone, Copy, Debug)]
@@ -21,23 +31,81 @@ pub(super) struct Voice {
 }
 
 impl Voice {
-    /// Prints the holder of the lock repeatedly during the wait. Never returns.
+    /// During the wait, prints the holder of the lock repeatedly, and that the store is unreachable
+    /// or answers again. Never returns.
     pub(super) async fn wait(self, locks: &Locks, name: &LockName) -> Infallible {
-        let mut pause = FIRST;
+        if !self.verbose {
+            return std::future::pending().await;
+        }
+        let (mut reached, mut until_next) = (true, FIRST);
+        tokio::time::sleep(FIRST).await;
         loop {
-            tokio::time::sleep(pause).await;
-            pause = NEXT;
-            if !self.verbose {
-                continue;
-            }
-            match locks.inspect(name).await {
-                Ok(state) => {
-                    let view = LockView::new(name, &state);
-                    let line = format!("waiting for lock {name:?}, {}", view.state());
-                    self.say(&line, || json!({ "event": "waiting", "lock": view }));
+            // An inspection is retried for longer than this if the store is unreachable.
+            let answer = tokio::time::timeout(LOOK, locks.inspect(name)).await;
+            until_next = until_next.saturating_sub(LOOK);
+            match answer {
+                Ok(Ok(state)) => {
+                    if !reached || until_next.is_zero() {
+                        let view = LockView::new(name, &state);
+                        let line = format!("waiting for lock {name:?}, {}", view.state());
+                        self.say(&line, || json!({ "event": "waiting", "lock": view }));
+                        until_next = NEXT;
+                    }
+                    reached = true;
                 }
-                Err(error) => self.warn(&error.to_string()),
+                _ if !reached => {}
+                Ok(Err(error)) => {
+                    reached = false;
+                    self.warn(&format!("{error}; the wait goes on"));
+                }
+                Err(_) => {
+                    reached = false;
+                    self.warn(&format!(
+                        "{} does not answer: check that it runs; the wait goes on",
+                        locks.backend().store()
+                    ));
+                }
             }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// While the command runs, prints that the lease could not be renewed in time. Never returns.
+    pub(super) async fn hold(self, guard: &Guard) -> Infallible {
+        if !self.verbose {
+            return std::future::pending().await;
+        }
+        let mut doubtful = false;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            match guard.state() {
+                GuardState::Doubtful if !doubtful => {
+                    doubtful = true;
+                    self.warn(&format!(
+                        "lock {:?} could not be renewed, and is lost in {} unless the store answers: \
+                         check that it runs",
+                        guard.name(),
+                        short(millis(guard.remaining()))
+                    ));
+                }
+                GuardState::Held if doubtful => {
+                    doubtful = false;
+                    self.say(
+                        &format!("renewed lock {:?}", guard.name()),
+                        || json!({ "event": "renewed", "name": guard.name().as_str() }),
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Reports that the store is unreachable, and is retried.
+    pub(super) fn unreachable(self, error: &Error) {
+        if self.verbose {
+            self.warn(&format!("{error}; retrying"));
+        } else if !self.json {
+            store::tell(error);
         }
     }
 

@@ -1,14 +1,16 @@
 //! The table that `dlock watch` draws on a terminal.
 
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
 use crate::output::{self, LockView};
 
 /// The names of the columns.
 const HEAD: [&str; 6] = ["LOCK", "STATE", "HOLDER", "TOKEN", "LEFT", "WAITERS"];
 
-/// The columns that are cut if the terminal is too narrow, in this order: notes, then names.
-const CUT: [usize; 2] = [2, 0];
+/// The columns that are cut if the terminal is too narrow: names and notes.
+const CUT: [usize; 2] = [0, 2];
 
-/// The smallest number of characters that a column is cut to.
+/// The smallest width that a column is cut to.
 const LEAST: usize = 8;
 
 /// The lines that are not locks: the store, the names of the columns, the count of further locks,
@@ -78,30 +80,44 @@ fn row(view: &LockView) -> Vec<String> {
     ]
 }
 
-/// Cuts columns until the rows fit.
+/// Cuts the wider of the two columns until the rows fit, so that a long name leaves the note room.
 fn narrow(rows: &mut [Vec<String>], columns: usize) {
-    let width = |rows: &[Vec<String>], column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0)
     };
-    let widths = (0..HEAD.len()).map(|column| width(rows, column).unwrap_or(0));
-    let total = widths.sum::<usize>() + 2 * (HEAD.len() - 1);
-    let mut over = total.saturating_sub(columns);
+    let mut widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let total = widths.iter().sum::<usize>() + 2 * (HEAD.len() - 1);
+    for _ in columns..total {
+        let [first, second] = CUT;
+        let wider = if widths[first] > widths[second] { first } else { second };
+        if widths[wider] <= LEAST {
+            break;
+        }
+        widths[wider] -= 1;
+    }
     for column in CUT {
-        let wide = width(rows, column).unwrap_or(0);
-        let to = wide - over.min(wide.saturating_sub(LEAST));
-        over -= wide - to;
         for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)) {
-            *cell = cut(cell, to);
+            *cell = cut(cell, widths[column]);
         }
     }
 }
 
-/// Returns at most `width` characters. If the text is longer, the last one marks the cut.
+/// Returns a text of at most this width on a terminal, where some characters take two columns. If it
+/// is longer, its end marks the cut.
 fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+    if text.width() <= width {
         return text.to_owned();
     }
-    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    let mut short = String::new();
+    let mut room = width.saturating_sub(1);
+    for c in text.chars() {
+        let wide = c.width().unwrap_or(0);
+        if wide > room {
+            break;
+        }
+        room -= wide;
+        short.push(c);
+    }
     if width > 0 {
         short.push('…');
     }
@@ -189,27 +205,46 @@ pool         3 of 4     - (+1)                    7                 28s   0
     }
 
     #[test]
-    fn notes_are_cut_first_and_then_names() {
+    fn the_wider_of_names_and_notes_is_cut() {
         let size = |columns| Size { rows: 24, columns };
         let long = || lock("inventory/0123456789", vec![], vec![]);
         assert_eq!(
             screen("s", &[job(), long()], size(80)),
             "s: 1 lock is held or waited for\n\
-             LOCK                  STATE      HOLDER          TOKEN             LEFT  WAITERS\n\
-             nightly-job           exclusive  web-3 pid 471…  1795430128330001  28s   1\n\
-             inventory/0123456789  free       -               -                 -     0\n"
+             LOCK               STATE      HOLDER             TOKEN             LEFT  WAITERS\n\
+             nightly-job        exclusive  web-3 pid 4711 r…  1795430128330001  28s   1\n\
+             inventory/012345…  free       -                  -                 -     0\n"
         );
         assert_eq!(
             screen("s", &[job(), long()], size(64)),
             "s: 1 lock is held or waited for\n\
-             LOCK        STATE      HOLDER    TOKEN             LEFT  WAITERS\n\
-             nightly-j…  exclusive  web-3 p…  1795430128330001  28s   1\n\
-             inventory…  free       -         -                 -     0\n"
+             LOCK       STATE      HOLDER     TOKEN             LEFT  WAITERS\n\
+             nightly-…  exclusive  web-3 pi…  1795430128330001  28s   1\n\
+             inventor…  free       -          -                 -     0\n"
         );
+        let longest = || lock(&"n".repeat(200), vec![], vec![]);
+        let text = screen("s", &[job(), longest()], size(100));
+        assert!(text.contains("web-3 pid 4711 report.sh"), "{text}");
         for columns in [0, 1, 20] {
             let text = screen("a-long-store", &[job(), long()], size(columns));
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
         }
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let views = [lock("日本語/ロック", vec![], vec![]), lock("a", vec![], vec![])];
+        assert_eq!(
+            screen("s", &views, WIDE),
+            "s: no lock is held or waited for\n\
+             LOCK           STATE  HOLDER  TOKEN  LEFT  WAITERS\n\
+             日本語/ロック  free   -       -      -     0\n\
+             a              free   -       -      -     0\n"
+        );
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        // A combining accent takes no column.
+        assert_eq!(cut("e\u{301}a", 2), "e\u{301}a");
     }
 
     #[test]

@@ -41,14 +41,14 @@ fn a_store_that_can_not_be_used_is_wrong_with_a_remedy() {
         "zk://127.0.0.1:1".into(),
         "etcd://u:hunter2@127.0.0.1:1".into(),
     ] {
-        let went = dlock.went(&["doctor", "--json", "--url", &url]);
+        let went = dlock.went(&["doctor", "--connect-timeout", "1s", "--json", "--url", &url]);
         assert_eq!(went.code, Some(1), "{went:?}");
         assert!(!format!("{went:?}").contains("hunter2"), "{went:?}");
         let report = report(&went);
         assert_eq!(level(&report, "connection"), "wrong", "{report}");
         assert!(report["findings"][0]["remedy"].as_str().unwrap().len() > 10, "{report}");
         assert!(report["guarantees"].is_null());
-        let text = dlock.went(&["doctor", "--url", &url]);
+        let text = dlock.went(&["doctor", "--connect-timeout", "1s", "--url", &url]);
         assert!(text.out.contains("wrong ") && text.out.contains(" -> "), "{text:?}");
     }
 }
@@ -137,7 +137,7 @@ mod outside {
         }
         for wrong in ["-1", "x", "4611686018427387905"] {
             let url = format!("{}&dlock.token_offset={wrong}", dlock.url);
-            let went = dlock.went(&["doctor", "--url", &url]);
+            let went = dlock.went(&["doctor", "--connect-timeout", "1s", "--url", &url]);
             assert_eq!((went.code, went.out.as_str()), (Some(125), ""), "{went:?}");
             assert!(went.err.contains("write a whole number from 0 to"), "{went:?}");
         }

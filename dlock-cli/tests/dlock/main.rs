@@ -6,7 +6,9 @@
 mod doctor;
 mod look;
 mod lost;
+mod nested;
 mod printed;
+mod reach;
 mod rights;
 mod run;
 mod signals;

@@ -83,7 +83,10 @@ impl Dlock {
 /// The command without a store.
 pub(crate) fn bare(args: &[&str]) -> Command {
     let mut command = with_signals(env!("CARGO_BIN_EXE_dlock"));
-    command.args(args).env_remove("DLOCK_URL").stdin(Stdio::null());
+    for variable in ["DLOCK_URL", "DLOCK_URL_FILE", "DLOCK_RUN"] {
+        command.env_remove(variable);
+    }
+    command.args(args).stdin(Stdio::null());
     command
 }
 

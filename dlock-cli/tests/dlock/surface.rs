@@ -110,7 +110,14 @@ fn json_has_the_shape_of_the_golden_file() {
     shapes.see_lines("guarantees", &dlock.out(&["guarantees", "--json"]));
     shapes.see_lines("doctor", &dlock.out(&["doctor", "--json"]));
     // A store that is not there, and one that can't be used.
-    let away = dlock.went(&["doctor", "--json", "--url", "redis://127.0.0.1:1"]);
+    let away = dlock.went(&[
+        "doctor",
+        "--json",
+        "--connect-timeout",
+        "200ms",
+        "--url",
+        "redis://127.0.0.1:1",
+    ]);
     shapes.see_lines("doctor", &away.out);
     let misuse = ["inspect", "a", "--json", "--url", "nowhere"];
     shapes.see_lines("error", &fails(dlock.went(&misuse)));

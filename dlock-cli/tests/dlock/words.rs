@@ -111,6 +111,12 @@ fn no_output_has_a_password() {
         "etcd://u:hunter2@127.0.0.1:1",
         "redis://u:hunter2@127.0.0.1:1?dlock.nope=1",
         "redis:u:hunter2@host",
+        "redis://u:hunter2?x@host",
+        "redis://u:p@hunter2/w?rd#x@host",
+        "etcd://u:1234/hunter2@127.0.0.1:1",
+        "etcd://u:1234/hunter2%40127.0.0.1:1",
+        "zk://u:1234/hunter2@127.0.0.1:1",
+        "sqlite://u:hunter2@host/d",
     ] {
         let dlock = Dlock::on(url.into());
         for args in [
@@ -120,7 +126,7 @@ fn no_output_has_a_password() {
             &["break", "a", "--yes"],
             &["raise-tokens", "a", "7"],
         ] {
-            let told = dlock.went(args);
+            let told = dlock.went(&[&["--connect-timeout", "200ms"], args].concat());
             assert!(matches!(told.code, Some(122 | 125)), "{url} {args:?}: {told:?}");
             assert!(told.out.is_empty(), "{url} {args:?}: {told:?}");
             assert!(!told.err.contains("hunter2") && has_remedy(&told.err), "{url}: {told:?}");
@@ -129,7 +135,14 @@ fn no_output_has_a_password() {
                 assert_eq!(error["code"].as_i64(), told.code.map(i64::from));
             }
         }
-        for args in [&["inspect", "a", url][..], &["list", "--json", "--limit", url]] {
+        let (option, short) = (format!("--limit={url}"), format!("-n{url}"));
+        for args in [
+            &["inspect", "a", url][..],
+            &["list", "--json", "--limit", url],
+            &["list", &option],
+            &["list", &short],
+            &["--ulr", url],
+        ] {
             let told = went(&mut bare(args));
             assert_eq!(told.code, Some(125), "{told:?}");
             assert!(!told.err.contains("hunter2"), "{told:?}");

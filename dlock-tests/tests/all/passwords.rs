@@ -12,7 +12,7 @@ use dlock::{
 };
 
 /// How many passwords are tried in each form of each scheme.
-const TRIES: u32 = 400;
+const TRIES: u32 = 50;
 
 /// The characters that must be percent-encoded in a password, and others that have a meaning.
 const SPECIAL: &[char] = &['/', '?', '#', '@', ':', '%', '&', '=', ',', ';', '[', ']', '+', ' '];

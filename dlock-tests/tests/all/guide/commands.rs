@@ -5,7 +5,8 @@ use std::{fs, path::Path, process::Command};
 use dlock_tests::root;
 use serde_json::Value;
 
-/// The subcommands of `dlock` with their own options; `url` and `connect-timeout` belong to all.
+/// The subcommands of `dlock` with their own options; `url`, `url-file` and
+/// `connect-timeout` belong to all.
 pub(crate) const SUBCOMMANDS: [(&str, &[&str]); 11] = [
     ("break", &["yes", "json"]),
     ("completions", &[]),
@@ -27,6 +28,7 @@ pub(crate) const SUBCOMMANDS: [(&str, &[&str]); 11] = [
             "semaphore",
             "kill-after",
             "busy-code",
+            "keep-url",
             "foreground",
             "verbose",
             "json",
@@ -191,7 +193,7 @@ fn dlock(arguments: &[&str]) -> Result<(), String> {
     let own = rest.iter().take_while(|word| **word != "--");
     let mut given = own.filter_map(|word| word.strip_prefix("--"));
     let is_known = |option: &&str| {
-        ["url", "connect-timeout", "help"].contains(option) || options.contains(option)
+        ["url", "url-file", "connect-timeout", "help"].contains(option) || options.contains(option)
     };
     match given.find(|option| !is_known(option)) {
         Some(option) => Err(format!("dlock {subcommand} has no option --{option}")),
