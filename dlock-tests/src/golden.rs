@@ -14,7 +14,19 @@ const UPDATE: &str = "DLOCK_UPDATE_GOLDEN";
 /// # Panics
 /// If they differ. The message contains the lines that differ, and how to update the file.
 pub fn golden(name: &str, found: &str) {
-    let path = root().join("dlock-tests/golden").join(name);
+    kept(
+        &format!("dlock-tests/golden/{name}"),
+        found,
+        "These names are API: add a line to CHANGELOG.md.",
+    );
+}
+
+/// Compares a text with the file at this path below the root of the repository.
+///
+/// # Panics
+/// If they differ. The message contains the lines that differ, how to update the file, and `why`.
+pub fn kept(name: &str, found: &str, why: &str) {
+    let path = root().join(name);
     if std::env::var(UPDATE).is_ok_and(|value| value == "1") {
         fs::write(&path, found).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         return;
@@ -23,9 +35,8 @@ pub fn golden(name: &str, found: &str) {
     let difference = difference(&written, found);
     assert!(
         difference.is_empty(),
-        "dlock-tests/golden/{name} differs (- file, + code):\n{difference}\n\
-         These names are API. If the change is intended, run this test again with {UPDATE}=1, \
-         commit the file, and add a line to CHANGELOG.md."
+        "{name} differs (- file, + found):\n{difference}\n\
+         If the change is intended, run this test again with {UPDATE}=1, and commit the file. {why}"
     );
 }
 

@@ -10,12 +10,12 @@ mod release;
 mod source;
 mod text;
 
-pub use golden::golden;
+pub use golden::{golden, kept};
 pub use release::{Change, Version};
 pub use source::rust_files;
 pub use text::{
-    Text, Typed, blocks, chapters, console, links, prose, rust_is_tested, shape, slugs, spans,
-    texts,
+    Text, Typed, blocks, chapters, console, fenced, links, prose, rust_is_tested, shape, slugs,
+    spans, texts,
 };
 
 /// Returns the root of the repository.

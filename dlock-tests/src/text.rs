@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// A file with its includes resolved.
+/// A file of the repository.
 #[derive(Clone, Debug)]
 pub struct Text {
     /// The path below the root of the repository.
@@ -23,21 +23,8 @@ impl Text {
     pub fn read(root: &Path, path: &str) -> Self {
         let file = root.join(path);
         let content = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let folder = file.parent().expect("a file is in a folder");
-        let lines = content.lines().map(|line| {
-            let included = line.strip_prefix("{{#include ").and_then(|l| l.strip_suffix("}}"));
-            // The links of an included file are checked in that file, so only its headings are
-            // needed.
-            included.map_or(line.to_owned(), |name| headings(&folder.join(name)))
-        });
-        Self { path: path.to_owned(), content: lines.collect::<Vec<_>>().join("\n") }
+        Self { path: path.to_owned(), content }
     }
-}
-
-fn headings(file: &Path) -> String {
-    let content = fs::read_to_string(file).unwrap_or_else(|error| panic!("{file:?}: {error}"));
-    let lines = content.lines().filter(|line| line.starts_with('#'));
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Returns all texts of the repository.
@@ -85,7 +72,7 @@ fn files(root: &Path, folder: &str) -> BTreeSet<String> {
 }
 
 /// Returns the lines, each with the language of the fenced block that contains it, if there is one.
-fn fenced(content: &str) -> impl Iterator<Item = (Option<&str>, &str)> {
+pub fn fenced(content: &str) -> impl Iterator<Item = (Option<&str>, &str)> {
     let mut block = None;
     content.lines().filter_map(move |line| {
         if let Some(language) = line.trim_start().strip_prefix("```") {

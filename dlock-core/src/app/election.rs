@@ -21,7 +21,8 @@ use crate::{
 ///
 /// ```
 /// use std::ops::ControlFlow;
-/// use dlock_core::{Locks, Memory};
+/// # mod dlock { pub use dlock_core::*; pub mod backend { pub use dlock_core::*; } }
+/// use dlock::{Locks, backend::Memory};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
 /// let locks = Locks::new(Memory::new())?;
 /// let election = locks.election("scheduler")?;

@@ -19,7 +19,8 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use dlock_core::{Locks, Memory, Ran};
+/// # mod dlock { pub use dlock_core::*; pub mod backend { pub use dlock_core::*; } pub mod job { pub use dlock_core::*; } }
+/// use dlock::{Locks, backend::Memory, job::Ran};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
 /// let locks = Locks::new(Memory::new())?;
 /// let report = locks.job("nightly/report")?.with_at_least(Duration::from_secs(600))?;

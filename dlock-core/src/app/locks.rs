@@ -16,7 +16,8 @@ use crate::{
 /// renewal task, and the local hand-off of mutexes.
 ///
 /// ```
-/// use dlock_core::{Locks, Memory};
+/// # mod dlock { pub use dlock_core::*; pub mod backend { pub use dlock_core::*; } }
+/// use dlock::{Locks, backend::Memory};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
 /// let locks = Locks::new(Memory::new())?;
 /// let guard = locks.mutex("inventory/42")?.lock().await?;

@@ -21,7 +21,8 @@ use crate::FencingToken;
 /// Equal tokens belong to one grant and pass, so a holder may write more than once.
 ///
 /// ```
-/// use dlock_core::{Fence, FencingToken};
+/// # mod dlock { pub use dlock_core::*; pub mod fencing { pub use dlock_core::*; } }
+/// use dlock::{FencingToken, fencing::Fence};
 /// # fn main() -> Result<(), dlock_core::Error> {
 /// let fence = Fence::new();
 /// let (old, new) = (FencingToken::new(7)?, FencingToken::new(8)?);

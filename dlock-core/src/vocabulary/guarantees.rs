@@ -115,7 +115,8 @@ level! {
 /// with [`Guarantees::WEAKEST`] and strengthen the fields that matter.
 ///
 /// ```
-/// use dlock_core::{Fencing, Guarantees, Scope};
+/// # mod dlock { pub use dlock_core::*; pub mod guarantees { pub use dlock_core::*; } }
+/// use dlock::guarantees::{Fencing, Guarantees, Scope};
 /// let needs = Guarantees::WEAKEST.with_fencing(Fencing::Clock).with_scope(Scope::Machine);
 /// let error = needs.check_given(&Guarantees::WEAKEST).unwrap_err();
 /// assert!(error.to_string().contains("fencing tokens"));

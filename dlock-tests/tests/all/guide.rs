@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use commands::{Workspace, complaint};
 use dlock_tests::{
-    Text, Typed, chapters, console, links, root, rust_is_tested, slugs, spans, texts,
+    Text, Typed, chapters, console, fenced, kept, links, root, rust_is_tested, slugs, spans, texts,
 };
 
 /// What is wrong with a link of this text, if anything is.
@@ -142,16 +142,72 @@ fn every_chapter_with_rust_code_is_tested() {
     assert!(wrong.is_empty(), "dlock-tests/src/guide.rs and the guide do not agree on {wrong:?}");
 }
 
+/// The guide's page of guarantees: GUARANTEES.md with links that lead to chapters.
+fn page_of_guarantees() -> String {
+    let text = Text::read(root(), "GUARANTEES.md").content;
+    let mut page =
+        "<!-- A copy of GUARANTEES.md with other links, for mdBook and for code hosts: change \
+                    that file, and run the test guarantees_are_in_the_guide with \
+                    DLOCK_UPDATE_GOLDEN=1. -->\n\n"
+            .to_owned();
+    for line in text.lines() {
+        let line = match line.split_once("]: ") {
+            Some(("[`Guarantees`", _)) => {
+                "[`Guarantees`]: choosing.md#availability-against-consistency".to_owned()
+            }
+            Some(("[`Fence`", _)) => "[`Fence`]: fencing.md#a-fence-in-front".to_owned(),
+            _ => line
+                .replace("](docs/src/", "](")
+                .replace("]: docs/src/", "]: ")
+                .replace("[CONTRIBUTING.md](CONTRIBUTING.md#soak)", "`CONTRIBUTING.md`"),
+        };
+        page += &(line + "\n");
+    }
+    page
+}
+
+#[test]
+fn guarantees_are_in_the_guide() {
+    kept("docs/src/guarantees.md", &page_of_guarantees(), "Change GUARANTEES.md first.");
+}
+
 /// The Rust code of a chapter that rustdoc does not run.
 fn ignored_code(chapter: &str) -> Vec<&str> {
     let blocks = chapter.split("```rust,ignore\n").skip(1);
     blocks.filter_map(|rest| Some(rest.split_once("```")?.0)).collect()
 }
 
-/// The lines without their indentation, and without empty ones.
+/// The code without what depends on the width of its lines: space, the marks of comments, and
+/// commas at the end of lists.
 fn plain(code: &str) -> String {
-    let lines = code.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.flat_map(|line| [line, "\n"]).collect()
+    let lines = code.lines().map(|line| line.trim().trim_start_matches('/'));
+    let mut text: String = lines.flat_map(str::split_whitespace).collect();
+    for end in [")", "]", "}"] {
+        text = text.replace(&format!(",{end}"), end);
+    }
+    text
+}
+
+/// Blocks of these languages fit on a narrow screen. The output of programs is as wide as it is.
+const NARROW: [&str; 7] = ["rust", "toml", "sh", "yaml", "sql", "ini", "go"];
+
+#[test]
+fn code_in_the_guide_has_at_most_80_columns() {
+    let mut wide = Vec::new();
+    for name in chapters(root()) {
+        let content = Text::read(root(), &format!("docs/src/{name}")).content;
+        for (block, line) in fenced(&content) {
+            let language = block.and_then(|block| block.split(',').next()).unwrap_or_default();
+            let typed = language == "console" && line.starts_with("$ ");
+            // Lines that begin with # are hidden in the book.
+            let hidden = language == "rust" && line.starts_with("# ");
+            let narrow = typed || (NARROW.contains(&language) && !hidden);
+            if narrow && line.chars().count() > 80 {
+                wide.push(format!("{name}: {line}"));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{wide:#?}");
 }
 
 #[test]

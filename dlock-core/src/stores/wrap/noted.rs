@@ -13,7 +13,8 @@ use crate::{
 /// people which client made the claim. The store must keep notes: see [`Notes`](crate::Notes).
 ///
 /// ```
-/// use dlock_core::{Locks, Memory, Noted};
+/// # mod dlock { pub use dlock_core::*; pub mod backend { pub use dlock_core::*; } }
+/// use dlock::{Locks, backend::{Memory, Noted}};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
 /// let locks = Locks::new(Noted::new(Memory::new(), "web-3 pid 4711".parse()?))?;
 /// let guard = locks.mutex("report")?.lock().await?;

@@ -20,7 +20,8 @@ use crate::{
 /// [`Locks::examine_token`](crate::Locks::examine_token) finds that the tokens still grow.
 ///
 /// ```
-/// use dlock_core::{Locks, Memory, TokenOffset};
+/// # mod dlock { pub use dlock_core::*; pub mod backend { pub use dlock_core::*; } }
+/// use dlock::{Locks, backend::{Memory, TokenOffset}};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {
 /// let seen = 1_795_430_128_330_001;
 /// let locks = Locks::new(TokenOffset::new(Memory::new(), seen)?)?;

@@ -121,7 +121,8 @@ async fn ready(State(app): State<App>) -> Response {
         Ok(_) => "ready\n".into_response(),
         Err(error) => {
             eprintln!("not ready: {error}");
-            (StatusCode::SERVICE_UNAVAILABLE, "the lock store does not answer\n").into_response()
+            let text = "the lock store does not answer\n";
+            (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }
     }
 }
