@@ -112,7 +112,6 @@ impl Fault {
 /// The source of an error that means that the database does not exist any more, and with it the
 /// locks.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "servers have no files"))]
 pub(crate) struct DatabaseGone;
 
 impl DatabaseGone {
