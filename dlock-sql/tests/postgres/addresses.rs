@@ -54,6 +54,11 @@ fn a_unix_socket_can_have_a_user_before_it() {
     });
 }
 
+/// Accepts connections at ::1, which the system tries first, and says nothing.
+async fn silent(port: u16) -> Result<TcpListener, Stop> {
+    TcpListener::bind(("::1", port)).await.map_err(|_| Stop::missing("IPv6 is off"))
+}
+
 /// Has `localhost` lead to an address that accepts connections and says nothing, and to the server.
 #[test]
 fn a_silent_address_of_a_name_does_not_matter() {
@@ -71,9 +76,9 @@ fn a_silent_address_of_a_name_does_not_matter() {
             return free(&other, &waiting).await;
         }
         let (server, _) = start().await?;
-        let _silent = TcpListener::bind(("127.0.0.2", server.port())).await?;
+        let _silent = silent(server.port()).await?;
         let url = server.url().replace("127.0.0.1", "localhost");
-        in_child(TEST, &format!("{url}?sslmode=disable"), &["127.0.0.2", "127.0.0.1"])
+        in_child(TEST, &format!("{url}?sslmode=disable"), &["::1", "127.0.0.1"])
     });
 }
 
@@ -90,13 +95,13 @@ fn a_silent_address_does_not_matter_with_tls() {
         let options =
             Options::new().with_tls().with_config("listen_addresses = '127.0.0.1,127.0.0.3'");
         let server = PostgresServer::start(&options).await?;
-        let _silent = TcpListener::bind(("127.0.0.2", server.port())).await?;
+        let _silent = silent(server.port()).await?;
         let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
         let by_address = refused(&url.replace("127.0.0.1", "127.0.0.3")).await?;
         says(&by_address, ErrorKind::Config(ConfigIssue::Access), "sslrootcert");
         let url = url.replace("127.0.0.1", "localhost");
         let url = format!("{url}&dlock.create_schema=true");
-        in_child(TEST, &url, &["127.0.0.2", "127.0.0.3"])
+        in_child(TEST, &url, &["::1", "127.0.0.3"])
     });
 }
 

@@ -112,12 +112,25 @@ fn silent_connections_are_replaced_before_a_lease_expires() {
     run(async {
         let server = server().await?;
         let lease = Duration::from_secs(6);
-        let url = format!("{}&dlock.response_timeout=30s", create(&server));
+        let url = format!("{}&dlock.response_timeout=30s&dlock.connections=8", create(&server));
         let locks = locks(&url, lease).await?;
         let held = hold(&locks, 3).await?;
         let pids = "SELECT pid FROM pg_stat_activity WHERE usename = 'dlock'";
-        let silent = server.query(pids).await?.concat();
-        assert!(!silent.is_empty());
+        let mut silent = Vec::new();
+        until("there are several connections", async || {
+            let tasks = (0..64).map(|number| {
+                let locks = locks.clone();
+                tokio::spawn(async move {
+                    locks.mutex(&format!("short {number}"))?.lock().await?.release().await
+                })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                task.await??;
+            }
+            silent = server.query(pids).await?.concat();
+            Ok(silent.len() >= 4)
+        })
+        .await?;
         let signal = |signal: &str| Command::new("kill").arg(signal).args(&silent).status();
         assert!(signal("-STOP")?.success());
         for _ in 0..8 {
