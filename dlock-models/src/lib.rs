@@ -14,6 +14,7 @@ pub mod etcd;
 pub mod hand_off;
 pub mod late_renewal;
 pub mod lease;
+pub mod multi;
 pub mod quorum;
 pub mod redis_hand_over;
 pub mod redis_keys;

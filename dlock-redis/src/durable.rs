@@ -146,11 +146,13 @@ impl Durable {
     }
 }
 
-/// Returns whether the answer to an acquire, or to a KEEP of one claim, grants the lock.
+/// Returns whether the answer to a script for one claim or several grants a lock.
 pub(crate) fn won(value: &Value) -> bool {
-    let answer = match value {
-        Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => &answers[0],
-        other => other,
-    };
-    standing(answer).is_ok_and(Standing::is_held)
+    let held = |answer: &Value| standing(answer).is_ok_and(Standing::is_held);
+    match value {
+        Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => {
+            answers.iter().any(held)
+        }
+        answer => held(answer),
+    }
 }

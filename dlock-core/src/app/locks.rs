@@ -119,7 +119,7 @@ impl Locks {
     /// and may repeat.
     ///
     /// # Errors
-    /// `Config(Empty)` for an empty list of names.
+    /// `Config(Empty)` for an empty list of names; `Unsupported` for more than 1,000 of them.
     pub fn multi(
         &self,
         names: impl IntoIterator<Item = impl IntoName>,

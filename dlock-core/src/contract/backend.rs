@@ -66,7 +66,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
     ///
     /// Contract: names in parts that can fail separately have different shards. The core never
     /// renews two shards with one call, so that a shard that does not answer does not delay the
-    /// renewals of the others.
+    /// renewals of the others. A multi-lock acquires shard by shard, in the order of these numbers,
+    /// so all clients of the store compute the same number for a name.
     fn shard(&self, name: &LockName) -> u32 {
         let _ = name;
         0
@@ -164,14 +165,18 @@ pub trait Backend: Send + Sync + Debug + 'static {
         None
     }
 
-    /// Sends [`acquire`](Self::acquire) for several names at one point of the store's order, so
-    /// that multi-locks can't deadlock and cost one round trip. The requests have distinct names.
+    /// Sends [`acquire`](Self::acquire) for several names of one [`shard`](Self::shard) at one
+    /// point of the store's order, so that multi-locks can't deadlock and cost one round trip. The
+    /// requests have distinct names.
     ///
     /// Contract: either all claims reach the store or none does; one answer for each, in order. If a
-    /// lock is busy for [`Queue::FailIfBusy`](crate::Queue), all answers may be `Busy`. The
-    /// core uses it for waits only on a store with first-come, first-served queues. `None`, the
-    /// default, means that the store does not support it: the core then acquires the names one by
-    /// one, sorted.
+    /// lock is busy for [`Queue::FailIfBusy`](crate::Queue), all answers may be `Busy`. These claims
+    /// are granted in the order of their arrival in every queue, even if the client of an earlier
+    /// one can't be reached. The core uses it for waits only on a store with first-come,
+    /// first-served queues. `None`, the default, means that the store does not support it: the core
+    /// then acquires the names one by one, sorted. All clients of a store return `None`, whatever
+    /// their settings, or none of them does: a client that enters the queues at once and another one
+    /// that enters them one by one can deadlock.
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let _ = requests;
         None

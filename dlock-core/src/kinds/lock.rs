@@ -126,7 +126,8 @@ pub trait Semaphore: Send + Sync + Debug {
     }
 }
 
-/// All of several locks or none, without deadlock. The names may be given in any order.
+/// All of several locks or none, without deadlock, unless locks are also nested by hand. The names
+/// may be given in any order.
 ///
 /// Its guard has a token for each name ([`Guard::tokens`]), and is lost if one of the locks is
 /// lost.

@@ -1,19 +1,35 @@
 //! The multi-lock.
 //!
-//! If one store supports it and grants in order of arrival, all claims enter all queues at one
-//! point of the store's order. Then any two multi-locks have the same order in every queue and
-//! can't wait for each other. On other stores the locks are acquired one by one, in the order of
-//! names, which has the same effect (Havender, *Avoiding deadlock in multitasking systems*, 1968).
+//! The locks of one store are acquired shard by shard, in the order of the shards' numbers. If the
+//! store supports it and grants in order of arrival, all claims of a shard enter its queues at one
+//! point of the store's order. On other stores the locks are acquired one by one, in the order of
+//! shards and names.
+//!
+//! # No deadlock within a store
+//!
+//! A *step* is a shard on the first kind of store, and a name on the second. All steps of a store
+//! have one order, and a multi-lock waits in a step only while it holds locks of earlier steps
+//! (Havender, *Avoiding deadlock in multitasking systems*, 1968). Suppose that multi-locks wait for
+//! each other in a circle. None of them waits in an earlier step than the one that it blocks, so
+//! all wait in the same step. There, all claims of a multi-lock have entered the queues at one
+//! point, so the earlier one is ahead in every queue, and it does not wait for the later one.
+//!
+//! This needs the same steps in every client of the store. If one client entered two queues at
+//! once and another one after the other, the first could hold the second lock while it waits for
+//! the first one. So [`Backend::acquire_all`](crate::Backend::acquire_all) must not depend on the
+//! settings of a client, and a shard is never split.
+//!
+//! # Several stores
 //!
 //! Several stores have no common order: another program may know a store by another name. There, a
 //! claim never waits while the multi-lock holds another part. The multi-lock waits for one store's
 //! part and tries the others. If one of them is busy, it releases everything and waits for that one
 //! first (Howard Hinnant's *smart and polite* algorithm of C++'s `std::lock`).
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    Base, Takes,
+    Base, Client, Takes,
     entering::{Entering, give_back},
 };
 use crate::{
@@ -26,59 +42,94 @@ use crate::{
 };
 
 /// All of several locks or none. Created by [`Locks::multi`](crate::Locks::multi).
+///
+/// Multi-locks do not deadlock with each other, nor with single locks. Locks that a program nests
+/// by hand can deadlock, also with a multi-lock: a task that holds `b` and waits for `a`, beside a
+/// multi-lock over both. Take all of them with one multi-lock.
+///
+/// A multi-lock has at most 1,000 locks, and on some stores fewer.
 #[derive(Clone, Debug)]
 pub struct MultiMutex {
-    /// One group for each store; never empty.
+    /// One group for each store and client; never empty.
     groups: Vec<Group>,
     /// Sorted and without repetition.
     names: Vec<LockName>,
 }
 
-/// The locks of one store, sorted by name and without repetition, never empty.
+/// The locks of one client of one store, by shard; never empty.
 #[derive(Clone, Debug)]
-struct Group(Vec<Base>);
+struct Group(Vec<Shard>);
+
+/// The locks of one shard, sorted by name and without repetition, never empty.
+#[derive(Clone, Debug)]
+struct Shard(Vec<Base>);
+
+/// The largest number of names. A store is busy with all names of a shard at a time: a script that
+/// takes 1,000 locks delays the other clients of a Redis server for about 30 ms.
+const MOST_NAMES: usize = 1000;
 
 impl MultiMutex {
-    pub(crate) fn new(mut parts: Vec<Base>) -> Result<Self, Error> {
-        fn place(base: &Base) -> (&str, &LockName) {
+    pub(crate) fn new(parts: Vec<Base>) -> Result<Self, Error> {
+        // Each lock is acquired by its own client, with the client's settings.
+        let mut clients: Vec<Arc<Client>> = Vec::new();
+        let mut placed = Vec::with_capacity(parts.len());
+        for base in parts {
+            let known = clients.iter().position(|client| Arc::ptr_eq(client, &base.client));
+            let client = known.unwrap_or_else(|| {
+                clients.push(Arc::clone(&base.client));
+                clients.len() - 1
+            });
+            let shard = base.engine().backend.shard(&base.name);
+            placed.push((client, shard, base));
+        }
+        fn lock(base: &Base) -> (&str, &LockName) {
             (base.engine().backend.store(), &base.name)
         }
-        parts.sort_by(|a, b| place(a).cmp(&place(b)));
-        parts.dedup_by(|a, b| place(a) == place(b));
-        let mut names: Vec<_> = parts.iter().map(|base| base.name.clone()).collect();
+        // A lock that two clients of one store have is acquired by the first of them.
+        placed.sort_by(|a, b| lock(&a.2).cmp(&lock(&b.2)).then(a.0.cmp(&b.0)));
+        placed.dedup_by(|a, b| lock(&a.2) == lock(&b.2));
+        let mut names: Vec<_> = placed.iter().map(|(.., base)| base.name.clone()).collect();
         names.sort_unstable();
         names.dedup();
-        let mut groups: Vec<Group> = Vec::new();
-        for mut base in parts {
-            match groups.last_mut() {
-                Some(Group(group)) if place(&group[0]).0 == place(&base).0 => {
-                    // Two clients of one store could not enter its queues at once.
-                    base.client = Arc::clone(&group[0].client);
-                    group.push(base);
-                }
-                _ => groups.push(Group(vec![base])),
-            }
-        }
-        if groups.is_empty() {
+        if names.is_empty() {
             return Err(Error::config(
                 ConfigIssue::Empty,
                 "a multi-lock has no name: give it at least one",
             ));
         }
-        Ok(Self { groups, names })
+        if placed.len() > MOST_NAMES {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!(
+                    "a multi-lock of {} locks is too large: use at most {MOST_NAMES}, or one lock \
+                     that stands for many",
+                    placed.len()
+                ),
+            ));
+        }
+        let mut groups = BTreeMap::<_, BTreeMap<u32, Vec<Base>>>::new();
+        for (client, shard, base) in placed {
+            let store = base.engine().backend.store().to_owned();
+            groups.entry((store, client)).or_default().entry(shard).or_default().push(base);
+        }
+        let group = |shards: BTreeMap<_, _>| Group(shards.into_values().map(Shard).collect());
+        Ok(Self { groups: groups.into_values().map(group).collect(), names })
     }
 
     /// Combines mutexes of one backend or several into a lock of all or none. `lock()` waits for
-    /// the time that the options of the first mutex set, in the order of stores and names. Tokens
-    /// of different stores are not comparable: send each resource the token of its own lock, not
-    /// [`Guard::token`].
+    /// the time that the options of the first mutex set, in the order of stores, shards and names.
+    /// Tokens of different stores are not comparable: send each resource the token of its own lock,
+    /// not [`Guard::token`].
     ///
-    /// Over several stores it is deadlock-free, but not first-come, first-served: under heavy
-    /// contention for all of the locks, others may overtake it. Do not pass one lock twice under
-    /// two names (with a prefix and without).
+    /// Over several stores, or several clients of one store, it is deadlock-free, but not
+    /// first-come, first-served: under heavy contention for all of the locks, others may overtake
+    /// it. Each lock is acquired by the client of its mutex, with the client's settings.
+    ///
+    /// Do not pass one lock twice: under two names (with a prefix and without), or by clients that
+    /// know its store by two addresses. Such a multi-lock waits for itself until its time limit.
     ///
     /// # Errors
-    /// `Config(Empty)` for an empty list.
+    /// `Config(Empty)` for an empty list; `Unsupported` for more than 1,000 locks.
     pub fn across(locks: impl IntoIterator<Item = Mutex>) -> Result<Self, Error> {
         Self::new(locks.into_iter().map(|lock| lock.base).collect())
     }
@@ -162,7 +213,7 @@ type Round = Result<Guard, (usize, Option<Error>)>;
 
 impl Takes for MultiMutex {
     fn base(&self) -> &Base {
-        &self.groups[0].0[0]
+        self.groups[0].base()
     }
 
     fn kind(&self) -> Kind {
@@ -209,25 +260,24 @@ fn late(lost: &Error, lease: Duration) -> Error {
 }
 
 impl Group {
+    /// Returns the first lock.
+    fn base(&self) -> &Base {
+        &self.0[0].0[0]
+    }
+
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let first = &self.0[0];
+        let first = self.base();
         let clock = first.engine().clock;
         let mut trouble = Trouble::default();
         loop {
-            let (mut at_once, mut gave_up) = (false, false);
-            let taken = match self.0.len() {
-                1 => first.take(Mode::Exclusive, wait).await.map(|held| held.map(Guard::one)),
-                _ => match self.take_at_once(wait, &mut gave_up).await {
-                    Some(taken) => {
-                        at_once = true;
-                        taken
-                    }
-                    None => Box::pin(self.take_in_order(wait)).await,
-                },
+            let mut retries = false;
+            let taken = match &*self.0 {
+                [shard] => shard.take(wait, &mut retries).await,
+                shards => Box::pin(take_in_order(shards, wait, &mut retries)).await,
             };
             let error = match taken {
-                // One lock was lost during the wait for the others. Start over in all queues at
-                // once, since joining one queue again could deadlock.
+                // One lock was lost during the wait for the others. Start over in all queues,
+                // since joining one queue again could deadlock.
                 Ok(Some(guard)) => match guard.check() {
                     Ok(_) => return Ok(Some(guard)),
                     Err(lost) => lost,
@@ -243,8 +293,7 @@ impl Group {
                     trouble.over();
                     true
                 }
-                // Claims that were sent one by one, or that waited, have used their retry budgets.
-                ErrorKind::Unavailable => at_once && !gave_up,
+                ErrorKind::Unavailable => retries,
                 _ => false,
             };
             match trouble.pause(now, lease) {
@@ -258,34 +307,88 @@ impl Group {
             }
         }
     }
+}
 
-    /// Takes one lock after the other, in the order that all clients use. A try waits for one
-    /// response timeout in total.
-    async fn take_in_order(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let (engine, name) = (self.0[0].engine(), &self.0[0].name);
-        match wait {
-            Wait::Try => {
-                let taking = self.take_each(wait);
-                engine.answered(engine.answer_by(wait), wait, name, taking).await?
+/// Takes one step after the other, in the order that all clients use. A try waits for one response
+/// timeout in total.
+async fn take_in_order(
+    steps: &[impl Step],
+    wait: Wait,
+    retries: &mut bool,
+) -> Result<Option<Guard>, Error> {
+    let first = steps[0].base();
+    match wait {
+        Wait::Try => {
+            let engine = first.engine();
+            let taking = take_each(steps, wait, retries);
+            engine.answered(engine.answer_by(wait), wait, &first.name, taking).await?
+        }
+        Wait::Until(_) => take_each(steps, wait, retries).await,
+    }
+}
+
+async fn take_each(
+    steps: &[impl Step],
+    wait: Wait,
+    retries: &mut bool,
+) -> Result<Option<Guard>, Error> {
+    let mut parts = Vec::with_capacity(steps.len());
+    for step in steps {
+        match step.take(wait, retries).await? {
+            Some(guard) => parts.extend(guard.into_parts()),
+            None => {
+                give_back(parts, wait).await;
+                return Ok(None);
             }
-            Wait::Until(_) => self.take_each(wait).await,
         }
     }
+    Ok(Some(Guard::many(parts)))
+}
 
-    async fn take_each(&self, wait: Wait) -> Result<Option<Guard>, Error> {
-        let mut parts = Vec::with_capacity(self.0.len());
-        for base in &self.0 {
-            match base.take(Mode::Exclusive, wait).await? {
-                Some(held) => parts.push(held),
-                None => {
-                    give_back(parts, wait).await;
-                    return Ok(None);
-                }
-            }
-        }
-        Ok(Some(Guard::many(parts)))
+/// Locks that are acquired before those of the next step.
+trait Step {
+    /// Returns the first lock.
+    fn base(&self) -> &Base;
+
+    /// Takes all locks of the step. `retries` is set to whether the caller should retry if the
+    /// store is unreachable: claims that wait retry on their own, and then have used their retry
+    /// budgets.
+    async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error>;
+}
+
+/// One lock of a store that acquires one by one.
+impl Step for Base {
+    fn base(&self) -> &Base {
+        self
     }
 
+    async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error> {
+        *retries = false;
+        Ok(Self::take(self, Mode::Exclusive, wait).await?.map(Guard::one))
+    }
+}
+
+impl Step for Shard {
+    fn base(&self) -> &Base {
+        &self.0[0]
+    }
+
+    async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error> {
+        if let [only] = &*self.0 {
+            return Step::take(only, wait, retries).await;
+        }
+        let mut gave_up = false;
+        match self.take_at_once(wait, &mut gave_up).await {
+            Some(taken) => {
+                *retries = !gave_up;
+                taken
+            }
+            None => Box::pin(take_in_order(&self.0, wait, retries)).await,
+        }
+    }
+}
+
+impl Shard {
     /// Enters all queues at once; returns `None` if the store can't. Sets `gave_up` if a claim that
     /// waited has used its retry budget.
     async fn take_at_once(

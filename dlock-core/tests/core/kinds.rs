@@ -102,6 +102,26 @@ async fn a_multi_lock_takes_all_or_none() {
     assert_eq!(guard.release().await.unwrap(), Released::Released);
     assert!(locks.inspect("a").await.unwrap().is_free());
     assert!(locks.multi(Vec::<&str>::new()).is_err());
+    let names = |n: u32| (0..n).map(|i| format!("many/{i}"));
+    locks.multi(names(1000)).unwrap().lock().await.unwrap().release().await.unwrap();
+    let error = locks.multi(names(1001)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("at most 1000"), "{error}");
+}
+
+#[tokio::test]
+async fn each_client_of_a_multi_lock_acquires_its_own_locks() {
+    let store = Memory::new();
+    let [one, two] = ["one", "two"]
+        .map(|note| Locks::new(Noted::new(store.clone(), Note::new(note).unwrap())).unwrap());
+    let parts = [("b", &two), ("a", &one), ("c", &two)];
+    let locks = parts.map(|(name, locks)| locks.mutex(name).unwrap());
+    let guard = MultiMutex::across(locks).unwrap().lock().await.unwrap();
+    assert_eq!(guard.tokens().len(), 3);
+    for (name, by) in [("a", "one"), ("b", "two"), ("c", "two")] {
+        let note = one.inspect(name).await.unwrap().holders[0].note.clone().unwrap();
+        assert_eq!(note.as_str(), by, "{name}");
+    }
 }
 
 #[tokio::test]

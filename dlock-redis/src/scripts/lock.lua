@@ -93,11 +93,15 @@ local function fits(s,weight,cap)
   return not s.owner and s.used+weight<=cap
 end
 
--- Publishes the grant of a claim to its client. Returns false if no subscriber received it. A
--- client that has no channel finds the grant by polling.
+-- Publishes the grant of a claim to its client. Returns false if no subscriber received it and the
+-- claim can be skipped. A claim of a multi-lock can't, because the multi-lock could wait here for a
+-- later one that waits for it in another queue: its channel begins with an exclamation mark. A client
+-- that has no channel finds the grant by polling.
 local function tell(s,wid,inbox)
+  local strict=string.sub(inbox,1,1)=='!'
+  if strict then inbox=string.sub(inbox,2) end
   local say=string.find(inbox,'{',1,true) and 'SPUBLISH' or 'PUBLISH'
-  return redis.pcall(say,inbox,wid..' '..num(next_token(s))..' '..num(us))~=0
+  return redis.pcall(say,inbox,wid..' '..num(next_token(s))..' '..num(us))~=0 or strict
 end
 
 -- Whether a damaged waiter has to leave the queue. Its record shows no deadline, so it stays for the

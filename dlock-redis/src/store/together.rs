@@ -1,8 +1,13 @@
-//! Claims on several names with one script.
+//! Claims on several names of one shard with one script.
 //!
 //! The claims enter all queues at one point in the server's order. So two clients that want the
-//! same names have the same order in all queues, and can't deadlock. A cluster supports this only
-//! if all names are in one slot.
+//! same names have the same order in all queues, and can't deadlock. This needs the same steps in
+//! every client: whether the names are taken together depends only on the topology, which is that
+//! of the servers, and not on options such as `dlock.durability`.
+//!
+//! The order must also be kept. If a client can't be reached, its claims are skipped, and a later
+//! claim may hold one lock while the earlier one gets another. So the channels of these claims have
+//! a mark ([`STRICT`]), and the claims are granted in their turn even if no message is received.
 
 use std::sync::Arc;
 
@@ -10,21 +15,17 @@ use dlock_core::{AcquireRequest, Acquired, Certainty, Error};
 use redis::Value;
 
 use super::Store;
-use crate::{
-    config::Topology,
-    error::unreadable,
-    keys::{Bucket, Keys},
-    reply::standings,
-};
+use crate::{error::unreadable, keys::Keys, reply::standings};
+
+/// The mark before the channel of a claim that is never skipped: see `tell` in `lock.lua`.
+const STRICT: char = '!';
 
 impl Store {
-    /// Returns whether one script can take all these names.
+    /// Returns whether all these names are in one shard, so that one script can take them.
     pub(crate) fn can_take_together(&self, requests: &[AcquireRequest]) -> bool {
-        let mut buckets = requests.iter().map(|request| Bucket::of(&request.name));
-        let first = buckets.next();
-        self.durable.is_none()
-            && (self.session.topology != Topology::Cluster
-                || buckets.all(|bucket| Some(bucket) == first))
+        let mut shards = requests.iter().map(|request| self.shard(&request.name));
+        let first = shards.next();
+        shards.all(|shard| Some(shard) == first)
     }
 
     pub(crate) async fn acquire_all(
@@ -44,13 +45,18 @@ impl Store {
         call = call.arg(self.session.scripts.retention);
         for (request, note) in requests.iter().zip(&notes) {
             let channel = self.channel_for(request).await;
+            let channel = channel.map(|channel| format!("{STRICT}{channel}"));
             call = call.request(request, channel.as_deref());
             if noted {
                 call = call.arg(note.as_deref().unwrap_or_default());
             }
         }
         let call = call.taking(&self.session.unanswered, requests);
-        let answers = match self.session.run(&call).await.and_then(|value| standings(&value)) {
+        let answer = match &self.durable {
+            None => self.session.run(&call).await,
+            Some(durable) => durable.run(&call).await,
+        };
+        let answers = match answer.and_then(|value| standings(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),
             Err(error) => {

@@ -126,3 +126,27 @@ fn a_cluster_waiter_polls_if_a_release_cannot_be_published() {
         released_without_the_right(&one, &two, async || everywhere(&MUTE).await).await
     });
 }
+
+/// Otherwise a later claim could hold one of the locks while this client gets another.
+#[test]
+fn a_multi_lock_whose_client_is_gone_is_not_skipped() {
+    run(async {
+        let server = start().await?;
+        let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
+        let held = exclusive("a");
+        take(&one, &held).await?;
+        let away = connect(&server.url()).await?;
+        let both = [exclusive("a"), exclusive("b")];
+        let entered = away.acquire_all(&both).ok_or("it takes two at once")?.await?;
+        assert!(matches!(entered[..], [Acquired::Queued, Acquired::Granted(_)]));
+        queue(&two, &exclusive("a")).await?;
+        until_listening(&server, 3).await?;
+        drop(away);
+        until_listening(&server, 2).await?;
+        free(&one, &held).await?;
+        let state = one.inspect(&held.name).await?;
+        assert_eq!(state.holders[0].claim, both[0].claim);
+        assert_eq!(state.waiters.len(), 1);
+        Ok(())
+    });
+}

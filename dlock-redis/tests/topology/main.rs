@@ -15,6 +15,7 @@ mod guard;
 mod health;
 mod help;
 mod moves;
+mod multi;
 mod nodes;
 mod push;
 mod quorum;
@@ -79,6 +80,11 @@ fn main() {
             answers_belong_to_their_commands_while_slots_move,
             a_lock_that_is_held_and_waited_for_moves_with_its_slot,
             verbs_on_a_half_moved_slot_are_bounded_and_lose_nothing,
+        }
+        multi {
+            clients_with_and_without_durability_do_not_deadlock,
+            multi_locks_over_shards_do_not_deadlock,
+            a_durable_multi_lock_without_replicas_is_refused,
         }
         push {
             a_hand_off_costs_two_scripts_and_one_message,
