@@ -155,9 +155,10 @@ impl Scripts {
         for (claim, _, mode, lease) in claims {
             call = call.arg(claim.to_string()).arg(*lease).arg(mode.weight()).arg(mode.capacity());
         }
+        // KEEP of a waiting claim may grant it the lock. So the restart guard refuses it, while the
+        // renewal of a held claim passes and grants nothing to others.
+        call.sending.role = Role::Keeps;
         if known == Known::ToWait {
-            // KEEP of a waiting claim may grant it the lock. So the restart guard refuses it, while
-            // the renewal of a held claim passes.
             call.sending = Sending::of(Kind::Poll);
             call.sending.role = Role::Grants;
         }
@@ -289,5 +290,54 @@ impl<'a> Call<'a> {
             }
         }
         commands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A script that has the rules of the lock can grant it, unless it never calls them.
+    fn can_grant(text: &str) -> bool {
+        let rules = include_str!("scripts/lock.lua").lines().count();
+        let own = text.lines().count() > rules / 2;
+        let calls = text.matches("promote(s").count() + text.matches("acquire(s").count();
+        own && calls > include_str!("scripts/lock.lua").matches("promote(s").count() + 1
+    }
+
+    #[test]
+    fn the_restart_guard_knows_every_script_that_can_grant() {
+        let scripts = Scripts::new(Duration::from_secs(60), Format::OLDEST);
+        let (id, lease) = (ClaimId::random(), Duration::from_secs(1));
+        let (book, name) = (Unanswered::default(), LockName::new("a").unwrap());
+        let request = AcquireRequest::new(name.clone(), Mode::Exclusive, lease);
+        let requests = std::slice::from_ref(&request);
+        let kept = [(id, &name, Mode::Exclusive, 1000)];
+        let floor = scripts.floor(&name, FencingToken::new(1).unwrap()).unwrap();
+        let (refused, told, others) = (
+            [
+                scripts.acquire(&request, None, 0).taking(&book, requests),
+                scripts.acquire_all.on(0).taking(&book, requests),
+                scripts.keep(&kept, Known::ToWait),
+            ],
+            [
+                scripts.release(&name, id, 0).giving_up(&book, id),
+                scripts.keep(&kept, Known::ToHold),
+            ],
+            [floor, scripts.raise.on(0), scripts.inspect(&name), scripts.renew.on(0)],
+        );
+        for call in refused {
+            assert!(matches!(call.sending.role, Role::Grants | Role::Takes(..)));
+            assert!(can_grant(&call.script.text), "{}", call.script.text);
+        }
+        for call in told {
+            assert!(matches!(call.sending.role, Role::Keeps | Role::GivesUp(..)));
+            assert!(can_grant(&call.script.text), "{}", call.script.text);
+            let frozen = call.script.text.lines().find(|line| line.contains("frozen="));
+            assert!(frozen.is_some_and(|line| line.contains("ARGV")), "{frozen:?}");
+        }
+        for call in others {
+            assert!(!can_grant(&call.script.text), "{}", call.script.text);
+        }
     }
 }

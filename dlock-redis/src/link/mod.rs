@@ -75,8 +75,9 @@ impl Link {
     }
 
     /// Sends commands back to back to the server that has the keys of the first, which has this
-    /// role. The answers contain the errors. A command that may grant a lock is refused during the
-    /// restart guard. An acquire gets its deadline.
+    /// role. The answers contain the errors. During the restart guard, a command that exists to
+    /// grant locks is refused, and one that may grant some on the way is told not to. An acquire
+    /// gets its deadline.
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,

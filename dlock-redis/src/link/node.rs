@@ -54,6 +54,9 @@ const TIMEOUTS: u32 = 2;
 /// the server's clock, so the second one has the right deadline.
 const SENDINGS: u32 = 2;
 
+/// The last argument of a script that must grant nothing: see `frozen` in `lock.lua`.
+const FROZEN: u64 = 1;
+
 /// A connection that reconnects.
 pub(crate) struct NodeLink {
     shared: Arc<NodeShared>,
@@ -152,13 +155,14 @@ impl NodeLink {
         // another connection may lead to a server that has just started empty.
         let connection = self.shared.connection().await?;
         let _permit = connection.window.enter(sending.kind).await?;
-        self.shared.check_guard(&connection, sending.role)?;
+        let frozen = self.shared.check_guard(&connection, sending.role)?;
         sending.begin();
         let mut redis = connection.redis.clone();
         for _ in 0..SENDINGS {
             let trip = self.shared.trip(&connection, sending.role);
-            let dated = trip.deadline.map(|deadline| dated(commands, at, deadline));
-            let commands = dated.as_ref().unwrap_or(commands);
+            let last = trip.deadline.or(frozen.then_some(FROZEN));
+            let extended = last.map(|last| extended(commands, at, last));
+            let commands = extended.as_ref().unwrap_or(commands);
             let answers = exchange(&mut redis, commands).await;
             match &answers {
                 Ok(answers) => {
@@ -233,15 +237,21 @@ impl NodeShared {
     }
 
     /// Refuses to grant until the server behind this connection is known to have run for the
-    /// restart guard. Before that it may have lost its data.
-    fn check_guard(&self, connection: &Connection, role: Role<'_>) -> RedisResult<()> {
+    /// restart guard. Before that it may have lost its data. Returns whether a command that does
+    /// more than grant must be told to grant nothing.
+    fn check_guard(&self, connection: &Connection, role: Role<'_>) -> RedisResult<bool> {
         let guard = self.guard();
-        if !matches!(role, Role::Grants | Role::Takes(..)) || guard.is_zero() {
-            return Ok(());
+        if guard.is_zero() || matches!(role, Role::Other) {
+            return Ok(false);
         }
         let now = Clock::Boot.now();
         let left = connection.sight.as_ref().map_or(guard, |sight| sight.left(guard, now));
-        if left.is_zero() { Ok(()) } else { Err(guarded(left)) }
+        match role {
+            _ if left.is_zero() => Ok(false),
+            Role::Grants | Role::Takes(..) => Err(guarded(left)),
+            Role::Keeps | Role::GivesUp(..) => Ok(true),
+            Role::Other => Ok(false),
+        }
     }
 
     /// Prepares to send a command over this connection.
@@ -343,13 +353,13 @@ async fn exchange(
     }
 }
 
-/// Returns the commands, with a deadline as the last argument of the one at this index.
-fn dated(commands: &Pipeline, at: usize, deadline: u64) -> Pipeline {
+/// Returns the commands, with one more argument of the one at this index: a deadline or [`FROZEN`].
+fn extended(commands: &Pipeline, at: usize, last: u64) -> Pipeline {
     let mut all = redis::pipe();
     for (place, command) in commands.cmd_iter().enumerate() {
         all.add_command(command.clone());
         if place == at {
-            all.arg(deadline);
+            all.arg(last);
         }
     }
     all

@@ -49,9 +49,13 @@ pub(crate) enum Role<'a> {
     /// It may grant locks to existing claims. So it must not go to a server that may have lost its
     /// data.
     Grants,
+    /// It renews held claims, and may grant locks to others if one of them becomes weaker. A server
+    /// that may have lost its data is told to grant nothing.
+    Keeps,
     /// It grants locks and places in queues to new claims, but not after its deadline.
     Takes(&'a Unanswered, &'a [AcquireRequest]),
-    /// It releases or cancels a claim.
+    /// It releases or cancels a claim, and may grant the lock to others. A server that may have lost
+    /// its data is told to grant nothing.
     GivesUp(&'a Unanswered, ClaimId),
 }
 

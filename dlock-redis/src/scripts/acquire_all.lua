@@ -10,7 +10,7 @@ local ret=ARGV[1]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 if us>ARGV[#ARGV]+0 then return {6,us} end
-local clock=us
+local clock,frozen=us,false
 --%lock
 -- The script reads all names before it writes the first.
 local states,answers={},{}

@@ -6,7 +6,7 @@
 local above,ret=ARGV[1]+0,ARGV[2]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
-local clock=us
+local clock,frozen=us,false
 --%lock
 local s=open(1)
 if s.past or math.max(s.t+1,above)>MOST then return redis.error_reply('DLOCK no token is left') end

@@ -5,13 +5,14 @@
 -- ARGV   1 retention of F, ms
 --        then for each claim: claim, lease (ms, negative for the last renewal of a holder), weight,
 --        capacity
+--     last 1, only during the restart guard: nothing is granted
 -- RETURN for each claim {1, token, us} held; {2, place, ms to the next lease that ends, us} waiting, as
 --        in quick.lua;
 --        {5} waiting, and no token is left (2^53);
 --        {7, format} a record of its name has an unknown format, and stays unchanged; 65535 is also
 --        any larger format, and 0 the record of a waiter that can't be read;
 --        {0} the claim does not exist, or a key of its name can't be read
-local ret=ARGV[1]+0
+local ret,frozen=ARGV[1]+0,#ARGV%4==2
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=us

@@ -1,7 +1,7 @@
 -- The rules of a lock over its five keys: the longest prefix of the queue that fits holds it.
 --
--- Needs us (the server's clock), clock (where tokens start) and ret (retention of F, ms). Reads
--- come before writes, so that a foreign key of a wrong type fails the script before it has changed
+-- Needs us (the server's clock), clock (where tokens start), ret (retention of F, ms) and frozen
+-- (whether it grants nothing, because of the restart guard of the client). Reads come before writes, so that a foreign key of a wrong type fails the script before it has changed
 -- anything.
 local call=redis.call
 local unpack=unpack or table.unpack
@@ -122,6 +122,12 @@ end
 -- its claim.
 -- Returns the token of `me`, if it is granted: the caller gets an answer, and no message.
 local function promote(s,me)
+  if frozen then
+    -- A waiter polls until the guard of its own client is over, and then gets the lock.
+    s.waiting=s.flag and call('EXISTS',s.Q)==1
+    s.blocked=s.waiting
+    return nil
+  end
   local mine
   local at,deaf=0,{}
   s.blocked=false

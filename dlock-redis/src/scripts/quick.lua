@@ -22,6 +22,7 @@ local id,block,ret=ARGV[1],ARGV[5]+0,ARGV[8]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 if us>ARGV[#ARGV]+0 then return {6,us} end
+local frozen=false
 local note=#ARGV>10 and ' '..ARGV[10] or ''
 local clock=ARGV[9]=='0' and us or ARGV[9]+0
 local most=9007199254740991

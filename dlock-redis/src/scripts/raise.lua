@@ -7,7 +7,7 @@
 local id,token,block,ret=ARGV[1],ARGV[2]+0,ARGV[3]+0,ARGV[4]+0
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
-local clock=us
+local clock,frozen=us,false
 --%lock
 if token+(block-1)>MOST then return redis.error_reply('DLOCK no token is left') end
 local s=open(1)

@@ -7,6 +7,7 @@
 -- ARGV   1 claim
 --        2 how many tokens of its block were used; 0 if that is not known
 --        3 retention of F, ms
+--     last 1, only during the restart guard: nothing is granted
 -- RETURN 1: it was there; 0: it was not
 local id=ARGV[1]
 local o=redis.call('GET',KEYS[1])
@@ -16,7 +17,7 @@ if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]%d') and format+0<=%newest
   redis.call('DEL',KEYS[1])
   return 1
 end
-local ret=ARGV[3]+0
+local ret,frozen=ARGV[3]+0,ARGV[4]~=nil
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=us

@@ -4,15 +4,19 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind, LockOptions, Locks,
+    AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind, FencingToken, LockOptions,
+    Locks, Mode, Renewal, Renewed,
 };
 use dlock_testlab::{
-    Stop, Verdict,
+    Flow, Stop, Verdict,
     redis::{Options, RedisMasters, RedisServer},
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{SOON, attempt, brief, connect, free, millis, run, says, start, until};
+use crate::support::{
+    SOON, ask, attempt, behind, brief, connect, exclusive, free, millis, queue, run, says, start,
+    take, until,
+};
 
 const GUARD: Duration = Duration::from_secs(5);
 const GUARDED: &str = "dlock.restart_guard=5s";
@@ -153,6 +157,73 @@ fn without_the_info_right_a_restart_guard_is_refused() {
             let error = refused.err().ok_or("let in with a guard that can't be kept")?;
             says(&error, ErrorKind::Config(ConfigIssue::Access), "+info");
             connect(&with("0s")).await?;
+        }
+        Ok(())
+    });
+}
+
+/// The claims that hold a name, and those that wait, by their places in the list.
+async fn state(
+    client: &DynBackend,
+    name: &str,
+    claims: &[&AcquireRequest],
+) -> Result<(Vec<usize>, Vec<usize>), Stop> {
+    let state = client.inspect(&attempt(name).name).await?;
+    let places = |list: &[dlock_core::ClaimState]| -> Vec<usize> {
+        let place = |one: &dlock_core::ClaimState| claims.iter().position(|c| c.claim == one.claim);
+        list.iter().filter_map(place).collect()
+    };
+    Ok((places(&state.holders), places(&state.waiters)))
+}
+
+#[test]
+fn no_request_grants_within_the_guard() {
+    run(async {
+        let server = start().await?;
+        let guarded = connect(&format!("{}?dlock.restart_guard=180s", server.url())).await?;
+        let (free_of_guard, holders) =
+            (connect(&server.url()).await?, connect(&server.url()).await?);
+        // It listens for messages, and its polls do not arrive.
+        let (proxy, waiter) = behind(&server, "").await?;
+        let held: Vec<_> = ["released", "downgraded"].into_iter().map(exclusive).collect();
+        let (expires, cancelled) = (brief("cancelled", millis(300)), exclusive("cancelled"));
+        for request in held.iter().chain([&expires]) {
+            take(&holders, request).await?;
+        }
+        queue(&waiter, &cancelled).await?;
+        let waiting =
+            [exclusive("released"), ask("downgraded", Mode::Shared), exclusive("cancelled")];
+        for request in &waiting {
+            queue(&waiter, request).await?;
+        }
+        proxy.requests(Flow::Hold);
+        until("the lease ends", async || {
+            Ok(holders.inspect(&expires.name).await?.holders.is_empty())
+        })
+        .await?;
+
+        free(&guarded, &held[0]).await?;
+        let shared = Renewal::new(held[1].as_claim(), Mode::Shared, held[1].lease);
+        assert_eq!(guarded.renew(&[shared]).await?, [Renewed::Kept]);
+        free(&guarded, &cancelled).await?;
+        guarded.raise_tokens(&expires.name, FencingToken::new(5)?).await?;
+        for name in ["released", "downgraded", "cancelled"] {
+            let error = guarded.acquire(&attempt(name)).await.err().ok_or("it is granted")?;
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        }
+        for (request, holds) in waiting.iter().zip([0, 1, 0]) {
+            let claims = [request, &held[1]];
+            let expected = (vec![1; holds], vec![0]);
+            assert_eq!(state(&guarded, request.name.as_str(), &claims).await?, expected);
+        }
+
+        // Nothing is lost: the next request without a guard grants the lock to the waiter.
+        for request in &waiting {
+            let passes = attempt(request.name.as_str());
+            assert_eq!(free_of_guard.acquire(&passes).await?, Acquired::Busy);
+            let (holders, waiters) =
+                state(&free_of_guard, request.name.as_str(), &[request]).await?;
+            assert_eq!((holders, waiters), (vec![0], vec![]), "{}", request.name);
         }
         Ok(())
     });
