@@ -250,7 +250,10 @@ impl RedisConfig {
         };
         match &self.topology {
             Topology::Single => format!("redis{tls}://{addresses}{database}{plain}"),
-            Topology::Socket => format!("redis+unix://{addresses}{plain}"),
+            Topology::Socket => {
+                let database = database.replace('/', "?db=");
+                format!("redis+unix://{addresses}{database}{plain}")
+            }
             Topology::Sentinel(master) => {
                 format!("redis{tls}+sentinel://{addresses}/{master}{database}{plain}")
             }

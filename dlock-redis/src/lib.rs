@@ -20,7 +20,7 @@
 //! | URL | connects to |
 //! |---|---|
 //! | `redis://[[user]:password@]host[:6379][/database]` | one server |
-//! | `redis+unix://[[user]:password@]/path/of/socket` | one server, by its Unix socket |
+//! | `redis+unix://[[user]:password@]/path/of/socket[?db=3]` | one server, by its Unix socket; the login may also be `?user=app&pass=secret` |
 //! | `redis+sentinel://[[user]:password@]host[:26379],host,host/master[/database]` | the master with this name; user and password are for the servers; for the sentinels see `dlock.sentinel_user` |
 //! | `redis+cluster://[[user]:password@]host[:6379],host,host` | a cluster, through any of its nodes |
 //! | `redis+quorum://[[user]:password@]host,host,host[/database]` | three, five or more independent masters, of which a majority decides |

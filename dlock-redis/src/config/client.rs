@@ -79,6 +79,6 @@ mod tests {
         let socket = config("redis+unix:///run/redis.sock?db=2&pass=hunter2");
         assert_eq!(socket.topology, Topology::Socket);
         assert_eq!(socket.database, 2);
-        assert_eq!(socket.store(), "redis+unix:///run/redis.sock");
+        assert_eq!(socket.store(), "redis+unix:///run/redis.sock?db=2");
     }
 }

@@ -34,6 +34,8 @@ fn every_scheme_is_read() {
         ("redis://h?dlock.plain=true", "redis://h:6379 (plain)"),
         ("redis+unix:///run/redis/s.sock", "redis+unix:///run/redis/s.sock"),
         ("redis+unix://u:p@/run/a%20b%3Fc", "redis+unix:///run/a b?c"),
+        ("redis+unix:///s?db=3&dlock.plain=true", "redis+unix:///s?db=3 (plain)"),
+        ("redis+unix:///s?dlock.plain=true&db=0&user=u&pass=p", "redis+unix:///s (plain)"),
         ("redis+sentinel://s1/m", "redis+sentinel://s1:26379/m"),
         ("redis+sentinel://s2,s1:5/m/3", "redis+sentinel://s1:5,s2:26379/m/3"),
         ("redis+sentinel://s1/m%2Fn", "redis+sentinel://s1:26379/m/n"),
@@ -158,6 +160,12 @@ fn malformed_urls_are_refused_without_their_secrets() {
         "redis+unix://localhost/s",
         "redis+unix://joe@/s",
         "redis+unix:/s",
+        "redis+unix:///s?db=x&pass=hunter2",
+        "redis+unix:///s?db=-1&pass=hunter2",
+        "redis+unix:///s?db=&pass=hunter2",
+        "redis+unix:///s?user=joe",
+        "redis+unix://:a@/s?pass=hunter2",
+        "redis+unix:///s?pass=hunter2%zz",
         "redis+sentinel://:hunter2@s",
         "redis+sentinel://:hunter2@s/",
         "redis+sentinel://:hunter2@s/m/x",
@@ -184,7 +192,8 @@ fn options_are_known_stand_once_and_can_be_read() {
         ("redis+unix+x://:hunter2@h", UnknownScheme, "redis+unix"),
         ("redis://:hunter2@h?dlock.durabilty=1", UnknownOption, "dlock.durability"),
         ("redis://:hunter2@h?db=1", UnknownOption, "after it"),
-        ("redis+unix:///s?pass=hunter2", UnknownOption, "before the host"),
+        ("redis+unix:///s?pass=a&hunter2", UnknownOption, "%26"),
+        ("redis+unix:///s?pass=hunter2&password=hunter2", RepeatedOption, "remove one"),
         ("redis://:hunt?hunter2@h", UnknownOption, "before the host"),
         ("redis://:hunter2@h?dlock.plain=true&dlock.plain=true", RepeatedOption, "dlock.plain"),
         (
@@ -235,4 +244,21 @@ fn options_set_what_they_say() {
         assert_eq!(read(&format!("redis://h?dlock.durability={text}")).durability, durability);
     }
     assert!(read("redis://h?dlock.plain=true").plain);
+}
+
+#[test]
+fn a_socket_has_its_login_before_the_path_or_behind_it() {
+    for url in [
+        "redis+unix://joe:p%26%2F@/s?db=2",
+        "redis+unix:///s?user=joe&pass=p%26%2F&db=2",
+        "redis+unix://@/s?db=2&password=p%26%2F&user=joe",
+    ] {
+        let config = read(url);
+        assert_eq!(config.database, 2, "{url}");
+        assert_eq!(config.login.user.as_deref(), Some("joe"), "{url}");
+        assert_eq!(config.login.password.as_deref(), Some("p&/"), "{url}");
+        assert!(!format!("{config:?}").contains("p&/"), "{config:?}");
+    }
+    let config = read("redis+unix:///s?pass=p");
+    assert_eq!((config.login.user, config.login.password.as_deref()), (None, Some("p")));
 }

@@ -58,29 +58,16 @@ impl RedisConfig {
     /// Reads `//[[user]:password@]host[:port][,...][/master][/database]`, or a socket's path.
     fn read_address(&mut self, kind: &str, address: &str) -> Result<(), Error> {
         let (address, query) = address.split_once('?').unwrap_or((address, ""));
+        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
+        if kind == "unix" {
+            return self.read_socket(rest, query);
+        }
         if !query.is_empty() {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 "Redis URLs have only dlock's own options, which begin with dlock.: write the user \
                  and password before the host, and the database after it",
             ));
-        }
-        let rest = address.strip_prefix("//").ok_or_else(|| malformed("the // is missing"))?;
-        if kind == "unix" {
-            self.topology = Topology::Socket;
-            let at = rest.find('/').ok_or_else(|| malformed("the socket's path is missing"))?;
-            let (login, path) = rest.split_at(at);
-            no_password_in(path)?;
-            self.login = match login.strip_suffix('@') {
-                Some(login) => {
-                    no_password_in(&decoded(path)?)?;
-                    read_login(login)?
-                }
-                None if login.is_empty() => Login::default(),
-                None => return Err(malformed("a socket has no host: redis+unix:///path")),
-            };
-            self.addresses.push(decoded(path)?);
-            return Ok(());
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         no_password_in(&decoded(path)?)?;
@@ -97,10 +84,7 @@ impl RedisConfig {
             _ => Topology::Single,
         };
         if let Some(database) = path.next() {
-            self.database =
-                database.parse().ok().filter(|database| *database >= 0).ok_or_else(|| {
-                    malformed("the database is not a number: redis://host:6379/0")
-                })?;
+            self.database = read_database(database, "redis://host:6379/0")?;
         }
         if path.next().is_some() {
             return Err(malformed("there are too many parts after the host"));
@@ -113,12 +97,75 @@ impl RedisConfig {
     }
 }
 
+impl RedisConfig {
+    /// Reads `[[user]:password@]/path[?db=database&user=user&pass=password]`. A path has no room
+    /// for a database. The options are those of redis-rs; redis-py calls the password `password`.
+    fn read_socket(&mut self, rest: &str, query: &str) -> Result<(), Error> {
+        self.topology = Topology::Socket;
+        let at = rest.find('/').ok_or_else(|| malformed("the socket's path is missing"))?;
+        let (login, path) = rest.split_at(at);
+        no_password_in(path)?;
+        self.login = match login.strip_suffix('@') {
+            Some(login) => {
+                no_password_in(&decoded(path)?)?;
+                read_login(login)?
+            }
+            None if login.is_empty() => Login::default(),
+            None => return Err(malformed("a socket has no host: redis+unix:///path")),
+        };
+        self.addresses.push(decoded(path)?);
+        let [mut database, mut user, mut password] = [None, None, None];
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let place = match name {
+                "db" => &mut database,
+                "user" => &mut user,
+                "pass" | "password" => &mut password,
+                // Not shown: a password that is not encoded may be here.
+                _ => {
+                    return Err(Error::config(
+                        ConfigIssue::UnknownOption,
+                        "a socket's URL has the options db, user, pass and dlock's own, which begin \
+                         with dlock.: remove the others, and write & in a password as %26",
+                    ));
+                }
+            };
+            if place.replace(decoded(value)?).is_some() {
+                return Err(Error::config(
+                    ConfigIssue::RepeatedOption,
+                    "the socket's URL has an option twice (db, user or pass): remove one",
+                ));
+            }
+        }
+        if let Some(text) = database {
+            self.database = read_database(&text, "redis+unix:///path?db=0")?;
+        }
+        if user.is_some() || password.is_some() {
+            if login.len() > 1 {
+                return Err(malformed("the login is before the path and behind it"));
+            }
+            self.login = checked_login(user, password)?;
+        }
+        Ok(())
+    }
+}
+
+fn read_database(text: &str, form: &str) -> Result<i64, Error> {
+    let database = text.parse().ok().filter(|database| *database >= 0);
+    database.ok_or_else(|| malformed(&format!("the database is not a number: {form}")))
+}
+
 fn read_login(text: &str) -> Result<Login, Error> {
     let filled = |text: &str| -> Result<Option<String>, Error> {
         if text.is_empty() { Ok(None) } else { decoded(text).map(Some) }
     };
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
-    let login = Login { user: filled(user)?, password: filled(password)? };
+    checked_login(filled(user)?, filled(password)?)
+}
+
+fn checked_login(user: Option<String>, password: Option<String>) -> Result<Login, Error> {
+    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let login = Login { user: filled(user), password: filled(password) };
     if login.user.is_some() && login.password.is_none() {
         // The driver would not log in.
         return Err(malformed("the user has no password (redis://:password@host has no user)"));

@@ -166,6 +166,10 @@ fn a_server_is_reached_by_its_socket() {
         let odd = odd.display().to_string().replace('%', "%25").replace('?', "%3F");
         let joe = connect(&format!("redis+unix://joe:p%2Fw@{odd}")).await?;
         works_fully(&joe, &two, "a").await?;
+        let third = connect(&format!("{url}?db=3&user=joe&pass=p%2Fw")).await?;
+        let same = connect(&format!("{}/3", server.url())).await?;
+        works_fully(&third, &same, "a").await?;
+        assert_eq!(third.store(), format!("{url}?db=3"));
         let plain = connect(&format!("{url}?dlock.plain=true")).await?;
         works(&plain, "p").await
     })
