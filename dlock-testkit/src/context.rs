@@ -152,6 +152,12 @@ impl Cx {
         (self.lease() * 4).max(Duration::from_secs(3))
     }
 
+    /// Returns the pause by which a late poll misses an answer: several of them fit into the lease
+    /// of [`renewed`](Self::renewed).
+    pub(crate) fn late(&self) -> Duration {
+        self.renewed() / 6
+    }
+
     /// Returns options with the lease of [`renewed`](Self::renewed).
     pub(crate) fn renewing(&self) -> LockOptions {
         self.steady().with_lease(self.renewed())

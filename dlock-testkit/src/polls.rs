@@ -1,4 +1,4 @@
-//! Drops a future at each of its await points.
+//! Drops a future at each of its await points, or polls it late.
 
 use std::{
     pin::{Pin, pin},
@@ -7,6 +7,9 @@ use std::{
 };
 
 use tokio::time::{Sleep, sleep};
+
+/// The number of polls that [`late`] delays.
+const LATE_POLLS: u32 = 3;
 
 /// The time without progress after which a future counts as waiting for another task.
 const STILL: Duration = Duration::from_millis(60);
@@ -27,6 +30,20 @@ pub enum Ended<T> {
 pub async fn drop_after<F: Future>(polls: usize, future: F) -> Ended<F::Output> {
     let (future, still) = (pin!(future), pin!(sleep(STILL)));
     Counted { future, still, left: polls }.await
+}
+
+/// Polls `future` once at once, and the next times each after this pause, as a busy runtime does.
+/// Meanwhile the answer to a request may arrive, and the future does not see it.
+pub(crate) async fn late<F: Future>(pause: Duration, future: F) -> F::Output {
+    let mut future = pin!(future);
+    for _ in 0..LATE_POLLS {
+        let once = |cx: &mut Context<'_>| Poll::Ready(future.as_mut().poll(cx));
+        if let Poll::Ready(output) = std::future::poll_fn(once).await {
+            return output;
+        }
+        sleep(pause).await;
+    }
+    future.await
 }
 
 struct Counted<'a, F> {
@@ -57,6 +74,17 @@ impl<F: Future> Future for Counted<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn late_polls_miss_an_answer_that_has_arrived() {
+        let began = tokio::time::Instant::now();
+        let pause = Duration::from_secs(1);
+        let answer = late(pause, sleep(Duration::from_millis(1)));
+        answer.await;
+        assert_eq!(began.elapsed(), pause);
+        late(pause, std::future::ready(())).await;
+        assert_eq!(began.elapsed(), pause);
+    }
 
     #[tokio::test]
     async fn each_await_point_is_reached() {

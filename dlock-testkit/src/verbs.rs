@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Claim, DynBackend, Error, ErrorKind, Grant, LockName,
-    Mode, Queue, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Certainty, Claim, DynBackend, Error, ErrorKind, FencingToken, Grant,
+    LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
 };
 use tokio::time::sleep;
 
-use crate::{Stop, Verdict};
+use crate::{Stop, Verdict, stop::ensure};
 
 /// How often a verb is sent, at most.
 const TRIES: usize = 5;
@@ -37,6 +37,19 @@ where
 
 async fn acquired(backend: &DynBackend, request: &AcquireRequest) -> Result<Acquired, Error> {
     sent(|| backend.acquire(request)).await.0
+}
+
+/// Checks that a state has a last token that is not smaller than a granted one.
+#[track_caller]
+pub(crate) fn ensure_remembered(state: &LockState, granted: Option<FencingToken>) -> Verdict {
+    ensure!(
+        granted <= state.last_token,
+        "inspect shows the last token {:?}, and {granted:?} was granted before: \
+         LockState::last_token must not be smaller than any granted token, also after the claim \
+         has ended and its record was deleted",
+        state.last_token
+    );
+    Ok(())
 }
 
 /// Returns the request of a claim that joins the queue and does not expire during a case.

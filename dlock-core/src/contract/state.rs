@@ -12,7 +12,16 @@ pub struct LockState {
     pub holders: Vec<ClaimState>,
     /// The waiters, in the order of the queue.
     pub waiters: Vec<ClaimState>,
-    /// The largest token that the store remembers, which is not smaller than those of the holders.
+    /// The largest token that the store remembers of the name.
+    ///
+    /// Contract: it is not smaller than any token that was granted under this name, also after that
+    /// claim has ended and the store has deleted the record of the name. A store that deletes
+    /// records at once keeps the largest token of all of them, and shows it for each name without a
+    /// record. It may become smaller, or `None`, only when the store forgets the name: no earlier
+    /// than one lease after the last claim has ended. Before that, a smaller value means that the
+    /// store has lost data ([`Renewed::Forgotten`](crate::Renewed)). If claims belong to a session
+    /// ([`OrphanRelease::SessionEnd`](crate::OrphanRelease)), it is not smaller than the tokens of
+    /// the holders.
     pub last_token: Option<FencingToken>,
 }
 

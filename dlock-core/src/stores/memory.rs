@@ -327,7 +327,10 @@ impl Backend for Memory {
         let (hash, shard) = self.place(name);
         let shard = shard.lock();
         let record = shard.names.records.find(hash, |record| record.name == *name);
-        Ok(record.map_or_else(LockState::default, |record| record.machine.inspect(self.micros())))
+        // The record of a free name may have been removed. Its tokens are not above the floor.
+        let floor = || FencingToken::new(shard.names.floor).ok();
+        let unknown = || LockState::new(Vec::new(), Vec::new(), floor());
+        Ok(record.map_or_else(unknown, |record| record.machine.inspect(self.micros())))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{DynBackend, Error, Guard, LockName, Locks, Owner};
+use dlock_core::{DynBackend, Error, Guard, LockName, Locks, Owner, Renewal, Renewed};
 
 use crate::{
     Stop, Verdict,
@@ -238,6 +238,21 @@ pub(crate) async fn waiting_for_a_grant_may_be_dropped(cx: Cx) -> Verdict {
         usable(&b, &name).await?;
     }
     Ok(())
+}
+
+pub(crate) async fn renewals_and_reads_may_be_dropped(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let held = alone(&name);
+    take(&backend, &held).await?;
+    let renewals = [Renewal::new(held.as_claim(), held.mode, held.lease)];
+    for polls in 1..6 {
+        drop_after(polls, backend.renew(&renewals)).await;
+        drop_after(polls, backend.inspect(&name)).await;
+        let renewed = cx.within("the next renewal", backend.renew(&renewals)).await??;
+        ensure_eq!(renewed, [Renewed::Kept], "the next renewal");
+    }
+    release(&backend, &held).await?;
+    usable(&backend, &name).await
 }
 
 async fn usable(backend: &DynBackend, name: &LockName) -> Verdict {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, DynBackend, ErrorKind, Mode, Renewed};
+use dlock_core::{AcquireRequest, DynBackend, ErrorKind, Mode, OrphanRelease, Renewed};
 
 use crate::{
     Stop, Verdict,
     context::{Cx, now, pass},
     stop::{ensure, ensure_eq},
     verbs::{
-        alone, ask, downgrade, leased, queue, release, release_in_vain, renew, renew_last, take,
-        tried,
+        alone, ask, downgrade, ensure_remembered, leased, queue, release, release_in_vain, renew,
+        renew_last, take, tried,
     },
 };
 
@@ -203,6 +203,36 @@ pub(crate) async fn inspect_changes_nothing(cx: Cx) -> Verdict {
     ensure!(stays, "a lease that ended is shown: {state:?}");
     cx.within("the waiter is granted", backend.granted(&waiter)).await??;
     release(&backend, &waiter).await
+}
+
+pub(crate) async fn the_last_token_outlives_its_claim(cx: Cx) -> Verdict {
+    if cx.guarantees().orphan_release == OrphanRelease::SessionEnd {
+        return Err(Stop::ruled_out("the tokens of ended claims are not recorded"));
+    }
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let mut last = None;
+    for ends in [true, false] {
+        let request = leased(alone(&name), if ends { cx.lease() } else { cx.renewed() });
+        let token = take(&backend, &request).await?.token;
+        ensure_remembered(&backend.inspect(&name).await?, Some(token))?;
+        match ends {
+            true => pass(cx.lease() * 2).await,
+            false => release(&backend, &request).await?,
+        }
+        last = last.max(Some(token));
+        ensure_remembered(&backend.inspect(&name).await?, last)?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn all_clients_name_the_same_store(cx: Cx) -> Verdict {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    ensure_eq!(a.store(), b.store(), "the store");
+    for hint in ["a", "b", "c"] {
+        let name = cx.name(hint);
+        ensure_eq!(a.shard(&name), b.shard(&name), "the shard of a name");
+    }
+    Ok(())
 }
 
 pub(crate) async fn a_claim_grows_older_and_no_renewal_makes_it_younger(cx: Cx) -> Verdict {

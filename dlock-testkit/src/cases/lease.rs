@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use dlock_core::{DynBackend, Ended, Instant, LockName, Renew, Renewal, Renewed};
+use dlock_core::{Acquired, DynBackend, Ended, Grant, Instant, LockName, Renew, Renewal, Renewed};
 
 use crate::{
     Stop, Verdict,
     context::{Cx, now, pass},
     crew::Crew,
     meddle::Meddled,
+    polls::late,
     stop::{ensure, ensure_eq},
     suite::runtime,
     verbs::{alone, leased, queue, release, release_in_vain, renew, renew_last, take, tried},
@@ -231,6 +232,51 @@ pub(crate) async fn the_deadline_after_a_hand_off_ends_before_the_next_grant(cx:
     none_before(&cx, &a, &b, &name, believed).await
 }
 
+pub(crate) async fn a_late_answer_does_not_move_the_deadline(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let dead = leased(alone(&name), cx.renewed());
+    let grant = granted(late(cx.late(), a.acquire(&dead)).await?)?;
+    none_before(&cx, &a, &b, &name, grant.since.saturating_add(dead.lease)).await?;
+    // The same in a request for several locks.
+    let dead = leased(alone(&name), cx.renewed());
+    let Some(answer) = a.acquire_all(std::slice::from_ref(&dead)) else { return Ok(()) };
+    for answer in late(cx.late(), answer).await? {
+        let believed = granted(answer)?.since.saturating_add(dead.lease);
+        none_before(&cx, &a, &b, &name, believed).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_late_answer_after_a_wait_does_not_move_the_deadline(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (holder, dead) = (alone(&name), leased(alone(&name), cx.renewed()));
+    take(&b, &holder).await?;
+    queue(&a, &dead).await?;
+    let waiting = late(cx.late(), a.granted(&dead));
+    let (grant, released) = tokio::join!(waiting, release(&b, &holder));
+    released?;
+    none_before(&cx, &a, &b, &name, grant?.since.saturating_add(dead.lease)).await
+}
+
+pub(crate) async fn a_renewed_lease_lasts_from_the_call(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let dead = leased(alone(&name), cx.renewed());
+    take(&a, &dead).await?;
+    pass(cx.renewed() / 3).await;
+    let called = a.clock().now();
+    let renewal = Renewal::new(dead.as_claim(), dead.mode, cx.renewed());
+    let renewals = [renewal];
+    ensure_eq!(late(cx.late(), a.renew(&renewals)).await?, [Renewed::Kept], "the renewal");
+    none_before(&cx, &a, &b, &name, called.saturating_add(cx.renewed())).await
+}
+
+fn granted(answer: Acquired) -> Result<Grant, Stop> {
+    match answer {
+        Acquired::Granted(grant) => Ok(grant),
+        other => Err(Stop::failed(format!("a free lock is {other:?}"))),
+    }
+}
+
 pub(crate) async fn a_lock_delay_keeps_others_out_after_the_lease(cx: Cx) -> Verdict {
     let (client, other, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let delay = lock_delay(&cx, &client);
@@ -283,7 +329,9 @@ async fn none_before(
         }
         Ok::<_, Stop>(holders.clock().now())
     };
-    let ended = cx.within("the lease ends", ending).await??;
+    let limit = cx.bound() + cx.renewed() * 2;
+    let late = |_| Stop::failed(format!("the lease ends: not within {limit:?}"));
+    let ended = tokio::time::timeout(limit, ending).await.map_err(late)??;
     ensure!(ended >= believed, "ended {:?} before the belief did", believed.since(ended));
     let next = alone(name);
     tried(other, &next).await?.ok_or("a lock without a holder is busy")?;

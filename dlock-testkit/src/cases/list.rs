@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use super::names::HOSTILE;
 use crate::{
     Stop, Verdict,
-    context::{Cx, now},
+    context::{Cx, now, pass},
     stop::{ensure, ensure_eq},
     verbs::{alone, ask, queue, release, renew_last, take},
 };
@@ -130,6 +130,19 @@ pub(crate) async fn names_with_many_claims_are_listed_once(cx: Cx) -> Verdict {
         release(&b, request).await?;
     }
     Ok(())
+}
+
+pub(crate) async fn a_name_that_only_waits_is_listed(cx: Cx) -> Verdict {
+    let (client, other, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (ended, waiter) = (alone(&name), alone(&name));
+    take(&client, &ended).await?;
+    queue(&client, &waiter).await?;
+    renew_last(&client, &ended, cx.lease()).await?;
+    // The store may grant the lock to the waiter only when the next request arrives.
+    pass(cx.lease() * 2).await;
+    ensure_eq!(list(&other, name.as_str()).await?, [name.clone()], "with a waiter");
+    cx.within("the waiter is granted", client.granted(&waiter)).await??;
+    release(&client, &waiter).await
 }
 
 pub(crate) async fn a_free_lock_is_not_listed(cx: Cx) -> Verdict {

@@ -93,6 +93,30 @@ pub(crate) async fn opposite_orders_do_not_deadlock(cx: Cx) -> Verdict {
     crew.done(&cx).await
 }
 
+pub(crate) async fn overlapping_sets_do_not_deadlock(cx: Cx) -> Verdict {
+    let (a, b, names) = three(&cx).await?;
+    let other = cx.locks().await?;
+    // One client waits for more names than the other. If one of them enters the queues at once and
+    // the other one by one, each gets a name that the other waits for.
+    for (few, many) in [(&a, &b), (&b, &a)] {
+        for busy in &names {
+            let held = other.mutex(busy)?.lock().await?;
+            let mut crew = Crew::new();
+            for (locks, wanted, waiting) in [(many, &names[..], 1), (few, &names[..2], 2)] {
+                if !wanted.contains(busy) {
+                    continue;
+                }
+                let multi = locks.multi(wanted)?;
+                crew.go(async move { Ok(multi.lock().await?.release().await.map(|_| ())?) });
+                cx.waiters(other.backend(), busy, waiting).await?;
+            }
+            held.release().await?;
+            crew.done(&cx).await?;
+        }
+    }
+    Ok(())
+}
+
 pub(crate) async fn repeated_names_are_one(cx: Cx) -> Verdict {
     let (a, b, [one, two, _]) = three(&cx).await?;
     let multi = a.multi([&one, &two, &one, &one])?;
@@ -224,7 +248,17 @@ pub(crate) async fn no_names_are_refused(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn several_acquires_are_answered_in_order(cx: Cx) -> Verdict {
-    let (backend, names) = (cx.backend().await?, [cx.name("a"), cx.name("b"), cx.name("c")]);
+    let backend = cx.backend().await?;
+    let mut shards = BTreeMap::<u32, Vec<LockName>>::new();
+    // Of one shard, since the core sends no others together.
+    let names = loop {
+        let name = cx.name("one");
+        let shard = shards.entry(backend.shard(&name)).or_default();
+        shard.push(name);
+        if let [a, b, c] = &**shard {
+            break [a.clone(), b.clone(), c.clone()];
+        }
+    };
     let held = alone(&names[1]);
     take(&backend, &held).await?;
     let queued = names.each_ref().map(alone);

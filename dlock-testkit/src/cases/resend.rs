@@ -4,10 +4,10 @@ use dlock_core::{Acquired, ErrorKind, Mode, Renewed};
 
 use crate::{
     Verdict,
-    context::Cx,
+    context::{Cx, pass},
     meddle::Meddled,
     stop::{ensure, ensure_eq},
-    verbs::{alone, ask, queue, release, release_in_vain, renew, take, tried},
+    verbs::{alone, ask, leased, queue, release, release_in_vain, renew, take, tried},
 };
 
 pub(crate) async fn an_acquire_sent_again_is_one_hold(cx: Cx) -> Verdict {
@@ -53,6 +53,19 @@ pub(crate) async fn a_waiter_that_retries_keeps_its_place(cx: Cx) -> Verdict {
     release(&backend, &first).await?;
     take(&backend, &second).await?;
     release(&backend, &second).await
+}
+
+pub(crate) async fn an_acquire_sent_again_renews_the_place(cx: Cx) -> Verdict {
+    let (backend, name) = (cx.backend().await?, cx.name("lock"));
+    let (holder, waiter) = (alone(&name), leased(alone(&name), cx.renewed()));
+    take(&backend, &holder).await?;
+    queue(&backend, &waiter).await?;
+    let longer = leased(waiter.clone(), cx.renewed() * 4);
+    queue(&backend, &longer).await?;
+    pass(cx.renewed() * 3 / 2).await;
+    ensure_eq!(backend.inspect(&name).await?.waiters.len(), 1, "the waiters");
+    release(&backend, &holder).await?;
+    release(&backend, &waiter).await
 }
 
 pub(crate) async fn resent_permits_are_counted_once(cx: Cx) -> Verdict {

@@ -16,6 +16,19 @@ use crate::{
     verbs::{alone, ask, downgrade, leased, queue, release, renew, take, tried},
 };
 
+pub(crate) async fn a_renewal_never_strengthens_a_claim(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let [one, two] = [ask(&name, Mode::Shared), ask(&name, Mode::Shared)];
+    take(&a, &one).await?;
+    let stronger = one.clone().with_mode(Mode::Exclusive);
+    ensure_eq!(renew(&a, &stronger, one.lease).await?, Renewed::Kept, "the renewal");
+    let modes: Vec<_> = b.inspect(&name).await?.holders.iter().map(|holder| holder.mode).collect();
+    ensure_eq!(modes, [Mode::Shared], "the modes after a renewal in a stronger mode");
+    take(&b, &two).await?;
+    release(&a, &one).await?;
+    release(&b, &two).await
+}
+
 pub(crate) async fn readers_share(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let mut guards = Vec::new();

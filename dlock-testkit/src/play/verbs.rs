@@ -13,7 +13,7 @@ use crate::{
     context::{Cx, pass},
     model::{Member, Model, Standing},
     stop::{ensure, ensure_eq},
-    verbs::ask,
+    verbs::{ask, ensure_remembered},
 };
 
 /// The largest number of claims at one time.
@@ -234,12 +234,11 @@ impl VerbPlay {
             self.token(holder.claim, token)?;
         }
         // If a claim is a node of a session, its token is not recorded after the claim ends.
-        let remembered = match self.cx.guarantees().orphan_release {
+        let granted = match self.cx.guarantees().orphan_release {
             OrphanRelease::SessionEnd => state.holders.iter().filter_map(|it| it.token).max(),
             _ => self.last,
         };
-        ensure!(remembered <= state.last_token, "the last token is {:?}", state.last_token);
-        Ok(())
+        ensure_remembered(&state, granted)
     }
 
     fn holds(&mut self, claim: ClaimId, grant: Grant) -> Verdict {

@@ -75,6 +75,22 @@ pub(crate) enum Fault {
     LeaseFromTheQueue,
     /// The lease is believed to begin when the reply has arrived.
     SinceTheReply,
+    /// The lease is believed to begin when the answer is read.
+    SinceTheAnswer,
+    /// The lease of a waiter is believed to begin when it learns of the grant.
+    SinceTheWakeUp,
+    /// The lease of a renewal begins some time before the call.
+    RenewsFromATransaction,
+    /// A renewal in a stronger mode makes the claim stronger.
+    RenewalStrengthens,
+    /// A renewal that is dropped blocks those behind it.
+    BreaksWhenDropped,
+    /// A waiter that asks again has the lease of its first request.
+    ResendKeepsTheLease,
+    /// Each client names the store otherwise.
+    NamesByClient,
+    /// The last token of a free lock is unknown.
+    ForgetsTheLastToken,
     /// The lease is believed to begin later, by as much as the core takes off at its end.
     TakesTheMargin,
     /// Who asks again for what it holds believes in a new lease.
@@ -103,6 +119,8 @@ pub(crate) enum Fault {
     AnyCapacity,
     /// Of several locks it keeps those that were free.
     KeepsPartOfSeveral,
+    /// Some clients take several locks at once, and others one by one.
+    TogetherByClient,
     /// Names are folded to lower case.
     FoldsNames,
     /// Names lose their blanks at the end.
@@ -195,6 +213,14 @@ impl Fault {
             (LeaseFromTheQueue, &["lease::the_deadline_after_a_hand_off_ends_before_the_next_grant"]),
             (SinceTheReply, &["lease::belief_ends_before_the_next_is_let_in"]),
             (LeaseFromTheTransaction, &["lease::belief_ends_before_the_next_is_let_in"]),
+            (SinceTheAnswer, &["lease::a_late_answer_does_not_move_the_deadline"]),
+            (SinceTheWakeUp, &["lease::a_late_answer_after_a_wait_does_not_move_the_deadline"]),
+            (RenewsFromATransaction, &["lease::a_renewed_lease_lasts_from_the_call"]),
+            (RenewalStrengthens, &["rwlock::a_renewal_never_strengthens_a_claim"]),
+            (BreaksWhenDropped, &["cancel::renewals_and_reads_may_be_dropped"]),
+            (ResendKeepsTheLease, &["resend::an_acquire_sent_again_renews_the_place"]),
+            (NamesByClient, &["claims::all_clients_name_the_same_store"]),
+            (ForgetsTheLastToken, &["claims::the_last_token_outlives_its_claim"]),
             (ReleaseLetsNobodyIn, &["claims::a_release_lets_in_one"]),
             (WithdrawnStays, &["cancel::a_waiter_leaves_its_place"]),
             (WithdrawalLetsNobodyIn, &["claims::a_cancellation_grants_claims_that_now_fit"]),
@@ -206,6 +232,7 @@ impl Fault {
             (LightPassHeavy, &["semaphore::a_claim_for_many_is_not_starved"]),
             (AnyCapacity, &["semaphore::another_number_of_permits_is_refused_while_in_use"]),
             (KeepsPartOfSeveral, &["multi::a_try_takes_none_when_one_is_busy"]),
+            (TogetherByClient, &["multi::overlapping_sets_do_not_deadlock"]),
             (FoldsNames, &["names::hostile_names_are_all_different"]),
             (TrimsNames, &["names::hostile_names_are_all_different"]),
             (CutsNames, &["names::long_names_are_not_cut"]),
@@ -220,7 +247,7 @@ impl Fault {
             (ListsFolded, &["list::a_beginning_is_no_pattern"]),
             (ListsBehind, &["list::names_with_the_prefix_are_listed"]),
             (ListsTheFree, &["list::a_free_lock_is_not_listed"]),
-            (ListsHoldersOnly, &["list::names_with_many_claims_are_listed_once"]),
+            (ListsHoldersOnly, &["list::a_name_that_only_waits_is_listed"]),
             (ListsWritersOnly, &["list::names_with_many_claims_are_listed_once"]),
             (ListsClaims, &["list::names_with_many_claims_are_listed_once"]),
             (ListsAll, &["list::no_more_are_listed_than_asked_for"]),

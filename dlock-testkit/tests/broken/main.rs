@@ -5,6 +5,7 @@
 
 mod checks;
 mod controls;
+mod documented;
 mod fault;
 mod listing;
 mod models;
@@ -88,6 +89,10 @@ fn main() {
     let mut trials: Vec<Trial> =
         (1..).zip(&mutants::ALL).map(|(number, mutant)| summary.trial(number, mutant)).collect();
     trials.extend(controls::ALL.map(|(name, run)| Trial::test(format!("control::{name}"), run)));
+    trials.push(Trial::test(
+        "documented::every_rule_names_cases_that_exist",
+        documented::every_rule_names_cases_that_exist,
+    ));
     let others = Fault::ALL.iter().filter(|(fault, _)| !mutants::ALL.iter().any(|m| m.has(*fault)));
     trials.extend(others.map(|&(fault, _)| {
         Trial::test(format!("caught::{fault:?}"), move || {

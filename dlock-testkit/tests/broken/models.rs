@@ -1,9 +1,13 @@
-//! Three protocols as models, each without one of its rules.
+//! Protocols as models, each without one of its rules.
 
 use dlock_models::{
     check::{EXCLUSION, ORDER, WAKES},
-    late_renewal, quorum, zookeeper,
+    late_renewal, multi, quorum, zookeeper,
 };
+
+pub(crate) fn multi_with_two_kinds_of_steps() -> String {
+    multi::without(multi::Rule::SameSteps, multi::NO_DEADLOCK)
+}
 
 pub(crate) fn quorum_without_write_back() -> String {
     quorum::without(quorum::Rule::WriteBack, ORDER)

@@ -27,7 +27,7 @@ pub(crate) enum Way {
 type Check = fn(Toy) -> Pin<Box<dyn Future<Output = Result<(), Failed>>>>;
 
 /// In the order in which they are counted, from 1.
-pub(crate) const ALL: [Mutant; 23] = {
+pub(crate) const ALL: [Mutant; 25] = {
     use Fault::*;
     use Way::{Check, Kit, Model};
     [
@@ -103,6 +103,17 @@ pub(crate) const ALL: [Mutant; 23] = {
         Mutant { name: "time_of_a_longer_transaction", ways: &[Kit(LeaseFromTheTransaction)] },
         Mutant { name: "dead_waiters_stay", ways: &[Kit(KeepsDeadWaiters)] },
         Mutant { name: "one_token_of_two_grants_accepted", ways: &[Kit(RepeatsTokens)] },
+        Mutant {
+            name: "belief_from_a_late_answer",
+            ways: &[Kit(SinceTheAnswer), Kit(SinceTheWakeUp)],
+        },
+        Mutant {
+            name: "several_at_once_and_one_by_one",
+            ways: &[
+                Kit(TogetherByClient),
+                Model { name: "multi", without: models::multi_with_two_kinds_of_steps },
+            ],
+        },
     ]
 };
 

@@ -205,6 +205,14 @@ pub(crate) fn now() -> Instant {
     Clock::Boot.now()
 }
 
+/// The same answer, of a lease that is believed to begin now.
+pub(crate) fn read_now(acquired: Acquired) -> Acquired {
+    match acquired {
+        Acquired::Granted(grant) => Acquired::Granted(Grant::new(grant.token, grant.tokens, now())),
+        other => other,
+    }
+}
+
 /// The same answer, of a lease that is believed to have begun so much later.
 pub(crate) fn later(acquired: Acquired, by: Duration) -> Acquired {
     match acquired {

@@ -3,7 +3,14 @@
 
 mod admin;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use dlock_core::{
@@ -16,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::{
     fault::Fault,
-    rules::{Entry, Lock, later, now},
+    rules::{Entry, Lock, later, now, read_now},
 };
 
 /// A store with a fault. Clones are clients of one store.
@@ -25,11 +32,14 @@ pub(crate) struct Toy {
     store: String,
     fault: Fault,
     modest: bool,
-    /// Which client this is.
+    /// Which client this is, and how many there are.
     client: u64,
+    clients: Arc<AtomicU64>,
     /// What the client is told of an acquire instead of its answer.
     loses: Option<Certainty>,
     names: Arc<Mutex<BTreeMap<String, Lock>>>,
+    /// Whether a renewal of this client has begun and not ended.
+    renewing: Arc<AtomicBool>,
     /// Held while claims enter several queues, so that no two such entries mingle.
     entering: Arc<Mutex<()>>,
     changed: Arc<Notify>,
@@ -38,9 +48,9 @@ pub(crate) struct Toy {
 impl Toy {
     pub(crate) fn new(fault: Fault) -> Self {
         let store = format!("toy:{}", ClaimId::random());
-        let (names, entering, changed) = Default::default();
-        let (modest, client, loses) = (false, rand::random(), None);
-        Self { store, fault, modest, client, loses, names, entering, changed }
+        let (names, entering, changed, clients, renewing) = Default::default();
+        let (modest, client, loses) = (false, 0, None);
+        Self { store, fault, modest, client, clients, loses, names, renewing, entering, changed }
     }
 
     /// One that is right and promises next to nothing.
@@ -50,7 +60,12 @@ impl Toy {
 
     /// Another client of the store.
     pub(crate) fn another(&self) -> Self {
-        Self { client: rand::random(), ..self.clone() }
+        let client = self.clients.fetch_add(1, Ordering::Relaxed) + 1;
+        let store = match self.fault {
+            Fault::NamesByClient => format!("{} by {client}", self.store),
+            _ => self.store.clone(),
+        };
+        Self { client, store, renewing: Arc::default(), ..self.clone() }
     }
 
     /// A client to which the answers to acquires get lost, of which it is told this.
@@ -117,6 +132,7 @@ impl Toy {
                     Fault::AResendCutsTheLease => {
                         entry.until = now.saturating_add(request.lease);
                     }
+                    Fault::ResendKeepsTheLease => {}
                     _ if entry.is_final => {}
                     _ => entry.until = entry.until.max(now.saturating_add(request.lease)),
                 }
@@ -192,11 +208,20 @@ impl Toy {
                 Some(entry) if entry.token.is_some() || weaker => {
                     if fault != Fault::RenewalDoesNothing {
                         entry.renew(renewal.lease, renewal.is_last, fault, now);
+                        if fault == Fault::RenewsFromATransaction {
+                            entry.until = entry.until.saturating_sub(Duration::from_millis(200));
+                        }
                     }
                     if fault == Fault::RenewalForgetsTheNote {
                         entry.note = None;
                     }
-                    if fault != Fault::DowngradeIgnored {
+                    let stronger = renewal.mode.weight() > entry.mode.weight();
+                    let ignored = match fault {
+                        Fault::DowngradeIgnored => true,
+                        Fault::RenewalStrengthens => false,
+                        _ => stronger,
+                    };
+                    if !ignored {
                         entry.mode = renewal.mode;
                     }
                     Renewed::Kept
@@ -290,6 +315,10 @@ impl Backend for Toy {
                 tokio::time::sleep(pause).await;
                 answer.map(|acquired| later(acquired, pause))
             }),
+            Fault::SinceTheAnswer => Answer::later(async move {
+                tokio::task::yield_now().await;
+                answer.map(read_now)
+            }),
             _ => Answer::ready(answer),
         }
     }
@@ -313,12 +342,22 @@ impl Backend for Toy {
                 }
             }
             if let Some(grant) = self.standing(request)? {
-                return Ok(grant);
+                return Ok(match self.fault {
+                    Fault::SinceTheWakeUp => Grant::new(grant.token, grant.tokens, now()),
+                    _ => grant,
+                });
             }
         }
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        if self.fault == Fault::BreaksWhenDropped {
+            while self.renewing.swap(true, Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            tokio::task::yield_now().await;
+            self.renewing.store(false, Ordering::Relaxed);
+        }
         if self.fault == Fault::RenewsTheFirstOnly {
             let first = renewals.first().map(|first| self.renew_now(first));
             return Ok(renewals.iter().map(|_| first.unwrap_or(Renewed::Kept)).collect());
@@ -353,7 +392,9 @@ impl Backend for Toy {
             };
             entries.map(state).collect()
         };
-        Ok(LockState::new(of(true), of(false), FencingToken::new(lock.last).ok()))
+        let forgets = self.fault == Fault::ForgetsTheLastToken && lock.entries.is_empty();
+        let last = if forgets { 0 } else { lock.last };
+        Ok(LockState::new(of(true), of(false), FencingToken::new(last).ok()))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -361,8 +402,10 @@ impl Backend for Toy {
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        if self.fault == Fault::SinceTheReply {
-            return None;
+        match self.fault {
+            Fault::SinceTheReply => return None,
+            Fault::TogetherByClient if self.client % 2 == 0 => return None,
+            _ => {}
         }
         let _entering = self.entering.lock();
         let mut answers = Vec::new();

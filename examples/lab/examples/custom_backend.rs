@@ -3,9 +3,10 @@
 //!
 //! `cargo run -p dlock-examples-lab --example custom_backend`; a few cases with `-- fencing`
 //!
-//! Two things make it correct. `visit` changes the table in one step, under a file lock that ends
+//! Three things make it correct. `visit` changes the table in one step, under a file lock that ends
 //! with its process. The rules (queue, leases, tokens, idempotence by claim) are those of
-//! [`dlock_core::machine`], by the machine's clock, which all processes share. It syncs nothing to
+//! [`dlock_core::machine`], by the machine's clock, which all processes share. `forget_free` deletes
+//! the record of each free name, and keeps the largest token of all of them. It syncs nothing to
 //! the disk, so it guarantees nothing across a restart of the machine.
 
 use std::{
@@ -88,6 +89,8 @@ impl Table {
         fs::rename(dir.join("locks.new"), dir.join("locks")).map_err(unusable)
     }
 
+    /// Deletes the records of free names, so that names that are used once leave nothing. Their
+    /// tokens stay below the floor, from which a name without a record continues.
     fn forget_free(&mut self, now: Micros) {
         let floor = &mut self.floor;
         self.locks.retain(|_, machine| {
