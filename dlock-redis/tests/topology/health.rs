@@ -86,3 +86,20 @@ pub(crate) fn an_unrenewed_lock_is_lost_before_the_next_grant() {
         Ok(())
     });
 }
+
+/// With two timeouts the lease would be over.
+pub(crate) fn a_renewal_without_an_answer_goes_over_another_connection() {
+    with_redis(async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let url = format!("redis://{}?dlock.response_timeout=4s", proxy.address());
+        let guard = locks(&url, secs(12)).await?.mutex("a")?.lock().await?;
+        let before = proxy.connections();
+        proxy.strand();
+        let renewed = async || Ok(proxy.connections() > before && guard.remaining() > secs(9));
+        until("the lock is renewed over another connection", SOON, renewed).await?;
+        assert_eq!(guard.state(), GuardState::Held);
+        within(SOON, guard.release()).await??;
+        Ok(())
+    });
+}

@@ -74,6 +74,7 @@ fn main() {
         health {
             a_server_that_never_answers_is_an_error_in_bounded_time,
             a_connection_that_went_silent_is_replaced,
+            a_renewal_without_an_answer_goes_over_another_connection,
             an_unrenewed_lock_is_lost_before_the_next_grant,
         }
         moves {
