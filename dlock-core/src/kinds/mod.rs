@@ -10,6 +10,7 @@ mod reentrant;
 mod rw;
 mod semaphore;
 mod shared;
+mod steps;
 
 pub use fair::FairMutex;
 pub use multi::MultiMutex;

@@ -5,19 +5,7 @@
 //! point of the store's order. On other stores the locks are acquired one by one, in the order of
 //! shards and names.
 //!
-//! # No deadlock within a store
-//!
-//! A *step* is a shard on the first kind of store, and a name on the second. All steps of a store
-//! have one order, and a multi-lock waits in a step only while it holds locks of earlier steps
-//! (Havender, *Avoiding deadlock in multitasking systems*, 1968). Suppose that multi-locks wait for
-//! each other in a circle. None of them waits in an earlier step than the one that it blocks, so
-//! all wait in the same step. There, all claims of a multi-lock have entered the queues at one
-//! point, so the earlier one is ahead in every queue, and it does not wait for the later one.
-//!
-//! This needs the same steps in every client of the store. If one client entered two queues at
-//! once and another one after the other, the first could hold the second lock while it waits for
-//! the first one. So [`Backend::acquire_all`](crate::Backend::acquire_all) must not depend on the
-//! settings of a client, and a shard is never split.
+//! [`steps`](super::steps) shows why multi-locks of one store do not deadlock.
 //!
 //! # Several stores
 //!
@@ -30,11 +18,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     Base, Client, Takes,
-    entering::{Entering, give_back},
+    entering::give_back,
+    steps::{Shard, Step as _, take_in_order},
 };
 use crate::{
-    AcquireRequest, Certainty, ConfigIssue, Error, ErrorKind, Fairness, Guard, LockName, Mode,
-    MultiLock, Mutex,
+    Certainty, ConfigIssue, Error, ErrorKind, Guard, LockName, MultiLock, Mutex,
     support::{
         labels::Kind,
         retry::{Trouble, Wait, backoff, explained, pause},
@@ -59,10 +47,6 @@ pub struct MultiMutex {
 /// The locks of one client of one store, by shard; never empty.
 #[derive(Clone, Debug)]
 struct Group(Vec<Shard>);
-
-/// The locks of one shard, sorted by name and without repetition, never empty.
-#[derive(Clone, Debug)]
-struct Shard(Vec<Base>);
 
 /// The largest number of names. A store is busy with all names of a shard at a time: a script that
 /// takes 1,000 locks delays the other clients of a Redis server for about 30 ms.
@@ -306,120 +290,6 @@ impl Group {
                 _ => return Err(error),
             }
         }
-    }
-}
-
-/// Takes one step after the other, in the order that all clients use. A try waits for one response
-/// timeout in total.
-async fn take_in_order(
-    steps: &[impl Step],
-    wait: Wait,
-    retries: &mut bool,
-) -> Result<Option<Guard>, Error> {
-    let first = steps[0].base();
-    match wait {
-        Wait::Try => {
-            let engine = first.engine();
-            let taking = take_each(steps, wait, retries);
-            engine.answered(engine.answer_by(wait), wait, &first.name, taking).await?
-        }
-        Wait::Until(_) => take_each(steps, wait, retries).await,
-    }
-}
-
-async fn take_each(
-    steps: &[impl Step],
-    wait: Wait,
-    retries: &mut bool,
-) -> Result<Option<Guard>, Error> {
-    let mut parts = Vec::with_capacity(steps.len());
-    for step in steps {
-        match step.take(wait, retries).await? {
-            Some(guard) => parts.extend(guard.into_parts()),
-            None => {
-                give_back(parts, wait).await;
-                return Ok(None);
-            }
-        }
-    }
-    Ok(Some(Guard::many(parts)))
-}
-
-/// Locks that are acquired before those of the next step.
-trait Step {
-    /// Returns the first lock.
-    fn base(&self) -> &Base;
-
-    /// Takes all locks of the step. `retries` is set to whether the caller should retry if the
-    /// store is unreachable: claims that wait retry on their own, and then have used their retry
-    /// budgets.
-    async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error>;
-}
-
-/// One lock of a store that acquires one by one.
-impl Step for Base {
-    fn base(&self) -> &Base {
-        self
-    }
-
-    async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error> {
-        *retries = false;
-        Ok(Self::take(self, Mode::Exclusive, wait).await?.map(Guard::one))
-    }
-}
-
-impl Step for Shard {
-    fn base(&self) -> &Base {
-        &self.0[0]
-    }
-
-    async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error> {
-        if let [only] = &*self.0 {
-            return Step::take(only, wait, retries).await;
-        }
-        let mut gave_up = false;
-        match self.take_at_once(wait, &mut gave_up).await {
-            Some(taken) => {
-                *retries = !gave_up;
-                taken
-            }
-            None => Box::pin(take_in_order(&self.0, wait, retries)).await,
-        }
-    }
-}
-
-impl Shard {
-    /// Enters all queues at once; returns `None` if the store can't. Sets `gave_up` if a claim that
-    /// waited has used its retry budget.
-    async fn take_at_once(
-        &self,
-        wait: Wait,
-        gave_up: &mut bool,
-    ) -> Option<Result<Option<Guard>, Error>> {
-        let engine = self.0[0].engine();
-        let waits = !matches!(wait, Wait::Try);
-        if waits && engine.backend.guarantees().fairness < Fairness::Fifo {
-            // The same order in all queues helps only if the store grants in that order.
-            return None;
-        }
-        if let Err(error) = engine.check_open() {
-            return Some(Err(error));
-        }
-        let claim = |base: &Base| {
-            let lease = engine.lease(*base.options)?;
-            let request = AcquireRequest::new(base.name.clone(), Mode::Exclusive, lease)
-                .with_queue(wait.queue());
-            Ok((request, *base.options))
-        };
-        let claims: Vec<_> = match self.0.iter().map(claim).collect() {
-            Ok(claims) => claims,
-            Err(error) => return Some(Err(error)),
-        };
-        let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
-        let answer_by = engine.answer_by(wait);
-        let sending = engine.backend.acquire_all(&requests)?;
-        let mut entering = Entering::new(engine, claims, sending, answer_by);
-        Some(entering.all_granted(wait, &self.0[0].name, gave_up).await)
     }
 }
 
