@@ -1,12 +1,14 @@
 //! Multi-locks of clients with different settings, and over several shards.
 
-use dlock_core::Locks;
+use dlock_core::{Certainty, Locks};
 use dlock_testlab::{
     Stop, Verdict,
     redis::{Options, RedisCluster, RedisServer},
 };
 
-use crate::help::{SOON, beside, locks, secs, tag, until, with_redis, within};
+use crate::help::{
+    SOON, ask, assert_unavailable, beside, connect, locks, secs, tag, until, with_redis, within,
+};
 
 /// Has one client wait for all names, and then the other one for the first two.
 async fn do_not_deadlock(all: &Locks, two: &Locks, other: &Locks, names: &[String]) -> Verdict {
@@ -65,17 +67,21 @@ pub(crate) fn multi_locks_over_shards_do_not_deadlock() {
 pub(crate) fn a_durable_multi_lock_without_replicas_is_refused() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
-        let url = format!("{}?dlock.durability=1&dlock.response_timeout=2s", server.url());
-        let (durable, other) =
-            (locks(&url, secs(30)).await?, locks(&server.url(), secs(30)).await?);
+        let url = format!("{}?dlock.durability=1&dlock.response_timeout=8s", server.url());
+        let (durable, other) = (connect(&url).await?, locks(&server.url(), secs(60)).await?);
         // The first is held, so only the second one is granted at once.
         let held = other.mutex("a")?.lock().await?;
-        let refused = durable.multi(["a", "b"])?.lock_timeout(secs(5)).await.unwrap_err();
-        assert!(format!("{refused:?}").contains("0 of 1 replicas"), "{refused:?}");
+        let both = ["a", "b"].map(|name| ask(name, secs(60)));
+        let answer = durable.acquire_all(&both).ok_or_else(|| Stop::failed("one script"))?;
+        let error = within(SOON, answer).await?.unwrap_err();
+        assert_unavailable(&error, &["0 of 1 replicas"]);
+        assert_eq!(error.certainty(), Certainty::Unknown);
+        for request in &both {
+            durable.release(&request.as_claim()).await?;
+        }
         held.release().await?;
         for name in ["a", "b"] {
-            let free = async || Ok(other.inspect(name).await?.is_free());
-            until("what was refused is released", SOON, free).await?;
+            assert!(other.inspect(name).await?.is_free(), "{name}");
         }
         Ok(())
     });

@@ -140,7 +140,8 @@ pub(crate) async fn a_name_that_only_waits_is_listed(cx: Cx) -> Verdict {
     renew_last(&client, &ended, cx.lease()).await?;
     // The store may grant the lock to the waiter only when the next request arrives.
     pass(cx.lease() * 2).await;
-    ensure_eq!(list(&other, name.as_str()).await?, [name.clone()], "with a waiter");
+    let listed = list(&other, name.as_str()).await?;
+    ensure!(listed.contains(&name), "a name with a waiter is not in {listed:?}");
     cx.within("the waiter is granted", client.granted(&waiter)).await??;
     release(&client, &waiter).await
 }

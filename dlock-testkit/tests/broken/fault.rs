@@ -85,9 +85,9 @@ pub(crate) enum Fault {
     RenewalStrengthens,
     /// A renewal that is dropped blocks those behind it.
     BreaksWhenDropped,
-    /// A waiter that asks again has the lease of its first request.
+    /// A repeated acquire of a waiter leaves its lease as it was.
     ResendKeepsTheLease,
-    /// Each client names the store otherwise.
+    /// Each client has another name for the store.
     NamesByClient,
     /// The last token of a free lock is unknown.
     ForgetsTheLastToken,

@@ -404,7 +404,7 @@ impl Backend for Toy {
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         match self.fault {
             Fault::SinceTheReply => return None,
-            Fault::TogetherByClient if self.client % 2 == 0 => return None,
+            Fault::TogetherByClient if self.client.is_multiple_of(2) => return None,
             _ => {}
         }
         let _entering = self.entering.lock();
