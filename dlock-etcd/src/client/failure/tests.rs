@@ -161,3 +161,57 @@ fn an_error_of_the_connection_names_its_causes() {
     assert_eq!((failure.kind(), failure.certainty()), (Disconnected, Unknown));
     assert_eq!(failure.to_string(), "reset by peer");
 }
+
+/// The errors of `rpctypes` and of raft, from etcd 3.4 to 3.7, that a client can meet.
+#[test]
+fn errors_of_all_versions_are_sorted() {
+    for (code, text, kind, certainty) in [
+        (Code::NotFound, "lease not found", LeaseNotFound, NotApplied),
+        (Code::OutOfRange, "mvcc: required revision is a future revision", NoLeader, NotApplied),
+        (Code::Unauthenticated, "invalid auth token", Token, NotApplied),
+        (Code::InvalidArgument, "invalid auth management", Protocol, NotApplied),
+        (Code::FailedPrecondition, "user name not found", WrongUser, NotApplied),
+        (Code::InvalidArgument, "key is not provided", Protocol, NotApplied),
+        (Code::InvalidArgument, "duplicate key given in txn request", Protocol, NotApplied),
+        (Code::Unimplemented, "unknown service etcdserverpb.KV", Protocol, NotApplied),
+        (Code::FailedPrecondition, "not leader", NoLeader, Unknown),
+        (Code::Unavailable, "leader changed", NoLeader, Unknown),
+        (Code::Unavailable, "not capable", NoLeader, Unknown),
+        (Code::FailedPrecondition, "not capable", NoLeader, Unknown),
+        (Code::Unavailable, "unhealthy cluster", NoLeader, Unknown),
+        (Code::Unavailable, "request timed out", NoLeader, Unknown),
+        (
+            Code::Unavailable,
+            "request timed out, waiting for the applied index took too long",
+            NoLeader,
+            Unknown,
+        ),
+        (
+            Code::Unavailable,
+            "request timed out, possibly due to connection lost",
+            NoLeader,
+            Unknown,
+        ),
+        (Code::Unknown, "raft proposal dropped", NoLeader, Unknown),
+        (Code::Unknown, "raft: stopped", Disconnected, Unknown),
+        (
+            Code::Unknown,
+            "the member has been permanently removed from the cluster",
+            Disconnected,
+            Unknown,
+        ),
+        (Code::Cancelled, "watch canceled", Disconnected, Unknown),
+        (Code::Unknown, "context canceled", Disconnected, Unknown),
+        (Code::Unknown, "context deadline exceeded", Late, Unknown),
+        (Code::Unavailable, "transport is closing", Disconnected, Unknown),
+        // Nobody knows what such a request has done.
+        (Code::Unknown, "a text of a later version", Unclear, Unknown),
+        (Code::FailedPrecondition, "a text of a later version", Unclear, Unknown),
+        (Code::Internal, "a panic", Unclear, Unknown),
+    ] {
+        for text in [text.to_owned(), format!("etcdserver: {text}")] {
+            let failure = Failure::from(Status::new(code, &text));
+            assert_eq!((failure.kind(), failure.certainty()), (kind, certainty), "{text}");
+        }
+    }
+}
