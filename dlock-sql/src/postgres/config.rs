@@ -186,7 +186,7 @@ mod tests {
             ("postgres://u:hunter2@h:port/d", ConfigIssue::Url, "host:5432"),
             ("postgres://u:hunter2@:port/d", ConfigIssue::Url, "host=/run/postgresql"),
             ("postgres://u:hunter2@h:70000/d", ConfigIssue::Url, "host:5432"),
-            ("postgres://u:%FF@localhost/d", ConfigIssue::Url, "percent-encoded"),
+            ("postgres://u:%FF@localhost/d", ConfigIssue::Url, "percent-encode /"),
             ("postgres://localhost/d?port=x&password=hunter2", ConfigIssue::Url, "invalid digit"),
             ("postgres://localhost/d?dlock.pooler=1", ConfigIssue::OptionValue, "true or false"),
             ("postgres://localhost/d?dlock.connections=0", ConfigIssue::OptionValue, "1 to 16"),

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn check(url: &str) -> Result<Tls, Error> {
-        super::check(&url.parse().unwrap())
+        super::check(&url.parse()?)
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
             ("postgres://h/d?sslmode=prefer", ConfigIssue::OptionValue, "verify-full"),
             ("postgres://h/d?sslmode=allow", ConfigIssue::OptionValue, "disable for clear text"),
             ("postgres://h/d?sslmode=yes", ConfigIssue::OptionValue, "verify-ca or verify-full"),
-            ("postgres://u:?34&dlock.a=@h/d", ConfigIssue::UnknownOption, "sslmode"),
+            ("postgres://u:?34&dlock.a=@h/d", ConfigIssue::Url, "? as %3F"),
             ("postgres://h/d?ssl-mode=disable", ConfigIssue::UnknownOption, "sslmode"),
             ("postgres://h/d?ssl%6Dode=disable", ConfigIssue::UnknownOption, "sslmode"),
             (

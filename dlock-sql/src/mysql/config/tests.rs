@@ -5,7 +5,7 @@ use dlock_core::{ConfigIssue, ErrorKind};
 use super::*;
 
 fn read(url: &str) -> Result<MysqlConfig, Error> {
-    MysqlConfig::from_url(&url.parse().unwrap())
+    MysqlConfig::from_url(&url.parse()?)
 }
 
 #[test]
@@ -58,16 +58,16 @@ fn an_unusable_url_is_refused_with_a_remedy() {
         ("mysql://u@/l", Url, "socket=/run/mysqld/mysqld.sock"),
         ("mysql://localhost/l", Url, "no user"),
         ("mysql://:hunter2@localhost/l", Url, "no user"),
-        ("mysql://u:a@b/hunter2@localhost/l", Url, "after a slash"),
-        ("mysql://u:?hunter2&dlock.a=@localhost/l", Url, "no user"),
+        ("mysql://u:a@b/hunter2@localhost/l", Url, "follows the first /"),
+        ("mysql://u:?hunter2&dlock.a=@localhost/l", Url, "? as %3F"),
         ("mysql:locks", Url, "mysql://user"),
-        ("mysql://u:hunt/er2@localhost/l", Url, "percent-encoded"),
-        ("mysql://u:hunt?er2@localhost/l", Url, "percent-encoded"),
-        ("mysql://u:hunt#er2@localhost/l", Url, "percent-encoded"),
+        ("mysql://u:hunt/er2@localhost/l", Url, "percent-encode /"),
+        ("mysql://u:hunt?er2@localhost/l", Url, "percent-encode /"),
+        ("mysql://u:hunt#er2@localhost/l", Url, "percent-encode /"),
         ("mysql://u@db/l?ssl-ca=/a#b&ssl-mode=VERIFY_IDENTITY", Url, "%23"),
         ("mysql://u@db/l#?ssl-mode=VERIFY_CA", Url, "%23"),
         ("mysql://u:hunter2@localhost:x/l", Url, "host:port"),
-        ("mysql://u:%ff@localhost/l", Url, "percent-encoded"),
+        ("mysql://u:%ff@localhost/l", Url, "percent-encode /"),
         ("mysql://u:hunter2@db/l", OptionValue, "ssl-mode=VERIFY_IDENTITY"),
         ("mysql://u:hunter2@db/l?ssl-mode=PREFERRED", OptionValue, "VERIFY_IDENTITY"),
         ("mysql://u@db/l?ssl-mode=on", OptionValue, "VERIFY_IDENTITY"),
