@@ -121,7 +121,7 @@ fn silent_connections_are_replaced_before_a_lease_expires() {
             let tasks = (0..64).map(|number| {
                 let locks = locks.clone();
                 tokio::spawn(async move {
-                    locks.mutex(&format!("short {number}"))?.lock().await?.release().await
+                    locks.mutex(format!("short {number}"))?.lock().await?.release().await
                 })
             });
             for task in tasks.collect::<Vec<_>>() {
