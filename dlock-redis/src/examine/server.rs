@@ -87,7 +87,12 @@ impl ServerReport {
                 "give the address of the master, or use redis+sentinel:// or redis+cluster://, \
                  which find it",
             ),
-            _ => Finding::fine("role", "it is a master"),
+            "master" => Finding::fine("role", "it is a master"),
+            _ => Finding::warning(
+                "role",
+                "it does not report its role",
+                "run ROLE as another user, and give the address of the master",
+            ),
         }
     }
 
@@ -237,7 +242,12 @@ impl ServerReport {
         }
         let mut findings = Vec::new();
         findings.push(match idle {
-            None | Some("0") => Finding::fine("connections", "idle connections stay open"),
+            None => Finding::warning(
+                "connections",
+                "it does not report timeout",
+                "check as another user that timeout is 0 (CONFIG GET timeout)",
+            ),
+            Some("0") => Finding::fine("connections", "idle connections stay open"),
             Some(seconds) => Finding::warning(
                 "connections",
                 format!("connections that are idle for {seconds:.20} s are closed (timeout)"),
@@ -245,6 +255,13 @@ impl ServerReport {
                  connection the next lock has to open a new one",
             ),
         });
+        if alive.is_none() {
+            findings.push(Finding::warning(
+                "connections",
+                "it does not report tcp-keepalive",
+                "check as another user that it is not 0 (CONFIG GET tcp-keepalive)",
+            ));
+        }
         if alive == Some("0") {
             findings.push(Finding::warning(
                 "connections",

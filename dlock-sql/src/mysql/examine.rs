@@ -38,7 +38,7 @@ fn server(settings: &ServerSettings) -> Vec<Finding> {
     let mut findings = vec![
         // Older servers are refused by the check of the tables.
         Finding::fine("version", format!("version {:.80}", settings.value("version"))),
-        room(number("max_connections") - number("threads_connected"), number("max_connections")),
+        connections(settings),
         idle(number("wait_timeout")),
     ];
     let weaknesses = settings.weaknesses();
@@ -49,6 +49,18 @@ fn server(settings: &ServerSettings) -> Vec<Finding> {
     }
     findings.extend(weaknesses);
     findings
+}
+
+fn connections(settings: &ServerSettings) -> Finding {
+    let number = |name: &str| settings.get(name)?.parse::<i64>().ok();
+    match (number("max_connections"), number("threads_connected")) {
+        (Some(most), Some(used)) => room(most - used, most),
+        _ => Finding::warning(
+            "connections",
+            "the number of connections, or its limit, is not visible to this user",
+            "compare Threads_connected with max_connections as another user",
+        ),
+    }
 }
 
 fn idle(seconds: i64) -> Finding {
@@ -95,6 +107,11 @@ mod tests {
             ("wait_timeout", "10", "idle"),
             ("sync_binlog", "0", "replication"),
             ("wsrep_on", "ON", "galera"),
+            // As a server answers that does not reveal it.
+            ("threads_connected", "", "connections"),
+            ("max_connections", "", "connections"),
+            ("wait_timeout", "", "idle"),
+            ("innodb_flush_log_at_trx_commit", "", "durability"),
         ] {
             assert_eq!(amiss(name, value), [(about, Level::Warning)], "{name}");
         }

@@ -117,6 +117,28 @@ fn a_missing_answer_is_a_warning() {
     assert_eq!(amiss(&silent, &Wants::default()), expected);
 }
 
+#[test]
+fn what_is_not_reported_is_never_fine() {
+    let wants = Wants { has_sentinels: true, ..Wants::default() };
+    for (name, about) in [
+        ("redis_version", "version"),
+        ("role", "role"),
+        ("maxmemory_policy", "eviction"),
+        ("aof_enabled", "persistence"),
+        ("appendfsync", "persistence"),
+        ("no-appendfsync-on-rewrite", "persistence"),
+        ("min-replicas-to-write", "failover"),
+        ("timeout", "connections"),
+        ("tcp-keepalive", "connections"),
+    ] {
+        let mut server = server(&[], &[]);
+        let fields = server.info.as_mut().expect("fields");
+        assert!(fields.remove(name).is_some() | server.settings.remove(name).is_some(), "{name}");
+        let found = amiss(&server, &wants);
+        assert!(found.iter().any(|(found, _)| *found == about), "{name}: {found:?}");
+    }
+}
+
 mod outside {
     use super::*;
 
