@@ -58,6 +58,9 @@ pub(super) const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UT
 /// The engines of the tables, as far as the user may see them.
 pub(super) const ENGINES: &str = "SELECT table_name, engine FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name IN ('dlock_lock', 'dlock_schema')";
+/// The kind and the engine of the table of the plain mode.
+pub(super) const PLAIN_ENGINE: &str = "SELECT table_name, engine FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_name = 'dlock_plain'";
 pub(super) const COLUMNS: &str = "SELECT column_name, data_type, column_key \
      FROM information_schema.columns \
      WHERE table_schema = DATABASE() AND table_name = 'dlock_lock' ORDER BY ordinal_position";

@@ -53,6 +53,7 @@ pub(super) async fn prepare(
 
 async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
     if let Tables::Plain = tables {
+        refuse_view(conn, queries::PLAIN_ENGINE).await?;
         let checked = check_rights(conn, "dlock_plain", &queries::PLAIN_RIGHTS).await;
         return checked.map_err(|fault| match fault.is_of_missing_tables() {
             true => Fault::config(
@@ -63,10 +64,18 @@ async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
             false => fault,
         });
     }
-    // The version comes first: with another version, the other checks would report the wrong
-    // reason.
+    // A view could run functions of another user, so it is refused before anything is read from it.
+    refuse_view(conn, queries::ENGINES).await?;
+    // With another version, the other checks would report the wrong reason.
     check_version(version(conn).await?)?;
-    check_engines(conn).await?;
+    if !check_engines(conn).await? {
+        return Err(Fault::config(
+            ConfigIssue::SchemaMissing,
+            "the database has no table dlock_lock, or the user has no right to it: open with \
+             create_schema (dlock.create_schema=true), run MysqlConfig::SCHEMA, or run GRANT \
+             SELECT, INSERT, UPDATE, DELETE ON dlock_lock TO the user",
+        ));
+    }
     check_columns(conn).await?;
     check_rights(conn, "dlock_lock", &queries::RIGHTS).await
 }
@@ -93,9 +102,22 @@ fn check_version(version: Option<i64>) -> Result<(), Fault> {
     }
 }
 
+/// Refuses a view, which has no engine.
+async fn refuse_view(conn: &mut MysqlConn, query: &'static str) -> Result<(), Fault> {
+    for found in &conn.rows(query).await? {
+        if get::<Option<Vec<u8>>>(found, 1)?.is_none() {
+            let table = text(found, 0)?;
+            return Err(foreign(&format!(
+                "{table} is a view, or its files are damaged: give the locks a database of their own"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses other engines than InnoDB: they lock whole tables, or do not roll back a statement that
-/// failed half-way.
-async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
+/// failed half-way. Returns whether `dlock_lock` is among the tables.
+async fn check_engines(conn: &mut MysqlConn) -> Result<bool, Fault> {
     let mut has_rows = false;
     for found in &conn.rows(queries::ENGINES).await? {
         let table = text(found, 0)?;
@@ -110,15 +132,7 @@ async fn check_engines(conn: &mut MysqlConn) -> Result<(), Fault> {
             )));
         }
     }
-    if !has_rows {
-        return Err(Fault::config(
-            ConfigIssue::SchemaMissing,
-            "the database has no table dlock_lock, or the user has no right to it: open with \
-             create_schema (dlock.create_schema=true), run MysqlConfig::SCHEMA, or run GRANT \
-             SELECT, INSERT, UPDATE, DELETE ON dlock_lock TO the user",
-        ));
-    }
-    Ok(())
+    Ok(has_rows)
 }
 
 /// Checks the types of the columns. Names of another type would not be compared byte for byte.

@@ -25,6 +25,9 @@ pub(super) const ROLLBACK: &str = "ROLLBACK";
 /// The tables and views of the file, without SQLite's own.
 pub(super) const TABLES: &str = "SELECT name FROM sqlite_schema \
      WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'";
+/// A trigger runs on each write of dlock, and belongs to another program.
+pub(super) const TRIGGERS: &str = "SELECT name FROM sqlite_schema \
+     WHERE type = 'trigger' AND lower(tbl_name) IN ('dlock_lock', 'dlock_schema')";
 pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
 pub(super) const LIBRARY: &str = "SELECT sqlite_version()";
 pub(super) const ENCODING: &str = "PRAGMA encoding";

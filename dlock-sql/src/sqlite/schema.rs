@@ -14,7 +14,10 @@ const OURS: [&str; 2] = ["dlock_lock", "dlock_schema"];
 
 /// Checks that the tables exist in our version.
 pub(super) async fn prepare(conn: &mut SqliteConnection, create: bool) -> Result<(), Fault> {
-    let tables = tables(conn).await?;
+    let tables = names(conn, queries::TABLES).await?;
+    if let Some(trigger) = names(conn, queries::TRIGGERS).await?.first() {
+        return Err(foreign_trigger(trigger));
+    }
     let missing = OURS.iter().any(|ours| !tables.iter().any(|table| table == ours));
     let foreign = tables.iter().find(|table| !OURS.contains(&table.as_str()));
     match (missing, create, foreign) {
@@ -47,8 +50,18 @@ fn foreign_tables(table: &str) -> Fault {
     )
 }
 
-async fn tables(conn: &mut SqliteConnection) -> Result<Vec<String>, Fault> {
-    let rows = sqlx::query(queries::TABLES).fetch_all(conn).await.map_err(classify)?;
+fn foreign_trigger(trigger: &str) -> Fault {
+    Fault::config(
+        ConfigIssue::ForeignStore,
+        format!(
+            "the trigger {trigger:.80} of another program runs on each write to dlock's tables: \
+             drop it, or give the locks a file of their own"
+        ),
+    )
+}
+
+async fn names(conn: &mut SqliteConnection, query: &'static str) -> Result<Vec<String>, Fault> {
+    let rows = sqlx::query(query).fetch_all(conn).await.map_err(classify)?;
     rows.iter().map(|row| row.try_get(0).map_err(classify)).collect()
 }
 

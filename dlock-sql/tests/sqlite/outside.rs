@@ -181,6 +181,25 @@ async fn tables_in_which_no_lock_can_be_are_refused_at_once() {
     }
 }
 
+#[tokio::test]
+async fn a_trigger_on_the_tables_is_refused_and_never_runs() {
+    let store = Store::new();
+    drop(store.open().await);
+    let mut conn = store.raw().await;
+    let trigger = "CREATE TABLE ran (n); CREATE TRIGGER t AFTER INSERT ON DLOCK_LOCK BEGIN \
+                   INSERT INTO ran VALUES (1); END";
+    sqlx::raw_sql(trigger).execute(&mut conn).await.unwrap();
+    for config in
+        [SqliteConfig::new(store.path()).with_create_schema(true), SqliteConfig::new(store.path())]
+    {
+        let error = Sqlite::open(config).await.unwrap_err();
+        is_refused(&error, ConfigIssue::ForeignStore, "drop it");
+    }
+    let ran: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM ran").fetch_one(&mut conn).await.unwrap();
+    assert_eq!(ran, 0);
+}
+
 /// SQLite keeps any bytes as a text. None of these is a lock: they are nobody's to delete, and in
 /// nobody's way.
 #[tokio::test]
