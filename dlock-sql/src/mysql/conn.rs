@@ -58,6 +58,7 @@ impl MysqlConn {
     /// connection.
     pub(super) fn within(mut self, database: &str) -> Self {
         let quoted = format!("`{}`", database.replace('`', "``"));
+        self.way.watch(&format!("{quoted}.dlock_lock"));
         let digits =
             database.bytes().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
         self.texts = Texts::new(TABLES.map(|table| (table, &*quoted)))

@@ -9,14 +9,14 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use dlock_core::{ConfigIssue, Error};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, MySql, MySqlPool,
+    AssertSqlSafe, ConnectOptions as _, MySql, MySqlPool, Row as _,
     mysql::{MySqlConnectOptions, MySqlRow, MySqlSslMode},
 };
 use tokio::time::timeout;
 
 use super::{
     answer::get,
-    error::{classify, is_in_transaction},
+    error::{classify, is_in_transaction, is_locked_out},
     queries,
 };
 use crate::{
@@ -50,8 +50,10 @@ impl Source {
 pub(super) struct Connector {
     pub(super) source: Source,
     session: String,
-    /// The check of a pooled connection before each use.
+    /// The check of a pooled connection before each use. It includes the table once its database is
+    /// known.
     pooled: Arc<str>,
+    knows_table: bool,
     pub(super) timeout: Duration,
     /// The longest time for a connect or an answer.
     pub(super) limit: Duration,
@@ -68,9 +70,15 @@ impl Connector {
         let seconds = (patience.as_secs() / 10).max(1).to_string();
         let limit = format!("{:.3}", (timeout.mul_f64(0.7)).as_secs_f64().max(0.005));
         let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
-        let pooled = queries::POOLED.lines().filter(|line| !line.starts_with("--"));
-        let pooled = pooled.collect::<Vec<_>>().join("\n").into();
-        Self { source, session, pooled, timeout, limit: timeout, returning: false }
+        let (pooled, knows_table) = (pooled_check(None), false);
+        Self { source, session, pooled, knows_table, timeout, limit: timeout, returning: false }
+    }
+
+    /// Makes it refuse pooled connections on which this table is another one, or is locked. The name
+    /// has its database, and is quoted.
+    pub(super) fn watch(&mut self, table: &str) {
+        self.pooled = pooled_check(Some(table));
+        self.knows_table = true;
     }
 
     /// Bounds the time of a connect and of an answer from now on.
@@ -126,33 +134,51 @@ impl Connector {
         // After all idle connections, the next one is new. If a new one has the wrong settings, all
         // connections have them.
         let mut left = tries(pool.num_idle(), pool.size());
+        let mut unusable =
+            usize::try_from(pool.options().get_max_connections()).unwrap_or(usize::MAX);
         loop {
             let acquired = timeout(self.limit, pool.acquire()).await;
             let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
             let asked = sqlx::raw_sql(AssertSqlSafe(self.pooled.clone())).fetch_all(&mut *conn);
             match timeout(self.limit, asked).await {
                 Ok(Ok(rows)) => {
-                    let found = fitness(&rows)?;
+                    let found = fitness(&rows, self.knows_table)?;
                     if found == FIT {
                         return Ok((Taken::Pooled(conn), packet(&rows)?));
                     }
                     drop(conn.detach());
-                    if left == 0 {
+                    // A temporary table is no setting, so that a new connection may lack it.
+                    let left = if found == SHADOWED { &mut unusable } else { &mut left };
+                    if *left == 0 {
                         return Err(unfit(found).into());
                     }
-                    left -= 1;
+                    *left -= 1;
                     tracing::warn!(
                         target: "dlock",
                         error = %unfit(found),
                         "pooled connection unusable, closed"
                     );
                 }
-                Ok(Err(error)) if is_in_transaction(&error) => {
-                    tracing::warn!(
-                        target: "dlock",
-                        "pooled connection was in a transaction, closed"
-                    );
+                Ok(Err(error)) if is_in_transaction(&error) || is_locked_out(&error) => {
                     drop(conn.detach());
+                    let is_locked_out = is_locked_out(&error);
+                    // A new connection is like this one only if its settings are so.
+                    match (unusable, is_locked_out) {
+                        (0, true) => return Err(classify(error)),
+                        (0, false) => return Err(unfit(UNCOMMITTED).into()),
+                        _ => unusable -= 1,
+                    }
+                    if is_locked_out {
+                        tracing::warn!(
+                            target: "dlock",
+                            "pooled connection was under LOCK TABLES, closed"
+                        );
+                    } else {
+                        tracing::warn!(
+                            target: "dlock",
+                            "pooled connection was in a transaction, closed"
+                        );
+                    }
                 }
                 Ok(Err(error)) => {
                     drop(conn.detach());
@@ -185,6 +211,17 @@ impl Target for MySqlConnectOptions {
     }
 }
 
+/// Returns the check of a pooled connection, without its comments.
+fn pooled_check(table: Option<&str>) -> Arc<str> {
+    let lines = queries::POOLED
+        .lines()
+        .filter(|line| !line.starts_with("--") && (table.is_some() || !line.contains(TABLE)));
+    // The name itself is not searched again.
+    lines.collect::<Vec<_>>().join("\n").replace(TABLE, table.unwrap_or_default()).into()
+}
+
+const TABLE: &str = "{table}";
+
 /// Returns the current options of the pool. The application may have changed them since it created
 /// the pool, for example the password.
 fn beside(pool: &MySqlPool) -> MySqlConnectOptions {
@@ -202,8 +239,20 @@ fn packet(rows: &[MySqlRow]) -> Result<usize, Fault> {
 const PACKET: usize = 1 << 20;
 
 /// Returns the fitness of a pooled connection, from the answer to `pooled.sql`.
-fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
-    let [before, after] = rows else { return Ok(HIDDEN) };
+fn fitness(rows: &[MySqlRow], knows_table: bool) -> Result<i64, Fault> {
+    let (before, after) = match rows {
+        [before, after] if !knows_table => (before, after),
+        [before, after, table] if knows_table => {
+            // In any character set that contains ASCII. Two of them have zeros between the letters.
+            let text: Vec<u8> = table.try_get_unchecked(1).map_err(classify)?;
+            let begin = text.into_iter().filter(|byte| *byte != 0).take(TEMPORARY_TABLE.len());
+            if begin.eq(TEMPORARY_TABLE.bytes()) {
+                return Ok(SHADOWED);
+            }
+            (before, after)
+        }
+        _ => return Ok(HIDDEN),
+    };
     let is_still = get::<Option<i64>>(before, 1)? == get::<Option<i64>>(after, 1)?;
     match get(after, 0)? {
         FIT if is_still => Ok(STILL),
@@ -211,11 +260,17 @@ fn fitness(rows: &[MySqlRow]) -> Result<i64, Fault> {
     }
 }
 
+const TEMPORARY_TABLE: &str = "CREATE TEMPORARY TABLE";
+
 const FIT: i64 = 0;
+/// The session does not commit each statement, or truncates values.
+const UNCOMMITTED: i64 = 1;
 /// The clock of the session does not advance.
 const STILL: i64 = 4;
 /// The session hides rows.
 const HIDDEN: i64 = 5;
+/// A temporary table of the session hides the table of the locks.
+const SHADOWED: i64 = 6;
 
 /// Returns the error for an unfit connection. The number is that of `pooled.sql`.
 fn unfit(found: i64) -> Error {
@@ -236,6 +291,10 @@ fn unfit(found: i64) -> Error {
         HIDDEN => {
             "the pool's connections hide rows: do not set sql_select_limit on them, or give dlock \
              connections of its own"
+        }
+        SHADOWED => {
+            "the pool's connections have a temporary table dlock_lock, which hides the table of the \
+             locks: give the temporary table another name, or give dlock connections of its own"
         }
         _ => {
             "the pool's connections do not commit each statement by itself, or truncate values \

@@ -102,6 +102,11 @@ pub(super) fn has_no_room(error: &sqlx::Error) -> bool {
     number(error) == Some(numbers::TOO_MANY_STATEMENTS)
 }
 
+/// Returns whether the server refuses a table because the session has locked others.
+pub(super) fn is_locked_out(error: &sqlx::Error) -> bool {
+    number(error) == Some(numbers::OTHERS_LOCKED)
+}
+
 /// Returns whether the server reports that the user lacks a right.
 pub(super) fn is_denied(error: &Error) -> bool {
     let source = std::error::Error::source(error);

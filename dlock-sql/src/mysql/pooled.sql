@@ -1,8 +1,11 @@
 -- Asked of an application's connection before each use.
--- Takes no arguments. Returns two rows with two numbers each, of which the second is the time
+-- {table}: empty, or dlock_lock with its database.
+-- Returns two rows with two numbers each, of which the second is the time
 -- (microseconds since 1970): a session with a `timestamp` of its own has the same in both. The first is
 -- in the first row how many bytes a statement may have; and in the second one 0 if a statement does
 -- there what it says, or else which of the settings stands in its way, in the order below.
+-- Then follows how the table was created, since a temporary table of the session would hide it. A name
+-- that LOCK TABLES does not list is refused (error 1100), and no statement lists this one.
 -- The last statement makes sure of how the next one is isolated and that it may write, and is refused
 -- within a transaction (error 1568).
 -- A limit hides settings of the server, which SHOW tells; statements on rows have a limit of their own.
@@ -19,4 +22,6 @@ SELECT CAST(CASE
 END AS SIGNED),
   TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 LIMIT 1;
+SHOW CREATE TABLE {table};
+SELECT 1 FROM {table} AS dlock_not_locked LIMIT 0;
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE

@@ -199,3 +199,43 @@ fn locks_outlive_their_pool() {
         Ok(())
     });
 }
+
+const TEMPORARY: &str = "CREATE TEMPORARY TABLE dlock.dlock_lock (name VARBINARY(512) PRIMARY KEY, \
+                         base BIGINT, seen BIGINT, cut BIGINT, snap MEDIUMBLOB, log MEDIUMBLOB)";
+
+/// Both hide what another client does, and a statement does not notice either.
+#[test]
+fn a_connection_with_its_own_view_of_the_table_is_not_used() {
+    with_mariadb(async {
+        let server = server().await?;
+        let alone = connect(&server).await?;
+        let held = ask("a");
+        take(&alone, &held).await?;
+        for (n, left) in [
+            TEMPORARY,
+            "CREATE TEMPORARY TABLE dlock.dlock_lock (other INT)",
+            "LOCK TABLES dlock.dlock_lock WRITE",
+            "LOCK TABLES dlock.dlock_lock WRITE, dlock.dlock_schema WRITE",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let pool = pool(&server, 2).await?;
+            let client = open(&pool).await?;
+            let (mut one, mut two) = (pool.acquire().await?, pool.acquire().await?);
+            sqlx::raw_sql(left).execute(&mut *one).await?;
+            if n < 2 {
+                sqlx::raw_sql(left).execute(&mut *two).await?;
+            }
+            drop((one, two));
+            assert_eq!(client.acquire(&attempt("a")).await?, Acquired::Busy, "{left}");
+            let other = ask(&format!("b{n}"));
+            take(&client, &other).await?;
+            assert_eq!(alone.inspect(&other.name).await?.holders.len(), 1, "{left}");
+            renew(&alone, &held).await?;
+            free(&client, &other).await?;
+        }
+        let config = MysqlConfig::from_pool(pool_after(&server.url(), TEMPORARY).await?)?;
+        refused(config, ConfigIssue::Access, "another name").await
+    });
+}
