@@ -185,7 +185,7 @@ mod postgres {
         let (two, rest) = next.unwrap_or_else(|| panic!("{sql}"));
         let next = rest.strip_prefix(',').and_then(literal);
         let (three, rest) = next.unwrap_or_else(|| panic!("{sql}"));
-        assert_eq!(rest, "], (-1)\n");
+        assert_eq!(rest, "], (-1)");
         let kept = |text: &str| text.replace('\0', "");
         assert_eq!([one, two, three], [kept(first), kept(second), kept(first)]);
     }

@@ -5,25 +5,37 @@
 INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
 SELECT
   w.name, clock.now,
-  CASE WHEN w.seen = 0 THEN 0 ELSE coalesce((
+  CASE WHEN w.seen OPERATOR(pg_catalog.=) 0 THEN 0 ELSE coalesce((
     SELECT e.base FROM dlock_lock AS e
-    WHERE e.name = w.name AND e.base = w.seen
-      AND left(e.log, w.cut::integer) LIKE '% ' || w.time || ';'
+    WHERE e.name OPERATOR(pg_catalog.=) w.name AND e.base OPERATOR(pg_catalog.=) w.seen
+      AND pg_catalog.left(e.log, w.cut::integer)
+        OPERATOR(pg_catalog.~~) pg_catalog.concat('% ', w.time, ';')
   ), 0) END,
-  w.cut, '', w.op || ' ' || clock.now || ';'
+  w.cut, '', pg_catalog.concat(w.op, ' ', clock.now, ';')
 FROM
-  (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock,
-  unnest($1::text[], $2::bigint[], $3::bigint[], $5::text[], $6::bigint[])
-    AS w (name, seen, cut, op, time)
-ORDER BY w.name COLLATE "C"
+  (SELECT (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint AS now) AS clock,
+  ROWS FROM (
+    pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::bigint[]),
+    pg_catalog.unnest($3::bigint[]), pg_catalog.unnest($5::pg_catalog.text[]),
+    pg_catalog.unnest($6::bigint[])
+  ) AS w (name, seen, cut, op, time)
+ORDER BY w.name COLLATE pg_catalog."C"
 ON CONFLICT (name) DO UPDATE SET
-  base = CASE WHEN d.base = excluded.seen THEN greatest(d.base + 1, excluded.base) ELSE d.base END,
-  snap = CASE WHEN d.base = excluded.seen THEN ($4::text[])[array_position($1::text[], d.name)]
+  base = CASE WHEN d.base OPERATOR(pg_catalog.=) excluded.seen
+              THEN greatest(d.base OPERATOR(pg_catalog.+) 1, excluded.base) ELSE d.base END,
+  snap = CASE WHEN d.base OPERATOR(pg_catalog.=) excluded.seen
+              THEN ($4::pg_catalog.text[])[pg_catalog.array_position($1::pg_catalog.text[], d.name)]
               ELSE d.snap END,
-  log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut::integer + 1) ELSE d.log END
-         || CASE
-              WHEN left(d.snap, 3) IN ('', 'v1 ', 'v2 ') AND right(d.snap, 1) IN ('', ';')
-                AND right(d.log, 1) IN ('', ';')
+  log  = CASE WHEN d.base OPERATOR(pg_catalog.=) excluded.seen
+              THEN pg_catalog.substr(d.log, excluded.cut::integer OPERATOR(pg_catalog.+) 1)
+              ELSE d.log END
+         OPERATOR(pg_catalog.||) CASE
+              WHEN pg_catalog.left(d.snap, 3)
+                  OPERATOR(pg_catalog.=) ANY (ARRAY['', 'v1 ', 'v2 ']::pg_catalog.text[])
+                AND pg_catalog.right(d.snap, 1)
+                  OPERATOR(pg_catalog.=) ANY (ARRAY['', ';']::pg_catalog.text[])
+                AND pg_catalog.right(d.log, 1)
+                  OPERATOR(pg_catalog.=) ANY (ARRAY['', ';']::pg_catalog.text[])
               THEN excluded.log ELSE ''
             END
 RETURNING name, base, snap, log

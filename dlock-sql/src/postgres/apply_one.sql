@@ -9,22 +9,32 @@
 -- an unknown format, or one that was cut off, stays unchanged.
 INSERT INTO dlock_lock AS d (name, base, seen, cut, snap, log)
 SELECT
-  $1::text, clock.now,
-  CASE WHEN $2::bigint = 0 THEN 0 ELSE coalesce((
+  $1::pg_catalog.text, clock.now,
+  CASE WHEN $2::bigint OPERATOR(pg_catalog.=) 0 THEN 0 ELSE coalesce((
     SELECT e.base FROM dlock_lock AS e
-    WHERE e.name = $1::text AND e.base = $2::bigint
-      AND left(e.log, $3::integer) LIKE '% ' || $7::bigint || ';'
+    WHERE e.name OPERATOR(pg_catalog.=) $1::pg_catalog.text
+      AND e.base OPERATOR(pg_catalog.=) $2::bigint
+      AND pg_catalog.left(e.log, $3::integer)
+        OPERATOR(pg_catalog.~~) pg_catalog.concat('% ', $7::bigint, ';')
   ), 0) END,
   $3::bigint, '',
-  $5::text || ' ' || clock.now || ';'
-FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock
+  pg_catalog.concat($5::pg_catalog.text, ' ', clock.now, ';')
+FROM (SELECT (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint AS now) AS clock
 ON CONFLICT (name) DO UPDATE SET
-  base = CASE WHEN d.base = excluded.seen THEN greatest(d.base + 1, excluded.base) ELSE d.base END,
-  snap = CASE WHEN d.base = excluded.seen THEN $4::text ELSE d.snap END,
-  log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut::integer + 1) ELSE d.log END
-         || CASE
-              WHEN left(d.snap, 3) IN ('', 'v1 ', 'v2 ') AND right(d.snap, 1) IN ('', ';')
-                AND right(d.log, 1) IN ('', ';')
+  base = CASE WHEN d.base OPERATOR(pg_catalog.=) excluded.seen
+              THEN greatest(d.base OPERATOR(pg_catalog.+) 1, excluded.base) ELSE d.base END,
+  snap = CASE WHEN d.base OPERATOR(pg_catalog.=) excluded.seen
+              THEN $4::pg_catalog.text ELSE d.snap END,
+  log  = CASE WHEN d.base OPERATOR(pg_catalog.=) excluded.seen
+              THEN pg_catalog.substr(d.log, excluded.cut::integer OPERATOR(pg_catalog.+) 1)
+              ELSE d.log END
+         OPERATOR(pg_catalog.||) CASE
+              WHEN pg_catalog.left(d.snap, 3)
+                  OPERATOR(pg_catalog.=) ANY (ARRAY['', 'v1 ', 'v2 ']::pg_catalog.text[])
+                AND pg_catalog.right(d.snap, 1)
+                  OPERATOR(pg_catalog.=) ANY (ARRAY['', ';']::pg_catalog.text[])
+                AND pg_catalog.right(d.log, 1)
+                  OPERATOR(pg_catalog.=) ANY (ARRAY['', ';']::pg_catalog.text[])
               THEN excluded.log ELSE ''
             END
-RETURNING base, CASE WHEN base = $6::bigint THEN '' ELSE snap END, log
+RETURNING base, CASE WHEN base OPERATOR(pg_catalog.=) $6::bigint THEN '' ELSE snap END, log

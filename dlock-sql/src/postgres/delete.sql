@@ -4,9 +4,13 @@
 DELETE FROM dlock_lock AS d
 USING (
   SELECT l.name
-  FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS w (name, base, length)
-  JOIN dlock_lock AS l ON l.name = w.name
-  WHERE l.base = w.base AND length(l.log) = w.length
+  FROM ROWS FROM (
+    pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::bigint[]),
+    pg_catalog.unnest($3::bigint[])
+  ) AS w (name, base, length)
+  JOIN dlock_lock AS l ON l.name OPERATOR(pg_catalog.=) w.name
+  WHERE l.base OPERATOR(pg_catalog.=) w.base
+    AND pg_catalog.length(l.log) OPERATOR(pg_catalog.=) w.length
   FOR UPDATE OF l SKIP LOCKED
 ) AS idle
-WHERE d.name = idle.name
+WHERE d.name OPERATOR(pg_catalog.=) idle.name

@@ -22,7 +22,7 @@ use sqlx::{
 use super::{
     error::{classify, refuses_options},
     queries,
-    statement::{Travel, millis},
+    statement::{OWN_PATH, Travel, millis},
 };
 use crate::{
     engine::Fault,
@@ -146,12 +146,12 @@ impl PostgresConfig {
     }
 
     /// Returns the first text on a dedicated connection: the settings that it still needs, and a
-    /// query that checks them.
-    pub(super) fn greeting(&self) -> String {
+    /// query that checks them. With `names_schemas`, later statements need no search path.
+    pub(super) fn greeting(&self, names_schemas: bool) -> String {
         if self.driver.pooler {
             return queries::GREETING_OF_POOLER.to_owned();
         }
-        let mut text = String::new();
+        let mut text = if names_schemas { format!("{OWN_PATH}; ") } else { String::new() };
         if !self.sets_as_it_connects() {
             for (name, value) in self.of_session() {
                 // Writing to a String does not fail.
@@ -236,10 +236,12 @@ mod tests {
         assert!(all.contains("search_path=a"), "{all}");
         assert_eq!(settings("postgres://localhost/d?dlock.pooler=true"), "");
         let later = read("postgres://localhost/d?dlock.response_timeout=6s").unwrap();
-        assert!(later.greeting().starts_with("SELECT"), "{}", later.greeting());
+        assert!(later.greeting(false).starts_with("SELECT"), "{}", later.greeting(false));
+        assert!(later.greeting(true).starts_with("SET search_path"), "{}", later.greeting(true));
         later.driver.sets_later.store(true, Ordering::Relaxed);
         assert_eq!(later.session().get_options(), None);
-        assert!(later.greeting().starts_with("SET default_transaction"), "{}", later.greeting());
+        let greeting = later.greeting(false);
+        assert!(greeting.starts_with("SET default_transaction"), "{greeting}");
         let named = read("postgres://localhost/d?application_name=a").unwrap().session();
         assert_eq!(named.get_application_name(), Some("a"));
     }

@@ -8,13 +8,17 @@ use sqlx::postgres::PgRow;
 use super::{
     answer::{get, no_answer},
     link::Link,
+    literal::Arg,
     queries,
-    schema::{Tables, prepare},
+    schema::{Tables, in_schema, prepare},
 };
 use crate::engine::{Fault, of_tables, room};
 
 /// A transaction that is open for longer than this gets a finding, in seconds.
 const LONG: i64 = 60;
+/// A database whose oldest transaction id is older than this many times the age from which on the
+/// server freezes rows gets a finding.
+const UNFROZEN: i64 = 3;
 /// A server that closes idle connections sooner than this gets a finding, in milliseconds.
 const SOON: i64 = 60_000;
 
@@ -37,6 +41,20 @@ pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Findi
                 Tables::Plain => queries::PLAIN_KEEPS,
                 Tables::Locks | Tables::Advisory => queries::KEEPS,
             };
+            let name = match tables {
+                Tables::Locks => "dlock_lock",
+                Tables::Plain => "dlock_plain",
+                Tables::Advisory => "dlock_advisory",
+            };
+            let table_name = in_schema(&prepared.schema, name);
+            let rows = link.fetch(queries::CREATORS, &[Arg::Text(&table_name)]).await?;
+            let roles = rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?)));
+            let unvacuumed = link.fetch(queries::UNVACUUMED, &[Arg::Text(&table_name)]).await?;
+            if unvacuumed.first().map_or(Ok(false), |row| get(row, 0))? {
+                findings.retain(|found| found.about != "vacuum");
+                findings.push(unvacuumed_table(name));
+            }
+            findings.push(creators(&roles.collect::<Result<Vec<_>, Fault>>()?));
             if findings.iter().all(is_fine) && !link.keeps(keeps).await? {
                 findings.push(table());
             }
@@ -58,7 +76,9 @@ fn server(row: &PgRow) -> Result<Vec<Finding>, Fault> {
         room(get(row, 7)?, get(row, 8)?),
         idle(get(row, 9)?),
         vacuum(&text(4)?),
-        transactions(get(row, 10)?),
+        transactions(get(row, 10)?, get(row, 11)?),
+        slots(get(row, 12)?),
+        freezing(get(row, 13)?, get(row, 14)?),
     ])
 }
 
@@ -107,6 +127,30 @@ fn table() -> Finding {
     )
 }
 
+/// The schema, and the role that may create in it, or PUBLIC.
+type Creator = (String, Option<String>);
+
+fn creators(found: &[Creator]) -> Finding {
+    let Some((schema, role)) = found.first() else {
+        let found = "no other user may create tables in the schemas where dlock looks for its own";
+        return Finding::fine("schema rights", found);
+    };
+    let role = role.as_deref().unwrap_or("PUBLIC");
+    let others = match found.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Finding::warning(
+        "schema rights",
+        format!("{role:.63} may create in the schema {schema:.63}{others}"),
+        format!(
+            "run REVOKE CREATE ON SCHEMA {schema:.63} FROM {role:.63}: a user who may create there \
+             can put a table where dlock looks for its own, and a program without a schema in front \
+             of its names can run that user's functions and operators"
+        ),
+    )
+}
+
 fn idle(millis: i64) -> Finding {
     match millis {
         0 => Finding::fine("idle", "idle connections stay open"),
@@ -132,16 +176,66 @@ fn vacuum(autovacuum: &str) -> Finding {
     }
 }
 
-fn transactions(seconds: i64) -> Finding {
-    match seconds {
-        LONG.. => Finding::warning(
+fn unvacuumed_table(table: &str) -> Finding {
+    Finding::warning(
+        "vacuum",
+        format!(
+            "old row versions stay, and make locks slower and slower (autovacuum_enabled is false \
+             on {table})"
+        ),
+        format!("run ALTER TABLE {table} RESET (autovacuum_enabled)"),
+    )
+}
+
+fn slots(idle: i64) -> Finding {
+    match idle {
+        0 => Finding::fine("slots", "no replication slot is left unread"),
+        _ => Finding::warning(
+            "slots",
+            format!(
+                "{idle} replication slots are not in use: they may keep old row versions alive, \
+                 which makes locks slow, and fill the disk"
+            ),
+            "start what reads them, or drop them (SELECT slot_name, xmin, restart_lsn FROM \
+             pg_replication_slots WHERE NOT active)",
+        ),
+    }
+}
+
+fn freezing(age: i64, limit: i64) -> Finding {
+    if age < limit.saturating_mul(UNFROZEN) {
+        return Finding::fine("freezing", "old transaction ids are frozen in time");
+    }
+    Finding::warning(
+        "freezing",
+        format!(
+            "the oldest transaction id in this database is {age} transactions old: after 2 billion \
+             the server takes no more writes"
+        ),
+        "end old transactions, prepared transactions and replication slots, and run VACUUM FREEZE \
+         in this database",
+    )
+}
+
+/// `hidden` is the number of sessions whose transactions this user can't see.
+fn transactions(seconds: i64, hidden: i64) -> Finding {
+    match (seconds, hidden) {
+        (..LONG, 1..) => Finding::warning(
+            "transactions",
+            format!("not visible for {hidden} sessions of other users in this database"),
+            "run GRANT pg_read_all_stats TO the user, or run the doctor as another one: a long \
+             transaction keeps old row versions alive, which makes locks slow",
+        ),
+        (LONG.., _) => Finding::warning(
             "transactions",
             format!("one in this database has been open for {seconds} s"),
-            "end it (SELECT pid, query FROM pg_stat_activity ORDER BY xact_start), or give the \
-             locks a database of their own: it keeps old row versions alive, which makes locks \
-             slow",
+            "end it (SELECT pid, query FROM pg_stat_activity ORDER BY xact_start; SELECT gid FROM \
+             pg_prepared_xacts), or give the locks a database of their own: it keeps old row \
+             versions alive, which makes locks slow",
         ),
-        _ => Finding::fine("transactions", "none in this database has been open for long"),
+        (..LONG, _) => {
+            Finding::fine("transactions", "none in this database has been open for long")
+        }
     }
 }
 
@@ -162,10 +256,18 @@ mod tests {
             (idle(0), Level::Fine, ""),
             (idle(59_999), Level::Warning, "idle_session_timeout = 0"),
             (idle(60_000), Level::Fine, ""),
+            (creators(&[]), Level::Fine, ""),
+            (creators(&[("public".to_owned(), None)]), Level::Warning, "public FROM PUBLIC"),
             (vacuum("on"), Level::Fine, ""),
             (vacuum("off"), Level::Warning, "autovacuum = on"),
-            (transactions(59), Level::Fine, ""),
-            (transactions(60), Level::Warning, "pg_stat_activity"),
+            (transactions(59, 0), Level::Fine, ""),
+            (transactions(59, 1), Level::Warning, "pg_read_all_stats"),
+            (transactions(60, 1), Level::Warning, "pg_stat_activity"),
+            (slots(0), Level::Fine, ""),
+            (slots(1), Level::Warning, "pg_replication_slots"),
+            (freezing(599_999_999, 200_000_000), Level::Fine, ""),
+            (freezing(600_000_000, 200_000_000), Level::Warning, "VACUUM FREEZE"),
+            (unvacuumed_table("dlock_lock"), Level::Warning, "RESET (autovacuum_enabled)"),
         ] {
             assert_eq!(finding.level, level, "{finding:?}");
             let says = finding.remedy.as_deref().unwrap_or_default();

@@ -4,16 +4,38 @@
 --   5 standby: boolean   6 the time: microseconds since 1970
 --   7 how many more connections an ordinary user can have   8 how many there are at most
 --   9 after how many milliseconds an idle connection is closed; 0 for never
---   10 how many seconds the oldest transaction in this database has gone on, as far as can be seen
+--   10 how many seconds the oldest visible transaction in this database has gone on, prepared ones too
+--   11 how many sessions in this database hide their transactions from this user
+--   12 how many replication slots keep old row versions or files although nobody reads them
+--   13 the age of the oldest transaction id in this database, 14 from which on the server freezes rows
 SELECT
-  current_setting('server_version'), current_setting('fsync'),
-  current_setting('synchronous_commit'), current_setting('full_page_writes'),
-  current_setting('autovacuum'), pg_is_in_recovery(),
-  (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
-  (current_setting('max_connections')::bigint
-    - current_setting('superuser_reserved_connections')::bigint
-    - (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL))::bigint,
-  current_setting('max_connections')::bigint,
-  coalesce((SELECT setting::bigint FROM pg_settings WHERE name = 'idle_session_timeout'), 0)::bigint,
-  coalesce((SELECT extract(epoch FROM max(statement_timestamp() - xact_start))
-    FROM pg_stat_activity WHERE datname = current_database()), 0)::bigint
+  pg_catalog.current_setting('server_version'), pg_catalog.current_setting('fsync'),
+  pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('full_page_writes'),
+  pg_catalog.current_setting('autovacuum'), pg_catalog.pg_is_in_recovery(),
+  (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint,
+  pg_catalog.current_setting('max_connections')::bigint
+    OPERATOR(pg_catalog.-) pg_catalog.current_setting('superuser_reserved_connections')::bigint
+    OPERATOR(pg_catalog.-) (
+      SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE datid IS NOT NULL
+    ),
+  pg_catalog.current_setting('max_connections')::bigint,
+  coalesce((SELECT s.setting::bigint FROM pg_catalog.pg_settings AS s
+    WHERE s.name OPERATOR(pg_catalog.=) 'idle_session_timeout'), 0),
+  coalesce(greatest(
+    (SELECT extract(epoch FROM
+        pg_catalog.max(pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) a.xact_start))
+      FROM pg_catalog.pg_stat_activity AS a
+      WHERE a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()),
+    (SELECT extract(epoch FROM
+        pg_catalog.max(pg_catalog.statement_timestamp() OPERATOR(pg_catalog.-) x.prepared))
+      FROM pg_catalog.pg_prepared_xacts AS x
+      WHERE x.database OPERATOR(pg_catalog.=) pg_catalog.current_database())
+  ), 0)::bigint,
+  -- The server shows neither state nor times of these.
+  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS h
+    WHERE h.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+      AND h.query OPERATOR(pg_catalog.=) '<insufficient privilege>'),
+  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots AS o WHERE NOT o.active),
+  (SELECT pg_catalog.age(b.datfrozenxid)::bigint FROM pg_catalog.pg_database AS b
+    WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()),
+  pg_catalog.current_setting('autovacuum_freeze_max_age')::bigint

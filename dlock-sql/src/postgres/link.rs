@@ -22,7 +22,7 @@ use super::{
     literal::Arg,
     queries,
     source::{Source, clean, greet, prepares_again},
-    statement::{RESET_PATH, RESET_ROLE, Travel},
+    statement::{LOCAL_PATH, OWN_PATH, RESET_PATH, RESET_ROLE, Travel},
 };
 use crate::{
     engine::{Backoff, Fault, Kept},
@@ -67,9 +67,7 @@ struct Work<'a> {
 }
 
 enum WorkKind {
-    Statement {
-        resets_path: bool,
-    },
+    Statement,
     /// A statement whose answer shows whether the server accepts writes.
     FromPrimary,
     /// Several statements without arguments.
@@ -81,15 +79,14 @@ impl Work<'_> {
         &self,
         travel: Travel,
         patience: Duration,
+        path: &str,
         conn: &mut PgConnection,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (sql, args) = (self.sql.clone(), self.args);
         match self.way {
-            WorkKind::Statement { resets_path } => {
-                travel.fetch(conn, sql, args, patience, resets_path).await
-            }
+            WorkKind::Statement => travel.fetch(conn, sql, args, patience, path).await,
             WorkKind::FromPrimary => {
-                from_primary(travel.fetch(conn, sql, args, patience, false).await?)
+                from_primary(travel.fetch(conn, sql, args, patience, path).await?)
             }
             WorkKind::Script => sqlx::raw_sql(sql).fetch_all(conn).await,
         }
@@ -176,9 +173,36 @@ impl Link {
         sql: &'static str,
         args: &[Arg<'_>],
     ) -> Result<Vec<PgRow>, Fault> {
-        let resets_path = self.resets_path && self.texts.is_empty();
         let sql = self.texts.of(sql);
-        self.run(Work { sql, args, way: WorkKind::Statement { resets_path } }).await
+        self.run(Work { sql, args, way: WorkKind::Statement }).await
+    }
+
+    /// Runs a statement with the schemas of these tables.
+    pub(super) async fn fetch_in(
+        &mut self,
+        texts: &mut Texts,
+        sql: &'static str,
+    ) -> Result<Vec<PgRow>, Fault> {
+        self.run(Work { sql: texts.of(sql), args: &[], way: WorkKind::Statement }).await
+    }
+
+    /// Makes the session of dlock's own, if it has one, look up names in the catalog only. Its
+    /// statements name the schema of everything else.
+    pub(super) async fn leave_path(&mut self) -> Result<(), Fault> {
+        if self.idle.is_empty() || self.travel == Travel::Text {
+            return Ok(());
+        }
+        self.fetch(OWN_PATH, &[]).await.map(drop)
+    }
+
+    /// Returns the settings before a statement on a shared connection that decide where its names
+    /// are looked up.
+    fn path(&self) -> &'static str {
+        match (self.texts.is_empty(), self.resets_path) {
+            (false, _) => LOCAL_PATH,
+            (true, true) => RESET_PATH,
+            (true, false) => "",
+        }
     }
 
     /// Runs a statement whose second column is null if the server accepts no writes. Then the rows
@@ -192,23 +216,30 @@ impl Link {
         self.run(Work { sql, args, way: WorkKind::FromPrimary }).await
     }
 
-    /// Runs several statements in one transaction.
-    pub(super) async fn run_script(&mut self, sql: &'static str) -> Result<(), Fault> {
+    /// Creates tables in the first schema of the search path, in one transaction.
+    pub(super) async fn create(&mut self, sql: &'static str, tables: &[&str]) -> Result<(), Fault> {
+        let rows = self.fetch(queries::CREATES_IN, &[]).await?;
+        let found = rows.first().map(|row| row.try_get::<Option<String>, _>(0));
+        let schema = found.transpose().map_err(classify)?.flatten();
+        let homes = tables.iter().filter_map(|table| Some((*table, schema.as_deref()?)));
+        let sql = Texts::new(homes).of(sql);
         let role = if self.travel == Travel::Text { RESET_ROLE } else { "" };
-        let path = if self.resets_path { RESET_PATH } else { "" };
-        let sql = AssertSqlSafe(format!("{role}{path}{sql}")).into_sql_str();
+        // Without a schema the server refuses the script.
+        let path = if schema.is_some() { LOCAL_PATH } else { self.path() };
+        let sql = AssertSqlSafe(format!("{role}{path}{}", sql.as_str())).into_sql_str();
         self.run(Work { sql, args: &[], way: WorkKind::Script }).await.map(drop)
     }
 
     async fn run(&mut self, work: Work<'_>) -> Result<Vec<PgRow>, Fault> {
         let mut conn = self.take().await?;
         let (travel, patience, sent) = (self.travel, self.patience, Clock::Boot.now());
-        let mut result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
+        let path = self.path();
+        let mut result = timeout(self.limit, work.run(travel, patience, path, conn.raw())).await;
         // The server did not know the prepared statement, so nothing was executed.
         if matches!(&result, Ok(Err(error)) if is_unprepared(error))
             && prepares_again(&mut conn, self.limit).await
         {
-            result = timeout(self.limit, work.run(travel, patience, conn.raw())).await;
+            result = timeout(self.limit, work.run(travel, patience, path, conn.raw())).await;
         }
         let Ok(result) = result else {
             // The next statement on it would get the answer to this one.
@@ -269,7 +300,7 @@ impl Link {
         // one.
         let args = [Arg::Number(i64::try_from(age).unwrap_or(i64::MAX) / 10 * 9)];
         let sql = self.texts.of(queries::STANDBY);
-        let asked = self.travel.fetch(conn.raw(), sql, &args, self.patience, false);
+        let asked = self.travel.fetch(conn.raw(), sql, &args, self.patience, self.path());
         let found = timeout(self.limit, asked).await.map_err(|_| late())?.map_err(classify)?;
         found.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
     }
@@ -313,6 +344,11 @@ impl Link {
     fn discard(&self, conn: Taken<Postgres>) {
         conn.discard();
         self.idle.clear();
+    }
+
+    /// Returns whether the statements run on sessions of the application.
+    pub(super) const fn is_pooled(&self) -> bool {
+        matches!(self.source, Source::Pool(..))
     }
 
     /// Returns whether there is a connection. If not, the next statement opens one.

@@ -46,7 +46,7 @@ impl PgEars {
 
     async fn listen(&self, options: PgConnectOptions) -> Result<PgListener, Fault> {
         // The driver's listener needs a pool. One connection is enough.
-        let greeting = self.config.greeting();
+        let greeting = self.config.greeting(true);
         let pool: PgPool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)

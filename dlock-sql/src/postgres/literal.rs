@@ -16,38 +16,39 @@ pub(crate) enum Arg<'a> {
 }
 
 /// Returns the statement without its comments, and with its arguments in the places of `$1` to
-/// `$9`. A `$1` within an argument, or within the quoted name of a schema, is not replaced.
+/// `$9`. Text between quotes, such as the name of a schema, and the arguments stay as they are.
 pub(crate) fn fill(sql: &str, args: &[Arg<'_>]) -> String {
     let mut text = String::with_capacity(sql.len());
-    for line in sql.lines().filter(|line| !line.trim_start().starts_with("--")) {
-        let mut pieces = line.split('$');
-        let mut before = pieces.next().unwrap_or_default();
-        let mut is_quoted = false;
-        text.push_str(before);
-        for piece in pieces {
-            is_quoted ^= before.matches('"').count() % 2 == 1;
-            before = piece;
-            if is_quoted {
-                text.push('$');
-                text.push_str(piece);
-                continue;
-            }
-            let number = piece.chars().next().and_then(|digit| digit.to_digit(10));
-            let at = number.and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
-            match at.and_then(|at| args.get(at)) {
-                Some(arg) => {
-                    push(&mut text, arg);
-                    text.push_str(&piece[1..]);
-                }
-                None => {
-                    text.push('$');
-                    text.push_str(piece);
-                }
-            }
+    let mut quote = None;
+    let mut rest = sql;
+    while let Some(char) = rest.chars().next() {
+        let after = &rest[char.len_utf8()..];
+        if quote.is_none() && rest.starts_with("--") {
+            rest = rest.find('\n').map_or("", |end| &rest[end..]);
+            continue;
         }
-        text.push('\n');
+        if let ('$', None, Some((arg, behind))) = (char, quote, argument(after, args)) {
+            push(&mut text, arg);
+            rest = behind;
+            continue;
+        }
+        quote = match (quote, char) {
+            // A doubled quote closes and opens.
+            (Some(open), _) if open == char => None,
+            (None, '"' | '\'') => Some(char),
+            (quote, _) => quote,
+        };
+        text.push(char);
+        rest = after;
     }
     text
+}
+
+/// Returns the argument whose number the text begins with, and what follows the number.
+fn argument<'a, 't>(text: &'t str, args: &'a [Arg<'a>]) -> Option<(&'a Arg<'a>, &'t str)> {
+    let number = text.chars().next()?.to_digit(10)?;
+    let at = usize::try_from(number).ok()?.checked_sub(1)?;
+    Some((args.get(at)?, &text[1..]))
 }
 
 fn push(out: &mut String, arg: &Arg<'_>) {
@@ -122,22 +123,24 @@ mod tests {
         assert_eq!(
             fill("f(2-$1::bigint, $2, $3::bigint[], $4::text[])", &args),
             "f(2-(-9223372036854775808)::bigint, ARRAY[E'a',E'b'''], ARRAY[(1),(-2)]::bigint[], \
-             ARRAY[]::text[])\n"
+             ARRAY[]::text[])"
         );
     }
 
     #[test]
     fn comments_go_and_arguments_are_not_looked_at_again() {
         let args = [Arg::Text("$2"), Arg::Text("-- $1")];
-        assert_eq!(fill("-- $1 is\n  -- $2\n$2 $1 $3 $\n", &args), "E'-- $1' E'$2' $3 $\n");
+        assert_eq!(fill("-- $1 is\n-- $2\n$2 $1 $3 $\n", &args), "\n\nE'-- $1' E'$2' $3 $\n");
     }
 
     #[test]
     fn the_quoted_name_of_a_schema_is_no_argument() {
         let args = [Arg::Number(7)];
-        assert_eq!(fill("FROM \"a$1\".t WHERE b = $1", &args), "FROM \"a$1\".t WHERE b = (7)\n");
-        assert_eq!(fill("'\"a$1b$1\".t' $1", &args), "'\"a$1b$1\".t' (7)\n");
-        assert_eq!(fill("$1 COLLATE \"C\" $1", &args), "(7) COLLATE \"C\" (7)\n");
+        assert_eq!(fill("FROM \"a$1\".t WHERE b = $1", &args), "FROM \"a$1\".t WHERE b = (7)");
+        assert_eq!(fill("'\"a$1b$1\".t' $1", &args), "'\"a$1b$1\".t' (7)");
+        assert_eq!(fill("$1 COLLATE \"C\" $1", &args), "(7) COLLATE \"C\" (7)");
+        let name = "\"a\n--b'$1\"\"$1\".t";
+        assert_eq!(fill(&format!("{name} $1 {name}"), &args), format!("{name} (7) {name}"));
     }
 
     #[test]

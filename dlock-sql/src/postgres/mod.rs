@@ -15,6 +15,8 @@ pub(crate) mod literal;
 mod modes;
 mod open;
 mod plain;
+#[cfg(test)]
+mod qualified;
 mod queries;
 mod schema;
 mod source;

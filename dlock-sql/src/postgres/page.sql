@@ -5,10 +5,12 @@
 -- are null for a row whose snapshot is younger than that, which can't have been idle for long.
 SELECT
   d.name, clock.now, d.base,
-  CASE WHEN d.base <= clock.now - $2::bigint THEN d.snap END,
-  CASE WHEN d.base <= clock.now - $2::bigint THEN d.log END
+  CASE WHEN d.base OPERATOR(pg_catalog.<=) (clock.now OPERATOR(pg_catalog.-) $2::bigint)
+       THEN d.snap END,
+  CASE WHEN d.base OPERATOR(pg_catalog.<=) (clock.now OPERATOR(pg_catalog.-) $2::bigint)
+       THEN d.log END
 FROM dlock_lock AS d
-CROSS JOIN (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint AS now) AS clock
-WHERE d.name > $1::text
+CROSS JOIN (SELECT (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint AS now) AS clock
+WHERE d.name OPERATOR(pg_catalog.>) $1::pg_catalog.text
 ORDER BY d.name
 LIMIT $3::bigint OFFSET $4::bigint

@@ -10,62 +10,72 @@ use crate::{
 
 macro_rules! now {
     () => {
-        "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
+        "((extract(epoch FROM pg_catalog.statement_timestamp()) \
+         OPERATOR(pg_catalog.*) 1000000)::bigint)"
     };
 }
 
 pub(crate) const STATEMENTS: Statements = Statements {
     insert: concat!(
         "INSERT INTO dlock_plain (name, holder, state, version, expiry)\n",
-        "SELECT $1::text, $2::text, 'held', 1, ",
+        "SELECT $1::pg_catalog.text, $2::pg_catalog.text, 'held', 1, ",
         now!(),
-        " + $3::bigint\n",
-        "WHERE ",
+        " OPERATOR(pg_catalog.+) $3::bigint\nWHERE ",
         now!(),
-        " <= $4::bigint\n",
+        " OPERATOR(pg_catalog.<=) $4::bigint\n",
         "ON CONFLICT (name) DO NOTHING RETURNING 1",
     ),
     clear: concat!(
-        "DELETE FROM dlock_plain WHERE name = $1::text AND expiry <= ",
+        "DELETE FROM dlock_plain WHERE name OPERATOR(pg_catalog.=) $1::pg_catalog.text\n",
+        "AND expiry OPERATOR(pg_catalog.<=) ",
         now!(),
         " RETURNING 1",
     ),
     take: concat!(
-        "UPDATE dlock_plain SET holder = $1::text, state = 'held', version = version + 1,\n",
-        "expiry = ",
+        "UPDATE dlock_plain SET holder = $1::pg_catalog.text, state = 'held',\n",
+        "version = version OPERATOR(pg_catalog.+) 1, expiry = ",
         now!(),
-        " + $2::bigint\n",
-        "WHERE name = $3::text AND version = $4::bigint\n",
-        "AND (state <> 'held' OR expiry <= ",
+        " OPERATOR(pg_catalog.+) $2::bigint\n",
+        "WHERE name OPERATOR(pg_catalog.=) $3::pg_catalog.text\n",
+        "AND version OPERATOR(pg_catalog.=) $4::bigint\n",
+        "AND (state OPERATOR(pg_catalog.<>) 'held' OR expiry OPERATOR(pg_catalog.<=) ",
         now!(),
         ")\nAND ",
         now!(),
-        " <= $5::bigint RETURNING 1",
+        " OPERATOR(pg_catalog.<=) $5::bigint RETURNING 1",
     ),
     renew: concat!(
         "UPDATE dlock_plain SET expiry = greatest(least(expiry, $2::bigint), ",
         now!(),
-        " + $1::bigint)\n",
-        "WHERE name = $3::text AND holder = $4::text AND state = 'held'\n",
-        "AND expiry > ",
+        " OPERATOR(pg_catalog.+) $1::bigint)\n",
+        "WHERE name OPERATOR(pg_catalog.=) $3::pg_catalog.text\n",
+        "AND holder OPERATOR(pg_catalog.=) $4::pg_catalog.text\n",
+        "AND state OPERATOR(pg_catalog.=) 'held'\n",
+        "AND expiry OPERATOR(pg_catalog.>) ",
         now!(),
         " AND ",
         now!(),
-        " <= $5::bigint RETURNING 1",
+        " OPERATOR(pg_catalog.<=) $5::bigint RETURNING 1",
     ),
-    delete: "DELETE FROM dlock_plain WHERE name = $1::text AND holder = $2::text RETURNING 1",
+    delete: "DELETE FROM dlock_plain WHERE name OPERATOR(pg_catalog.=) $1::pg_catalog.text\n\
+             AND holder OPERATOR(pg_catalog.=) $2::pg_catalog.text RETURNING 1",
     free: "UPDATE dlock_plain SET state = 'free'\n\
-           WHERE name = $1::text AND holder = $2::text AND state = 'held' RETURNING 1",
+           WHERE name OPERATOR(pg_catalog.=) $1::pg_catalog.text\n\
+           AND holder OPERATOR(pg_catalog.=) $2::pg_catalog.text\n\
+           AND state OPERATOR(pg_catalog.=) 'held' RETURNING 1",
     look: concat!(
-        "SELECT clock.now, p.holder, p.state = 'held', p.version, p.expiry - clock.now\n",
+        "SELECT clock.now, p.holder, p.state OPERATOR(pg_catalog.=) 'held', p.version,\n",
+        "p.expiry OPERATOR(pg_catalog.-) clock.now\n",
         "FROM (SELECT ",
         now!(),
-        " AS now) AS clock\nLEFT JOIN dlock_plain AS p ON p.name = $1::text",
+        " AS now) AS clock\n",
+        "LEFT JOIN dlock_plain AS p ON p.name OPERATOR(pg_catalog.=) $1::pg_catalog.text",
     ),
     range: concat!(
-        "SELECT name, state = 'held' AND expiry > ",
+        "SELECT name, state OPERATOR(pg_catalog.=) 'held' AND expiry OPERATOR(pg_catalog.>) ",
         now!(),
-        "\nFROM dlock_plain WHERE name >= $1::text AND name < $2::text ORDER BY name LIMIT $3::bigint",
+        "\nFROM dlock_plain WHERE name OPERATOR(pg_catalog.>=) $1::pg_catalog.text\n",
+        "AND name OPERATOR(pg_catalog.<) $2::pg_catalog.text ORDER BY name LIMIT $3::bigint",
     ),
 };
 

@@ -3,12 +3,12 @@
 -- Takes no arguments and returns nothing. Running it again changes nothing.
 -- Who uses it needs SELECT, INSERT, UPDATE and DELETE on it.
 
-SELECT pg_advisory_xact_lock(5506123690123455334);
+SELECT pg_catalog.pg_advisory_xact_lock(5506123690123455334);
 
 CREATE TABLE IF NOT EXISTS dlock_plain (
-  name    text   NOT NULL COLLATE "C" PRIMARY KEY,
-  holder  text   NOT NULL,  -- what the holder calls itself: of dlock, 32 hexadecimal digits
-  state   text   NOT NULL,  -- 'held', or 'free'
-  version bigint NOT NULL,  -- one more with each grant
-  expiry  bigint NOT NULL   -- when the lease ends: microseconds since 1970 by this server's clock
+  name    pg_catalog.text NOT NULL COLLATE pg_catalog."C" PRIMARY KEY,
+  holder  pg_catalog.text NOT NULL,  -- what the holder calls itself: of dlock, 32 hexadecimal digits
+  state   pg_catalog.text NOT NULL,  -- 'held', or 'free'
+  version bigint          NOT NULL,  -- one more with each grant
+  expiry  bigint          NOT NULL   -- when the lease ends: microseconds since 1970 by this server's clock
 ) WITH (fillfactor = 50);

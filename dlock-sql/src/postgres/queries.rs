@@ -25,13 +25,15 @@ pub(super) const STANDBY: &str = include_str!("standby.sql");
 pub(super) const TELL: &str = include_str!("tell.sql");
 pub(super) const SERVER: &str = include_str!("server.sql");
 pub(super) const EXAMINE: &str = include_str!("examine.sql");
+pub(super) const CREATORS: &str = include_str!("creators.sql");
+pub(super) const TRUST: &str = include_str!("trust.sql");
 pub(super) const TABLES: &str = include_str!("tables.sql");
 
 /// [`APPLY_ONE`], which commits without waiting for the disk, or for a standby:
 /// <https://www.postgresql.org/docs/current/wal-async-commit.html>. The setting ends with the
 /// transaction, which is this statement.
 pub(super) static HURRY: LazyLock<String> = LazyLock::new(|| {
-    let hurry = "set_config('synchronous_commit', 'off', true)";
+    let hurry = "pg_catalog.set_config('synchronous_commit', 'off', true)";
     APPLY_ONE.replacen("AS now) AS clock", &format!("AS now, {hurry}) AS clock"), 1)
 });
 
@@ -39,21 +41,25 @@ pub(super) static HURRY: LazyLock<String> = LazyLock::new(|| {
 /// and its role.
 macro_rules! session {
     () => {
-        "concat_ws(' ', current_setting('synchronous_commit'), \
-         current_setting('client_encoding'), current_user)"
+        "pg_catalog.concat_ws(' ', pg_catalog.current_setting('synchronous_commit'), \
+         pg_catalog.current_setting('client_encoding'), current_user)"
     };
 }
 
 /// The check of a pooled connection before each use: whether this statement is its own transaction,
 /// since an open one would have begun earlier, and the settings of the session.
-pub(super) const POOLED: &str =
-    concat!("SELECT transaction_timestamp() = statement_timestamp(), ", session!());
+pub(super) const POOLED: &str = concat!(
+    "SELECT pg_catalog.transaction_timestamp() \
+     OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp(), ",
+    session!()
+);
 
 /// Whether commits survive a crash of the server, by all settings that matter.
 macro_rules! keeps {
     () => {
-        "current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on' \
-         AND current_setting('synchronous_commit') <> 'off'"
+        "pg_catalog.current_setting('fsync') OPERATOR(pg_catalog.=) 'on' \
+         AND pg_catalog.current_setting('full_page_writes') OPERATOR(pg_catalog.=) 'on' \
+         AND pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.<>) 'off'"
     };
 }
 
@@ -63,10 +69,11 @@ macro_rules! keeps_table {
         concat!(
             "SELECT ",
             keeps!(),
-            " AND coalesce((SELECT relpersistence = 'p' AND relkind = 'r' FROM pg_class \
-              WHERE oid = to_regclass('",
+            " AND coalesce((SELECT c.relpersistence OPERATOR(pg_catalog.=) 'p' \
+              AND c.relkind OPERATOR(pg_catalog.=) 'r' FROM pg_catalog.pg_class AS c \
+              WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('",
             $table,
-            "')), false)"
+            "')::pg_catalog.oid), false)"
         )
     };
 }
@@ -81,19 +88,24 @@ pub(super) static GREETING: LazyLock<String> = LazyLock::new(|| {
 /// The same behind a pooler, where no setting may outlast a transaction.
 pub(super) const GREETING_OF_POOLER: &str = concat!(
     "SET LOCAL synchronous_commit = DEFAULT; \
-     SELECT current_setting('transaction_read_only') = 'off', true, ",
+     SELECT pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off', true, ",
     keeps!()
 );
 
+/// The schema in which the session creates tables, quoted if necessary.
+pub(super) const CREATES_IN: &str =
+    "SELECT pg_catalog.quote_ident(pg_catalog.current_schema()::pg_catalog.text)";
+
 /// The table that the search path leads to, and the settings of the session.
 pub(super) const WHICH: &str = concat!(
-    "SELECT current_database()::text, to_regclass('dlock_lock')::oid::bigint, ",
+    "SELECT pg_catalog.current_database()::pg_catalog.text, \
+     pg_catalog.to_regclass('dlock_lock')::pg_catalog.oid::bigint, ",
     session!()
 );
 
 /// All statements that name a table in an open database.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [&str; 14] = [
+pub(crate) const STATEMENTS: [&str; 16] = [
     APPLY_ONE,
     APPLY_MANY,
     READ,
@@ -104,6 +116,8 @@ pub(crate) const STATEMENTS: [&str; 14] = [
     TABLES,
     KEEPS,
     PLAIN_KEEPS,
+    PLAIN_RIGHTS,
+    ADVISORY_RIGHTS,
     VERSION,
     super::advisory::TAKE,
     super::advisory::LOOK,
@@ -111,18 +125,39 @@ pub(crate) const STATEMENTS: [&str; 14] = [
 ];
 
 /// As text, since the column may be of any type in a table that is not dlock's.
-pub(super) const VERSION: &str = "SELECT version::text FROM dlock_schema WHERE id = 1";
+pub(super) const VERSION: &str =
+    "SELECT version::pg_catalog.text FROM dlock_schema WHERE id OPERATOR(pg_catalog.=) 1";
 
 /// The columns that `tables.sql` finds in a table as `schema.sql` makes it.
-pub(super) const COLUMNS: &str = "base bigint, cut bigint, log text default, name text C, \
-                                  seen bigint, snap text default";
+pub(super) const COLUMNS: &str = "base int8, cut int8, log text default, name text C, \
+                                  seen int8, snap text default";
 
-/// $1: the table of a mode. Returns whether the user has all rights on it, null without it, and its
-/// schema, quoted if necessary.
-pub(super) const TABLE: &str = "SELECT has_table_privilege(t.it, 'SELECT')\n\
-     AND has_table_privilege(t.it, 'INSERT')\n\
-     AND has_table_privilege(t.it, 'UPDATE')\n\
-     AND has_table_privilege(t.it, 'DELETE'),\n\
-     (SELECT quote_ident(n.nspname) FROM pg_class AS c\n\
-     JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = t.it)\n\
-     FROM (VALUES (to_regclass($1::text))) AS t (it)";
+/// Whether autovacuum is switched off for a table. $1: its name with its schema.
+pub(super) const UNVACUUMED: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c \
+     CROSS JOIN LATERAL pg_catalog.pg_options_to_table(c.reloptions) AS o \
+     WHERE c.oid OPERATOR(pg_catalog.=) \
+     pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid \
+     AND o.option_name OPERATOR(pg_catalog.=) 'autovacuum_enabled' \
+     AND NOT o.option_value::boolean)";
+
+/// Whether the user has all rights on the table of a mode, null without it, and the table's schema,
+/// quoted if necessary.
+macro_rules! table_rights {
+    ($table:literal) => {
+        concat!(
+            "SELECT pg_catalog.has_table_privilege(t.it, 'SELECT')\n\
+             AND pg_catalog.has_table_privilege(t.it, 'INSERT')\n\
+             AND pg_catalog.has_table_privilege(t.it, 'UPDATE')\n\
+             AND pg_catalog.has_table_privilege(t.it, 'DELETE'),\n\
+             (SELECT pg_catalog.quote_ident(n.nspname::pg_catalog.text)\n\
+             FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n\n\
+             ON n.oid OPERATOR(pg_catalog.=) c.relnamespace\n\
+             WHERE c.oid OPERATOR(pg_catalog.=) t.it)\n\
+             FROM (VALUES (pg_catalog.to_regclass('",
+            $table,
+            "')::pg_catalog.oid)) AS t (it)"
+        )
+    };
+}
+pub(super) const PLAIN_RIGHTS: &str = table_rights!("dlock_plain");
+pub(super) const ADVISORY_RIGHTS: &str = table_rights!("dlock_advisory");

@@ -4,10 +4,11 @@
 -- writes, base, snap, log.
 SELECT
   d.name,
-  CASE WHEN current_setting('transaction_read_only') = 'off'
-       THEN (extract(epoch FROM statement_timestamp()) * 1000000)::bigint END,
+  CASE WHEN pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off'
+       THEN (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint END,
   d.base, d.snap, d.log
 FROM dlock_lock AS d
-WHERE d.name >= $1::text AND d.name < $2::text
+WHERE d.name OPERATOR(pg_catalog.>=) $1::pg_catalog.text
+  AND d.name OPERATOR(pg_catalog.<) $2::pg_catalog.text
 ORDER BY d.name
 LIMIT $3::bigint

@@ -4,9 +4,11 @@
 -- a server that takes no writes, and base, snap (empty if known), log, which are null for a lock
 -- that has no row.
 SELECT
-  n.at - 1,
-  CASE WHEN current_setting('transaction_read_only') = 'off'
-       THEN (extract(epoch FROM statement_timestamp()) * 1000000)::bigint END,
-  d.base, CASE WHEN d.base = n.known THEN '' ELSE d.snap END, d.log
-FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS n (name, known, at)
-LEFT JOIN dlock_lock AS d ON d.name = n.name
+  n.at OPERATOR(pg_catalog.-) 1,
+  CASE WHEN pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off'
+       THEN (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint END,
+  d.base, CASE WHEN d.base OPERATOR(pg_catalog.=) n.known THEN '' ELSE d.snap END, d.log
+FROM ROWS FROM (
+  pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::bigint[])
+) WITH ORDINALITY AS n (name, known, at)
+LEFT JOIN dlock_lock AS d ON d.name OPERATOR(pg_catalog.=) n.name

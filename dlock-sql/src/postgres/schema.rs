@@ -53,7 +53,11 @@ pub(super) async fn prepare(
         link.look_in(place);
         match prepare_there(link, tables, place.create).await {
             Err(fault) if fault.is_of_missing_tables() => missing = Some(fault),
-            found => return found,
+            Ok(found) => {
+                link.leave_path().await?;
+                return Ok(found);
+            }
+            fault => return fault,
         }
     }
     Err(missing.unwrap_or_else(no_answer))
@@ -134,6 +138,7 @@ async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault>
     // Columns are checked before anything is created, so that a foreign table stays unchanged.
     if found.tables < 2 && create {
         check_columns(&found)?;
+        check_trust(link, &found.names()).await?;
         make(link).await?;
         found = look(link).await?;
     }
@@ -141,16 +146,66 @@ async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault>
         return Err(Fault::config(ConfigIssue::SchemaMissing, MISSING));
     }
     check_columns(&found)?;
+    // A session of dlock's own finds the same table, and its settings do not slow this check down.
+    if !link.is_pooled() {
+        check_trust(link, &found.names()).await?;
+    }
     if let Some(what) = &found.lacking {
         let text = format!("the user lacks rights ({what:.200}): {RIGHTS}");
         return Err(Fault::config(ConfigIssue::Access, text));
     }
-    check_version(link).await?;
     let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&found.schemas);
     // From here on, each statement names the schema. The search path of a session may change later.
-    let texts = Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
+    let mut texts =
+        Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
+    check_version(link, &mut texts).await?;
     let schema = found.schemas[0].clone().unwrap_or_default();
     Ok(Prepared { texts, schema })
+}
+
+impl Found {
+    /// Returns the tables that were found, with their schemas.
+    fn names(&self) -> Vec<String> {
+        let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&self.schemas);
+        homes.filter_map(|(table, schema)| Some(in_schema(schema.as_deref()?, table))).collect()
+    }
+}
+
+/// Returns the name of a table with its schema, which is quoted if necessary.
+pub(super) fn in_schema(schema: &str, table: &str) -> String {
+    format!("{schema}.{table}")
+}
+
+/// Refuses tables on which each write would run code of another user with the rights of this one.
+async fn check_trust(link: &mut Link, tables: &[String]) -> Result<(), Fault> {
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let names = Arg::Texts(tables.iter().map(|table| &**table).collect());
+    let rows = link.fetch(queries::TRUST, &[names]).await?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let (table, reason, of) = (get::<String>(row, 0)?, get::<String>(row, 1)?, get(row, 2)?);
+    Err(Fault::config(ConfigIssue::ForeignStore, distrust(&table, &reason, of)))
+}
+
+fn distrust(table: &str, reason: &str, of: &str) -> String {
+    match reason {
+        "owner" => format!(
+            "the table {table} belongs to {of:.63}, whose triggers on it would run with the rights \
+             of dlock's user: drop the table if {of:.63} is not trusted; otherwise run ALTER TABLE \
+             {table} OWNER TO dlock's user or the owner of the database"
+        ),
+        "function" => format!(
+            "each write to the table {table} runs {of:.63}, which belongs to another user: drop the \
+             trigger, policy, constraint, default or index that uses it, or make dlock's user or the \
+             owner of the database its owner"
+        ),
+        _ => format!(
+            "{table} is not a plain table, but a view, a temporary table, or one with rules or child \
+             tables: give the locks a schema of their own, and let dlock create its tables there \
+             (dlock.create_schema=true)"
+        ),
+    }
 }
 
 async fn look(link: &mut Link) -> Result<Found, Fault> {
@@ -172,7 +227,7 @@ fn check_columns(found: &Found) -> Result<(), Fault> {
 }
 
 async fn make(link: &mut Link) -> Result<(), Fault> {
-    link.run_script(queries::SCHEMA).await.map_err(|fault| {
+    link.create(queries::SCHEMA, &["dlock_lock", "dlock_schema"]).await.map_err(|fault| {
         // Another program created them at the same moment. The retry finds them.
         match code_of(&fault.error).as_deref() {
             Some("23505" | "42P07" | "42710") => fault.with_cure(Cure::Retry),
@@ -181,8 +236,8 @@ async fn make(link: &mut Link) -> Result<(), Fault> {
     })
 }
 
-async fn check_version(link: &mut Link) -> Result<(), Fault> {
-    let rows = link.fetch(queries::VERSION, &[]).await?;
+async fn check_version(link: &mut Link, texts: &mut Texts) -> Result<(), Fault> {
+    let rows = link.fetch_in(texts, queries::VERSION).await?;
     let text = rows.first().map(|row| get::<Option<String>>(row, 0)).transpose()?.flatten();
     let ours = queries::SCHEMA_VERSION;
     match text.as_deref().map(str::parse::<i64>) {
@@ -203,16 +258,26 @@ async fn check_version(link: &mut Link) -> Result<(), Fault> {
 /// The one table of a mode.
 struct ModeTable {
     name: &'static str,
+    /// The query for the rights on it.
+    rights: &'static str,
     schema: &'static str,
     /// The constant of the configuration with that schema.
     constant: &'static str,
 }
 
-const PLAIN: ModeTable =
-    ModeTable { name: "dlock_plain", schema: queries::PLAIN_SCHEMA, constant: "PLAIN_SCHEMA" };
+const PLAIN: ModeTable = ModeTable {
+    name: "dlock_plain",
+    rights: queries::PLAIN_RIGHTS,
+    schema: queries::PLAIN_SCHEMA,
+    constant: "PLAIN_SCHEMA",
+};
 
-const ADVISORY: ModeTable =
-    ModeTable { name: "dlock_advisory", schema: advisory::SCHEMA, constant: "ADVISORY_SCHEMA" };
+const ADVISORY: ModeTable = ModeTable {
+    name: "dlock_advisory",
+    rights: queries::ADVISORY_RIGHTS,
+    schema: advisory::SCHEMA,
+    constant: "ADVISORY_SCHEMA",
+};
 
 async fn prepare_table(
     link: &mut Link,
@@ -220,13 +285,15 @@ async fn prepare_table(
     create: bool,
 ) -> Result<Prepared, Fault> {
     let name = table.name;
-    let mut found = rights(link, name).await?;
+    let mut found = rights(link, table.rights).await?;
     if found.0.is_none() && create {
-        link.run_script(table.schema).await?;
-        found = rights(link, name).await?;
+        link.create(table.schema, &[name]).await?;
+        found = rights(link, table.rights).await?;
     }
     match found {
         (Some(true), schema) => {
+            let names = schema.iter().map(|schema| in_schema(schema, name)).collect::<Vec<_>>();
+            check_trust(link, &names).await?;
             let texts = Texts::new(schema.as_deref().map(|schema| (name, schema)));
             Ok(Prepared { texts, schema: schema.unwrap_or_default() })
         }
@@ -248,9 +315,9 @@ async fn prepare_table(
 /// Returns whether the user has all rights on a table, `None` if there is no table, and its schema.
 async fn rights(
     link: &mut Link,
-    table: &'static str,
+    query: &'static str,
 ) -> Result<(Option<bool>, Option<String>), Fault> {
-    let rows = link.fetch(queries::TABLE, &[Arg::Text(table)]).await?;
+    let rows = link.fetch(query, &[]).await?;
     rows.first().map_or(Ok((None, None)), |row| Ok((get(row, 0)?, get(row, 1)?)))
 }
 

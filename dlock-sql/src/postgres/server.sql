@@ -3,7 +3,7 @@
 --   0 version: integer as text, such as 150002    1 encoding: text
 --   2 standby, 3 read-only: boolean
 SELECT
-  current_setting('server_version_num'),
-  current_setting('server_encoding'),
-  pg_is_in_recovery(),
-  current_setting('transaction_read_only') = 'on'
+  pg_catalog.current_setting('server_version_num'),
+  pg_catalog.current_setting('server_encoding'),
+  pg_catalog.pg_is_in_recovery(),
+  pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on'

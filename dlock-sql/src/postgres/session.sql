@@ -4,10 +4,12 @@
 -- Returns one row: 0 whether it takes writes   1 whether it has the settings that it was given
 --   2 whether what commits there outlives a crash of the server
 SELECT
-  current_setting('transaction_read_only') = 'off',
-  current_setting('default_transaction_isolation') = 'read committed'
-    AND current_setting('statement_timeout')::interval = '{statement} milliseconds'
-    AND current_setting('lock_timeout')::interval = '{lock} milliseconds',
+  pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off',
+  pg_catalog.current_setting('default_transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
+    AND pg_catalog.current_setting('statement_timeout')::interval
+      OPERATOR(pg_catalog.=) '{statement} milliseconds'::interval
+    AND pg_catalog.current_setting('lock_timeout')::interval
+      OPERATOR(pg_catalog.=) '{lock} milliseconds'::interval,
   {keeps},
-  CASE WHEN current_setting('idle_session_timeout', true) <> '0'
-       THEN set_config('idle_session_timeout', '0', false) END
+  CASE WHEN pg_catalog.current_setting('idle_session_timeout', true) OPERATOR(pg_catalog.<>) '0'
+       THEN pg_catalog.set_config('idle_session_timeout', '0', false) END

@@ -71,17 +71,18 @@ pub(super) async fn prepares_again(conn: &mut Taken<Postgres>, limit: Duration) 
 }
 
 /// Checks a new connection, since the address may lead to another server by now. Also makes the
-/// server keep the connection while it is idle.
+/// server keep the connection while it is idle. Once the store is open, statements name the schemas
+/// of the tables, and the server has to accept writes.
 pub(super) async fn greet(
     conn: &mut PgConnection,
     config: &PostgresConfig,
-    writes: bool,
+    is_opened: bool,
     kept: &Kept,
 ) -> Result<(), Fault> {
-    let greeting = AssertSqlSafe(config.greeting());
+    let greeting = AssertSqlSafe(config.greeting(is_opened));
     let row = sqlx::raw_sql(greeting).fetch_one(conn).await.map_err(classify)?;
     let is = |at: usize| row.try_get::<bool, _>(at).map_err(classify);
-    if writes && !is(0)? {
+    if is_opened && !is(0)? {
         return Err(classify(NO_WRITES));
     }
     if !is(1)? {

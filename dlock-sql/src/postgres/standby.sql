@@ -2,7 +2,9 @@
 -- $1: microseconds
 -- Returns one row with one boolean.
 SELECT EXISTS (
-  SELECT FROM pg_stat_activity AS a
-  WHERE a.usename = current_user AND a.wait_event = 'SyncRep'
-    AND a.query_start < clock_timestamp() - $1::bigint * interval '1 microsecond'
+  SELECT FROM pg_catalog.pg_stat_activity AS a
+  WHERE a.usename OPERATOR(pg_catalog.=) current_user
+    AND a.wait_event OPERATOR(pg_catalog.=) 'SyncRep'
+    AND a.query_start OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp()
+      OPERATOR(pg_catalog.-) ($1::bigint OPERATOR(pg_catalog.*) '1 microsecond'::interval))
 )

@@ -14,8 +14,12 @@ use sqlx::{
 use super::literal::{self, Arg};
 
 /// The role and the search path of a statement on a shared connection: those of a new session.
+/// With a schema before each name, a statement needs no search path.
 pub(super) const RESET_ROLE: &str = "SET LOCAL role = DEFAULT; ";
 pub(super) const RESET_PATH: &str = "SET LOCAL search_path = DEFAULT; ";
+pub(super) const LOCAL_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp; ";
+/// The same for all later statements of a dedicated session.
+pub(super) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 
 /// The way to send statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +38,13 @@ impl Travel {
         sql: SqlStr,
         args: &[Arg<'_>],
         patience: Duration,
-        resets_path: bool,
+        path: &str,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         match self {
             Self::Prepared => args.iter().fold(sqlx::query(sql), bind).fetch_all(conn).await,
             Self::Text => {
                 // `SET LOCAL` holds for this transaction only. Other programs may have left other
                 // settings on the connection.
-                let path = if resets_path { RESET_PATH } else { "" };
                 let text = format!(
                     "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
                      SET LOCAL synchronous_commit = DEFAULT; {RESET_ROLE}{path}{}",

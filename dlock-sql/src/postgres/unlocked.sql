@@ -2,5 +2,5 @@
 -- $1: text[] of names.
 -- Returns the names, in no order, of the rows that no other transaction keeps locked.
 SELECT d.name FROM dlock_lock AS d
-WHERE d.name = ANY($1::text[])
+WHERE d.name OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.text[])
 FOR NO KEY UPDATE SKIP LOCKED

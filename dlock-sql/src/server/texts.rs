@@ -20,12 +20,12 @@ pub(crate) struct Texts {
 
 impl Texts {
     /// Statements in which each of these tables has its schema, quoted if necessary, wherever the
-    /// table is read or written, or PostgreSQL looks it up. Columns with the table's name before
+    /// table is read, written or created, or PostgreSQL looks it up. Columns with the table's name before
     /// them stay unchanged.
     pub(crate) fn new<'a>(homes: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut pairs = Vec::new();
         for (table, schema) in homes {
-            for before in ["FROM ", "INTO ", "JOIN ", "UPDATE "] {
+            for before in ["FROM ", "INTO ", "JOIN ", "UPDATE ", "EXISTS "] {
                 let written = format!("{before}{schema}.{table} ");
                 pairs.push((format!("{before}{table} "), written));
             }
@@ -43,7 +43,7 @@ impl Texts {
     }
 
     /// Adds one more replacement.
-    #[cfg(feature = "mysql")]
+    #[cfg(any(feature = "mysql", test))]
     pub(crate) fn with(mut self, text: &str, instead: String) -> Self {
         let more = [(text.to_owned(), instead)];
         self.pairs = self.pairs.iter().cloned().chain(more).collect();
@@ -55,14 +55,29 @@ impl Texts {
         if self.pairs.is_empty() {
             return SqlStr::from_static(sql);
         }
-        let written = || {
-            let replaced = |sql: String, (text, to): &(String, String)| sql.replace(text, to);
-            self.pairs.iter().fold(sql.to_owned(), replaced).into()
-        };
+        let written = || replace_once(sql, &self.pairs).into();
         // It contains only texts of this crate, and quoted names.
         let text = self.known.entry((sql.as_ptr().addr(), sql.len())).or_insert_with(written);
         AssertSqlSafe(text.clone()).into_sql_str()
     }
+}
+
+/// Replaces each text that a pair names, in one pass. The replacements are not searched, so the name
+/// of a schema is never changed, whatever it contains.
+fn replace_once(sql: &str, pairs: &[(String, String)]) -> String {
+    let mut written = String::with_capacity(2 * sql.len());
+    let mut rest = sql;
+    while let Some(first) = rest.chars().next() {
+        let found = pairs.iter().find_map(|(text, to)| Some((to, rest.strip_prefix(&**text)?)));
+        rest = if let Some((to, after)) = found {
+            written.push_str(to);
+            after
+        } else {
+            written.push(first);
+            &rest[first.len_utf8()..]
+        };
+    }
+    written
 }
 
 #[cfg(test)]
@@ -102,6 +117,43 @@ mod outside {
                     let is_told = text[..at].ends_with(", '");
                     assert!(text[..at].ends_with("s.") || is_column || is_told, "{text}");
                 }
+            }
+        }
+    }
+
+    /// Whatever the schema is called, it is written as it is, and nothing else changes.
+    #[test]
+    fn hostile_names_of_schemas_are_written_as_they_are() {
+        const NEUTRAL: &str = "neutral_schema";
+        let tables = ["dlock_lock", "dlock_schema", "dlock_plain", "dlock_advisory"];
+        let texts = |schema: &str| {
+            Texts::new(tables.map(|table| (table, schema))).with("DATABASE()", "X'00'".to_owned())
+        };
+        let mut neutral = texts(NEUTRAL);
+        for name in [
+            "`DATABASE()`",
+            "\"DATABASE()\"",
+            "`FROM dlock_lock `",
+            "\"INTO dlock_schema to_regclass('dlock_lock')\"",
+            "\"it's\"",
+            "\"$1$2$9\"",
+            "`?`",
+            "\"{lock}{statement}\"",
+            "\"a\n-- b\"",
+            "\"\"\"\"",
+            "````",
+            "\"\u{fc}\u{1f512}\u{202e}\"",
+        ] {
+            let mut hostile = texts(name);
+            for sql in statements() {
+                let expected = neutral
+                    .of(sql)
+                    .as_str()
+                    .split(&format!("to_regclass('{NEUTRAL}."))
+                    .map(|part| part.replace(NEUTRAL, name))
+                    .collect::<Vec<_>>()
+                    .join(&format!("to_regclass('{}.", name.replace('\'', "''")));
+                assert_eq!(hostile.of(sql).as_str(), expected, "{name}");
             }
         }
     }

@@ -1,9 +1,12 @@
 //! Names are compared byte for byte.
 
 use dlock_core::LockName;
+use dlock_sql::Mysql;
 use dlock_testkit::Stop;
 
-use crate::help::{ask, attempt, connect, connect_plainly, free, server, take, with_mariadb};
+use crate::help::{
+    ask, attempt, config, connect, connect_plainly, free, server, take, with_mariadb,
+};
 
 const NAMES: [&str; 20] = [
     "a", "A", "ä", "a\u{308}", "á", "ａ", "a ", " a", "a  ", "'a'", "\"a\"", "`a`", "a\\", "a\\\\",
@@ -53,6 +56,34 @@ fn the_longest_name_is_a_name_like_any_other() {
         }
         let both = client.acquire_all(&requests).expect("known").await?;
         assert_eq!(both.len(), 2);
+        Ok::<_, Stop>(())
+    });
+}
+
+/// A statement names the database, and asks for it.
+#[test]
+fn databases_with_hostile_names_work() {
+    with_mariadb(async {
+        let server = server().await?;
+        for (database, in_url) in [
+            ("DATABASE()", "DATABASE()"),
+            ("FROM dlock_lock x", "FROM%20dlock_lock%20x"),
+            ("it`s ? ü", "it%60s%20%3F%20%C3%BC"),
+        ] {
+            let quoted = format!("`{}`", database.replace('`', "``"));
+            server.run_sql(&format!("CREATE DATABASE {quoted}")).await?;
+            let url = server.admin_url();
+            let (base, _) = url.rsplit_once('/').ok_or_else(|| Stop::failed("no path"))?;
+            let url = format!("{base}/{in_url}?dlock.create_schema=true");
+            let client = Mysql::open(config(&url)?).await?;
+            let held = ask("a");
+            take(&client, &held).await?;
+            assert_eq!(client.inspect(&held.name).await?.holders.len(), 1, "{database}");
+            client.examine().await?;
+            free(&client, &held).await?;
+            let found = server.query(&format!("SELECT COUNT(*) FROM {quoted}.dlock_lock")).await?;
+            assert_eq!(found.concat(), ["1"], "{database}");
+        }
         Ok::<_, Stop>(())
     });
 }

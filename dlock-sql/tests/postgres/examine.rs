@@ -20,6 +20,8 @@ async fn well() -> Result<(PostgresServer, DynBackend), Stop> {
         server.run_sql(&format!("alter system set {setting} = on")).await?;
     }
     server.run_sql("select pg_reload_conf()").await?;
+    // Sessions of the administrator, which are closing, would be hidden.
+    server.run_sql("grant pg_read_all_stats to dlock").await?;
     let client = connect(&create(&server)).await?;
     Ok((server, client))
 }
@@ -54,6 +56,7 @@ fn a_missing_table_and_a_missing_right_are_wrong() {
         server.run_sql("create role worker login password 'secret'").await?;
         server.run_sql("grant select, insert, update, delete on dlock_lock to worker").await?;
         server.run_sql("grant select on dlock_schema to worker").await?;
+        server.run_sql("grant pg_read_all_stats to worker").await?;
         let client = connect(&server.url_of("worker", "secret", "dlock")).await?;
         assert_eq!(amiss(&client).await?, []);
         server.run_sql("revoke update on dlock_lock from worker").await?;
@@ -87,6 +90,38 @@ fn the_advisory_mode_says_that_it_does_not_look() {
         let client = connect(&format!("{}&dlock.advisory=true", create(&server))).await?;
         let findings = client.examine().await?;
         only(&findings, "mode", Level::Warning, "dlock.advisory");
+        Ok(())
+    });
+}
+
+#[test]
+fn hidden_transactions_are_not_reported_as_fine() {
+    run(async {
+        let (server, _client) = well().await?;
+        server.run_sql("create role worker login password 'secret'").await?;
+        server.run_sql("grant select, insert, update, delete on dlock_lock to worker").await?;
+        server.run_sql("grant select on dlock_schema to worker").await?;
+        let client = connect(&server.url_of("worker", "secret", "dlock")).await?;
+        let remedy = "pg_read_all_stats";
+        only(&amiss(&client).await?, "transactions", Level::Warning, remedy);
+        let found = &amiss(&client).await?[0].found;
+        assert!(found.contains("not visible"), "{found}");
+        Ok(())
+    });
+}
+
+#[test]
+fn whatever_keeps_old_row_versions_is_reported() {
+    run(async {
+        let (server, client) = well().await?;
+        server.run_sql("alter table dlock_lock set (autovacuum_enabled = off)").await?;
+        only(&amiss(&client).await?, "vacuum", Level::Warning, "RESET (autovacuum_enabled)");
+        server.run_sql("alter table dlock_lock reset (autovacuum_enabled)").await?;
+        server.run_sql("select pg_create_physical_replication_slot('left', true)").await?;
+        only(&amiss(&client).await?, "slots", Level::Warning, "pg_replication_slots");
+        server.run_sql("select pg_drop_replication_slot('left')").await?;
+        server.run_sql("grant create on schema public to public").await?;
+        only(&amiss(&client).await?, "schema rights", Level::Warning, "FROM PUBLIC");
         Ok(())
     });
 }

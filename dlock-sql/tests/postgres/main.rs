@@ -19,6 +19,7 @@ mod mixed;
 mod names;
 mod open;
 mod outside;
+mod planted;
 mod pool;
 mod pooler;
 #[path = "../shared/resolver.rs"]

@@ -3,7 +3,9 @@
 use dlock_core::DynBackend;
 use dlock_testlab::{Verdict, postgres::PostgresServer};
 
-use crate::support::{connect, exclusive, free, granted, queue, run, start, start_pooler, take};
+use crate::support::{
+    connect, exclusive, free, granted, queue, run, start, start_pooler, take, works_fully,
+};
 
 const NAMES: [&str; 22] = [
     "a",
@@ -82,6 +84,36 @@ fn names_that_look_alike_are_different_locks_behind_a_pooler() {
             let url = format!("{}?dlock.pooler=true", bouncer.url());
             let (client, other) = (connect(&url).await?, connect(&url).await?);
             all_differ(&server, &client, &other).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn schemas_with_hostile_names_work() {
+    run(async {
+        let (server, bouncer) = start_pooler(&[]).await?;
+        for schema in [
+            "it's $1",
+            "a\n-- $1 \u{fc}",
+            "FROM dlock_lock ",
+            "to_regclass('dlock_lock')",
+            "\"\"",
+            "dlock_lock",
+        ] {
+            let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
+            server.query_at(&server.url(), &format!("create schema {quoted}")).await?;
+            server.run_sql(&format!("alter role dlock set search_path = {quoted}")).await?;
+            let options = "dlock.create_schema=true&dlock.response_timeout=20s";
+            let own = format!("{}?{options}", server.url());
+            let (client, other) = (connect(&own).await?, connect(&own).await?);
+            works_fully(&client, &other, "a").await?;
+            // The pooler's sessions have the search path of another time.
+            server.terminate_backends().await?;
+            let pooled = connect(&format!("{}?dlock.pooler=true&{options}", bouncer.url())).await?;
+            works_fully(&pooled, &connect(&own).await?, "a").await?;
+            let found = server.query(&format!("select count(*) from {quoted}.dlock_lock")).await?;
+            assert_ne!(found.concat(), ["0"], "{schema}");
         }
         Ok(())
     });

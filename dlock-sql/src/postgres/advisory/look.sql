@@ -3,9 +3,14 @@
 -- Returns one row: whether somebody has it, and the token, null if none is known.
 SELECT
   EXISTS (
-    SELECT 1 FROM pg_locks AS l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND (l.classid::bigint << 32) | l.objid::bigint = $1::bigint
+    SELECT FROM pg_catalog.pg_locks AS l
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.granted
+      AND l.objsubid OPERATOR(pg_catalog.=) 1
+      AND l.database OPERATOR(pg_catalog.=) (
+        SELECT b.oid FROM pg_catalog.pg_database AS b
+        WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+      )
+      AND ((l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint)
+        OPERATOR(pg_catalog.=) $1::bigint
   ),
-  (SELECT token FROM dlock_advisory WHERE name = $2::text)
+  (SELECT a.token FROM dlock_advisory AS a WHERE a.name OPERATOR(pg_catalog.=) $2::pg_catalog.text)

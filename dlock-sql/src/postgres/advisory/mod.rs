@@ -29,12 +29,13 @@ pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 pub(super) const TAKE: &str = include_str!("take.sql");
 pub(super) const LOOK: &str = include_str!("look.sql");
-const FREE: &str = "SELECT pg_advisory_unlock($1::bigint)";
+pub(super) const FREE: &str = "SELECT pg_catalog.pg_advisory_unlock($1::bigint)";
 /// Reads the clock.
-const PING: &str = "SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
+pub(super) const PING: &str = "SELECT (extract(epoch FROM pg_catalog.statement_timestamp()) \
+     OPERATOR(pg_catalog.*) 1000000)::bigint";
 pub(super) const SWEEP: &str = include_str!("sweep.sql");
 /// Behind a transaction pooler, two connections have the same process.
-pub(super) const PROCESS: &str = "SELECT pg_backend_pid()::bigint";
+pub(super) const PROCESS: &str = "SELECT pg_catalog.pg_backend_pid()::bigint";
 
 /// Returns the key of a name: 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>).
 fn key(name: &LockName) -> i64 {

@@ -7,16 +7,19 @@
 WITH page AS MATERIALIZED (
   SELECT a.name, a.token
   FROM dlock_advisory AS a
-  WHERE a.name > $1::text
+  WHERE a.name OPERATOR(pg_catalog.>) $1::pg_catalog.text
   ORDER BY a.name
   LIMIT $3::bigint
 ), gone AS (
   DELETE FROM dlock_advisory AS d
   USING page AS p
-  WHERE d.name = p.name AND d.token = p.token
-    AND p.token < (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - $2::bigint
+  WHERE d.name OPERATOR(pg_catalog.=) p.name AND d.token OPERATOR(pg_catalog.=) p.token
+    AND p.token OPERATOR(pg_catalog.<) (
+      (extract(epoch FROM pg_catalog.statement_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint
+      OPERATOR(pg_catalog.-) $2::bigint)
   RETURNING 1
 )
 SELECT
-  (SELECT CASE WHEN count(*) = $3::bigint THEN max(p.name) END FROM page AS p),
-  (SELECT count(*) FROM gone)
+  (SELECT CASE WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) $3::bigint
+               THEN pg_catalog.max(p.name) END FROM page AS p),
+  (SELECT pg_catalog.count(*) FROM gone)
