@@ -114,5 +114,5 @@ pub use parent::Running;
 pub use plan::{Kind, Load};
 pub use report::Report;
 pub use run::{Scenario, effort, run};
-pub use storm::Storm;
+pub use storm::{Judged, Storm};
 pub use verdict::Check;

@@ -177,17 +177,6 @@ impl Report {
         let named = |tale: &&Tale| tale.not.as_ref().is_some_and(|(_, not, _)| not == how);
         self.all().filter(named).count()
     }
-
-    /// Checks that enough happened for a verdict.
-    ///
-    /// # Errors
-    /// If fewer locks were granted.
-    pub fn at_least(&self, grants: usize) -> Result<&Self, Stop> {
-        match self.grants() >= grants {
-            true => Ok(self),
-            false => Err(Stop::failed(format!("too little for a verdict: {self}"))),
-        }
-    }
 }
 
 /// The report of a load that did nothing.

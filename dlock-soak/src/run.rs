@@ -1,11 +1,11 @@
 //! The `main` function of a target of fault tests.
 
-use std::{fmt, pin::Pin};
+use std::{fmt, pin::Pin, time::Duration};
 
 use dlock_core::{DynBackend, Error};
 use dlock_testkit::{
-    Outcome, Verdict,
-    support::{completion, is_required, runtime},
+    Verdict,
+    support::{completion, is_required, repeated_once, runtime},
 };
 use libtest_mimic::{Arguments, Trial};
 
@@ -17,7 +17,10 @@ const EFFORT: &str = "DLOCK_TEST_EFFORT";
 /// The default number of test threads. Each case starts its own servers and processes.
 const THREADS: usize = 2;
 
-type Case = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = Verdict>>> + Send>;
+/// The shortest lease of most loads: a stall of a quarter of it is a relevant part.
+const LEASE: Duration = Duration::from_millis(300);
+
+type Case = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Verdict>>> + Send>;
 
 /// One case that injects faults.
 pub struct Scenario {
@@ -31,10 +34,10 @@ impl Scenario {
     /// Returns a case with this name.
     pub fn new<C, F>(name: &str, case: C) -> Self
     where
-        C: FnOnce() -> F + Send + 'static,
+        C: Fn() -> F + Send + 'static,
         F: Future<Output = Verdict> + 'static,
     {
-        let case: Case = Box::new(|| Box::pin(case()));
+        let case: Case = Box::new(move || Box::pin(case()));
         Self { name: name.to_owned(), store: None, case, ignored: false }
     }
 
@@ -62,7 +65,8 @@ impl fmt::Debug for Scenario {
 /// store.
 ///
 /// If the server of a case is [missing](dlock_testkit::Stop::missing), the case is ignored, unless
-/// `DLOCK_TEST_REQUIRE` lists `store` or the store that the case is [over](Scenario::over).
+/// `DLOCK_TEST_REQUIRE` lists `store` or the store that the case is [over](Scenario::over). A case
+/// that fails while the machine stalls is repeated once, as [`dlock_testkit::run`] does.
 pub fn run<C, F>(store: &str, connect: C, scenarios: Vec<Scenario>) -> !
 where
     C: Fn(String) -> F,
@@ -74,12 +78,10 @@ where
     let trials = scenarios.into_iter().map(|Scenario { name, store: over, case, ignored }| {
         let store = over.unwrap_or(store);
         let required = is_required(store);
+        let title = format!("{store}: {name}");
         let trial = Trial::ignorable_test(name, move || {
-            let outcome = match runtime() {
-                Ok(runtime) => runtime.block_on(case()).into(),
-                Err(error) => Outcome::Failed(error.to_string()),
-            };
-            completion(outcome, required)
+            let run = || runtime()?.block_on(case());
+            completion(repeated_once(&title, LEASE, run, run).into(), required)
         });
         trial.with_ignored_flag(ignored)
     });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_core::{Clock, Instant};
-use dlock_testkit::Stop;
+use dlock_testkit::{Stop, Verdict};
 use tokio::time::sleep;
 
 use super::{Report, Running, effort};
@@ -54,26 +54,88 @@ impl Storm {
         true
     }
 
-    /// Prints a summary, and checks that enough happened for a verdict.
+    /// Prints a summary, and checks that there was a fault.
     ///
     /// # Errors
-    /// If too little happened.
-    pub fn says<'a>(&self, report: &'a Report) -> Result<&'a Report, Stop> {
+    /// If there was none.
+    pub fn says<'a>(&self, report: &'a Report) -> Result<Judged<'a>, Stop> {
         println!("{}: {} faults, {report}", self.name, self.faults);
         match self.faults {
             0 => Err(Stop::failed("no fault was done")),
-            _ => report.at_least(GRANTS),
+            _ => Ok(Judged { report, cancels: self.cancels }),
         }
+    }
+}
+
+/// What a storm says about its report. A violation fails the case. If there is none, and too little
+/// happened for a verdict, the case is ignored with this reason.
+#[derive(Debug)]
+pub struct Judged<'a> {
+    report: &'a Report,
+    cancels: usize,
+}
+
+impl Judged<'_> {
+    /// Does [`Report::check`].
+    ///
+    /// # Errors
+    /// The first violation, or that too little happened.
+    pub fn check(&self) -> Verdict {
+        self.report.check()?;
+        self.enough()
+    }
+
+    /// Does [`Report::check_exclusion`].
+    ///
+    /// # Errors
+    /// The first violation, or that too little happened.
+    pub fn check_exclusion(&self) -> Verdict {
+        self.report.check_exclusion()?;
+        self.enough()
+    }
+
+    /// Does [`Report::check_tokens`].
+    ///
+    /// # Errors
+    /// The first violation, or that too little happened.
+    pub fn check_tokens(&self) -> Verdict {
+        self.report.check_tokens()?;
+        self.enough()
+    }
+
+    /// Checks that enough happened for a verdict.
+    ///
+    /// # Errors
+    /// If it is not so. Then the case is ignored.
+    pub fn enough(&self) -> Verdict {
+        let (grants, cancels) = (self.report.grants(), self.report.cancelled());
+        if grants < GRANTS {
+            return Err(Stop::undecided(format!("too few grants for a verdict: {}", self.report)));
+        }
+        if cancels < self.cancels {
+            return Err(Stop::undecided(format!("too few cancels for a verdict: {}", self.report)));
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dlock_testkit::Outcome;
+
     use super::*;
 
     #[test]
     fn a_run_without_faults_proves_nothing() {
         let refused = Storm::begin("control").says(&Report::default()).map(drop).unwrap_err();
         assert!(refused.into_text().contains("no fault"));
+    }
+
+    #[test]
+    fn a_run_with_too_few_grants_is_ignored() {
+        let mut storm = Storm::begin("control");
+        storm.faults = 1;
+        let judged = storm.says(&Report::default()).unwrap().check();
+        assert!(matches!(judged.into(), Outcome::Ignored { store_missing: false, .. }));
     }
 }

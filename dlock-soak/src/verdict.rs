@@ -106,10 +106,14 @@ impl Report {
         let mut wrong = self.violations();
         wrong.retain(|(check, _)| is_asked_for(*check));
         let Some((check, first)) = wrong.first() else { return Ok(()) };
-        Err(Stop::failed(format!(
-            "{self}; violated: {check}: {first}; and {} others",
-            wrong.len() - 1
-        )))
+        let others = wrong.len() - 1;
+        let what = format!("{self}; violated: {check}: {first}; and {others} others");
+        // No slow machine explains these.
+        let unsafe_ones = [Check::Exclusion, Check::Tokens, Check::Resource];
+        match wrong.iter().any(|(check, _)| unsafe_ones.contains(check)) {
+            true => Err(Stop::violation(what)),
+            false => Err(Stop::failed(what)),
+        }
     }
 
     /// Returns all violations of what must hold while the store keeps what it acknowledged, with a

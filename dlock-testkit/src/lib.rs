@@ -46,6 +46,12 @@
 //! (`DLOCK_TEST_REQUIRE=redis,zk`): then the missing server is a failure. `DLOCK_TEST_EFFORT=20`
 //! makes the random and contended cases twenty times longer. A fraction has no effect.
 //!
+//! A case that fails while the machine stalls for a quarter of the [lease](Bounds::lease) or longer is
+//! repeated once, without other cases of the process, with names of its own. A line on standard error
+//! says so: `repeated: CASE: REASON (the machine stalled for 420 ms)`. Two holders, tokens out of
+//! order and findings in a [`history`] are never repeated. [`run_test`] does the same for tests of your
+//! own that need a server.
+//!
 //! Each case uses its own names. At its end, the case proves through [`Opened::leftovers`] that it
 //! left nothing behind. If other processes can reach the store, [`Opened::address`] returns its
 //! address: the cross-process cases start the test binary again as a child, which takes locks, is
@@ -60,6 +66,7 @@
 //!   on stores with deliberate mistakes, and the cases have to catch each mistake.
 
 mod all;
+mod alone;
 mod case;
 mod cases;
 mod child;
@@ -78,6 +85,7 @@ pub mod polls;
 mod process;
 mod require;
 mod run;
+mod stalls;
 mod stop;
 mod store;
 mod suite;
@@ -86,6 +94,7 @@ pub mod support;
 mod verbs;
 
 pub use all::ALL;
+pub use alone::run_test;
 pub use case::Case;
 pub use heard::Heard;
 pub use require::judge;

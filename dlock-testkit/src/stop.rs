@@ -1,6 +1,8 @@
 //! The reasons why a case did not pass.
 
-use std::{fmt::Display, panic::Location};
+use std::{any::type_name, fmt::Display, panic::Location};
+
+use crate::history::Violation;
 
 /// The reason why a case failed or was ignored, or why a store could not be opened.
 ///
@@ -14,6 +16,8 @@ pub struct Stop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     Failed,
+    Violated,
+    Undecided,
     RuledOut,
     Missing,
 }
@@ -27,6 +31,19 @@ impl Stop {
     pub fn failed(what: impl Display) -> Self {
         let at = Location::caller();
         Self { why: Why::Failed, text: format!("{what} ({}:{})", at.file(), at.line()) }
+    }
+
+    /// Returns a failure that no slow machine explains, such as two holders of one lock or tokens out
+    /// of order. Such a case is never repeated.
+    #[track_caller]
+    pub fn violation(what: impl Display) -> Self {
+        Self { why: Why::Violated, ..Self::failed(what) }
+    }
+
+    /// Returns the reason why the case proves nothing this time: too little happened, for example on
+    /// a busy machine. The case is ignored. If a fault had no effect at all, the case failed.
+    pub fn undecided(reason: impl Display) -> Self {
+        Self { why: Why::Undecided, text: reason.to_string() }
     }
 
     /// Returns the reason why the store can't be tested here, such as a server that is not
@@ -46,6 +63,11 @@ impl Stop {
     }
 
     pub(crate) fn is_failure(&self) -> bool {
+        self.may_be_repeated() || self.why == Why::Violated
+    }
+
+    /// Whether a stall of the machine may be the reason.
+    pub(crate) fn may_be_repeated(&self) -> bool {
         self.why == Why::Failed
     }
 
@@ -58,7 +80,11 @@ impl Stop {
 impl<E: Display> From<E> for Stop {
     #[track_caller]
     fn from(error: E) -> Self {
-        Self::failed(error)
+        // Findings of the checkers of histories.
+        match type_name::<E>() == type_name::<Violation>() {
+            true => Self::violation(error),
+            false => Self::failed(error),
+        }
     }
 }
 
@@ -73,11 +99,20 @@ macro_rules! ensure {
     };
 }
 
+/// Fails the case with a [violation](Stop::violation) unless the condition holds.
+macro_rules! ensure_safe {
+    ($condition:expr, $($what:tt)+) => {
+        if !$condition {
+            return Err($crate::Stop::violation(format!($($what)+)));
+        }
+    };
+}
+
 /// Fails the case unless both sides are equal.
 macro_rules! ensure_eq {
     ($left:expr, $right:expr, $($what:tt)+) => {
         match (&$left, &$right) {
-            (left, right) => ensure!(
+            (left, right) => $crate::ensure!(
                 left == right,
                 "{}: {left:?} is not {right:?}",
                 format!($($what)+)
@@ -88,6 +123,7 @@ macro_rules! ensure_eq {
 
 pub(crate) use ensure;
 pub(crate) use ensure_eq;
+pub(crate) use ensure_safe;
 
 #[cfg(test)]
 mod tests {
@@ -100,5 +136,18 @@ mod tests {
         }
         let text = fails().unwrap_err().into_text();
         assert!(text.contains("stop.rs"), "{text}");
+    }
+
+    #[test]
+    fn a_finding_in_a_history_is_a_violation() {
+        fn checked() -> Verdict {
+            Ok(crate::history::at_least(&crate::history::History::default(), 1)?)
+        }
+        assert!(!checked().unwrap_err().may_be_repeated());
+    }
+
+    #[test]
+    fn too_little_is_no_failure() {
+        assert!(!Stop::undecided("46 grants").is_failure());
     }
 }

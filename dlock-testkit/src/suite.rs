@@ -10,7 +10,7 @@ use std::{
 use dlock_core::Guarantees;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{Bounds, Case, Opened, Stop, Store, Verdict, context::Cx};
+use crate::{Bounds, Case, Opened, Stop, Store, Verdict, context::Cx, stalls::repeated_once};
 
 /// The bound of a whole case as a multiple of the bound of one step. It catches code that hangs
 /// outside of all steps.
@@ -67,11 +67,28 @@ impl Suite {
         self.shared().map(|_| ()).into()
     }
 
-    /// Runs one case, in the calling thread and on a runtime of its own.
+    /// Runs one case, in the calling thread and on a runtime of its own. If it fails while the
+    /// machine stalls for a quarter of the [lease](Bounds::lease) or longer, it is repeated once,
+    /// without other cases of this process, and a line on standard error says so. A
+    /// [violation](Stop::violation) is never repeated.
+    pub fn run_case(&self, case: &Case) -> Outcome {
+        let lease = match self.shared() {
+            Ok(shared) => shared.bounds.lease,
+            Err(stop) => return Err(stop).into(),
+        };
+        let setting = self.store.setting();
+        let before = if setting.is_empty() { String::new() } else { format!("{setting}::") };
+        let name = format!("{}::{before}{}", self.store.name(), case.name());
+        repeated_once(&name, lease, || self.verdict(case), || self.verdict(case)).into()
+    }
+
+    /// Runs one case as [`run_case`](Self::run_case) does, and never repeats it.
     pub fn try_case(&self, case: &Case) -> Outcome {
-        catch_unwind(AssertUnwindSafe(|| self.attempt(case)))
-            .unwrap_or_else(|panic| Err(Stop::failed(panic_text(&*panic))))
-            .into()
+        self.verdict(case).into()
+    }
+
+    fn verdict(&self, case: &Case) -> Verdict {
+        no_panic(|| self.attempt(case))
     }
 
     fn attempt(&self, case: &Case) -> Verdict {
@@ -138,6 +155,12 @@ impl From<Verdict> for Outcome {
 /// Creates the runtime of one case.
 pub fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+/// Returns a panic as a failure.
+pub(crate) fn no_panic(attempt: impl FnOnce() -> Verdict) -> Verdict {
+    catch_unwind(AssertUnwindSafe(attempt))
+        .unwrap_or_else(|panic| Err(Stop::failed(panic_text(&*panic))))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

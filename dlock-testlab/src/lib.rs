@@ -48,7 +48,7 @@ mod watchdog;
 pub mod zookeeper;
 
 pub use clock::SteppedClock;
-pub use dlock_testkit::{Stop, Verdict, judge};
+pub use dlock_testkit::{Stop, Verdict, judge, run_test};
 pub use proc::is_stopped;
 pub use proxy::Proxy;
 pub use pushes::Protocol;

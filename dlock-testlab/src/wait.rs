@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock_testkit::support::tell;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -72,7 +73,7 @@ impl Refusals {
     pub(crate) fn print(&self, why: String) {
         let mut last = self.last.lock();
         if *last != why {
-            println!("asked again: {}: {why}", self.what);
+            tell(&format!("asked again: {}: {why}", self.what));
             *last = why;
         }
     }

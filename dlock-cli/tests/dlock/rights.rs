@@ -5,15 +5,16 @@ use std::{
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::Path,
     process::Command,
+    time::Duration,
 };
 
 use dlock_testlab::{
     Stop, Verdict,
     etcd::{self, EtcdServer},
-    judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     redis::{Options, RedisCluster, RedisMasters, RedisSentinel, RedisServer, Reply, Resp},
+    run_test,
     zookeeper::{self, JavaProgram, ZooKeeperServer},
 };
 use dlock_tests::{Text, blocks, root};
@@ -29,10 +30,13 @@ fn written(heading: &str, language: &str) -> Vec<String> {
     blocks(&Text::read(root(), "docs/src/threat-model.md").content, heading, language)
 }
 
+/// Longer than any test takes, however busy the machine is.
+const LONG: Duration = Duration::from_secs(240);
+
 /// Runs a test that talks to the command, which blocks, and to servers.
 fn run(store: &str, test: impl Future<Output = Verdict>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    judge(store, runtime.unwrap().block_on(test));
+    run_test(store, runtime.unwrap(), LONG, test);
 }
 
 /// Locks, waits, looks, releases and examines. `list` is whether the store can list names.

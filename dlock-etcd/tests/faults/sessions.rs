@@ -105,7 +105,7 @@ async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
     let kept = guards.iter().filter(|guard| guard.check().is_ok()).count();
     println!("old leases: {} ended, {kept} of {} locks kept", leases.len(), guards.len());
     if guards[0].check().is_ok() && waiting.is_finished() {
-        return Err(Stop::failed("two holders"));
+        return Err(Stop::violation("two holders"));
     }
     let is_kept = kept == guards.len() && until_claims(node, 7).await.is_ok();
     for guard in guards {
@@ -142,7 +142,7 @@ impl Pair {
         let granted = timeout(BOUND, waiting).await???;
         let (at, relied) = (Clock::Boot.now(), guard.check());
         if relied.is_ok() {
-            return Err(Stop::failed(format!("{granted:?} while {guard:?} is relied on")));
+            return Err(Stop::violation(format!("{granted:?} while {guard:?} is relied on")));
         }
         let (ended, told) = timeout(BOUND, losing).await??;
         println!("cut: {ended:?}, {:?} before the next holder", at.since(told));
@@ -150,7 +150,7 @@ impl Pair {
             return Err(Stop::failed(format!("the loss was reported {:?} late", told.since(at))));
         }
         if granted.token() <= guard.token() {
-            return Err(Stop::failed(format!("{granted:?} after {guard:?}")));
+            return Err(Stop::violation(format!("{granted:?} after {guard:?}")));
         }
         granted.release().await?;
         heal();

@@ -8,7 +8,7 @@ pub(crate) use dlock_testlab::verbs::{free, queue, renew, take};
 use dlock_testlab::{
     Stop, Verdict,
     etcd::{EtcdServer, Options},
-    judge,
+    run_test,
 };
 use tokio::time::{sleep, timeout};
 
@@ -24,11 +24,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Runs a test that needs an etcd server; without one it ends early, unless it must not.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let bounded = async {
-        let stuck = |_| Err(Stop::failed("it hangs"));
-        timeout(LONG, test).await.unwrap_or_else(stuck)
-    };
-    judge("etcd", runtime.expect("a runtime").block_on(bounded));
+    run_test("etcd", runtime.expect("a runtime"), LONG, test);
 }
 
 pub(crate) async fn server() -> Result<EtcdServer, Stop> {
@@ -101,7 +97,10 @@ pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Re
 pub(crate) async fn waits(client: &DynBackend, request: &AcquireRequest) -> Verdict {
     match timeout(Duration::from_millis(300), client.granted(request)).await {
         Err(_) => Ok(()),
-        Ok(answer) => Err(Stop::failed(format!("{} is {answer:?}", request.name))),
+        Ok(Ok(grant)) => {
+            Err(Stop::violation(format!("{} has two holders: {grant:?}", request.name)))
+        }
+        Ok(Err(error)) => Err(error.into()),
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) async fn holds_for_attempts_that_wait_for_the_connection() -> Verdict
     let answer = asking.await?;
     let age = Clock::Boot.now().since(held.since);
     match answer {
-        Ok(Acquired::Granted(grant)) if age < lease => Err(Stop::failed(format!(
+        Ok(Acquired::Granted(grant)) if age < lease => Err(Stop::violation(format!(
             "{grant:?} while {held:?}, of a lease of {lease:?}, is {age:?} old"
         ))),
         _ => Ok(()),
@@ -67,7 +67,7 @@ pub(crate) async fn holds_for_votes_that_are_retried() -> Verdict {
     let answer = asking.await?;
     let age = Clock::Boot.now().since(held.since);
     match answer {
-        Ok(Acquired::Granted(grant)) if age < lease => Err(Stop::failed(format!(
+        Ok(Acquired::Granted(grant)) if age < lease => Err(Stop::violation(format!(
             "{grant:?} while {held:?}, of a lease of {lease:?}, is {age:?} old"
         ))),
         _ => Ok(()),

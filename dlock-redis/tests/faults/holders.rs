@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_soak::{Load, Storm};
 use dlock_testlab::{
-    Stop, Verdict,
+    Verdict,
     redis::{Options, RedisServer},
 };
 
@@ -46,9 +46,5 @@ pub(crate) async fn change_their_minds() -> Verdict {
     while storm.next(&load, 1000).await {}
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await?;
-    match report.cancelled() {
-        0..CANCELS => Err(Stop::failed(format!("too few cancels: {report}"))),
-        _ => Ok(()),
-    }
+    left::nothing(&[&server]).await
 }

@@ -87,7 +87,7 @@ async fn is_seen_to_be_emptied() -> Result<bool, Stop> {
         server.command(&["FLUSHALL"]).await?.ok()?;
     }
     let report = load.finish().await?;
-    let enough = storm.says(&report).is_ok();
+    let enough = storm.says(&report)?.enough().is_ok();
     Ok(enough && !report.overlaps().is_empty() && report.check_exclusion().is_err())
 }
 

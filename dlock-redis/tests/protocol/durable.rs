@@ -10,7 +10,7 @@ fn a_busy_lock_is_busy_however_few_replicas_there_are() {
     run(async {
         let server = start().await?;
         let other = connect(&server.url()).await?;
-        let url = format!("{}?dlock.durability=1&dlock.response_timeout=400ms", server.url());
+        let url = format!("{}?dlock.durability=1&dlock.response_timeout=2s", server.url());
         let client = connect(&url).await?;
         let locks = Locks::new(client.clone())?;
         let (held, waiting) = (exclusive("a"), exclusive("a"));

@@ -8,8 +8,9 @@ use dlock_core::{
 };
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testlab::{
-    Door, Proxy, Stop, Verdict, judge,
+    Door, Proxy, Stop, Verdict,
     redis::{Options, RedisServer},
+    run_test,
 };
 use tokio::time::{sleep, timeout};
 
@@ -25,11 +26,7 @@ const LONG: Duration = Duration::from_secs(120);
 /// Runs a test that needs a Redis server; without one it ends early, unless it must not.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let bounded = async {
-        let stuck = |_| Err(Stop::failed("it hangs"));
-        timeout(LONG, test).await.unwrap_or_else(stuck)
-    };
-    judge("redis", runtime.expect("a runtime").block_on(bounded));
+    run_test("redis", runtime.expect("a runtime"), LONG, test);
 }
 
 /// A server that keeps nothing.

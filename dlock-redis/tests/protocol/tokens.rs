@@ -16,7 +16,7 @@ fn rises(last: &mut u64, token: u64) {
 /// The answers to an acquire are lost, after the server has done the first half of it.
 async fn its_answers_are_lost(at_once: bool) -> Verdict {
     let server = start().await?;
-    let patience = if at_once { "" } else { "?dlock.response_timeout=300ms" };
+    let patience = if at_once { "" } else { "?dlock.response_timeout=1s" };
     let (proxy, one) = behind(&server, patience).await?;
     let two = connect(&server.url()).await?;
     let turn = async |client, request: &AcquireRequest| -> Result<u64, Stop> {

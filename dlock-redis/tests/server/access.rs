@@ -84,7 +84,7 @@ fn nothing_that_is_shown_holds_a_secret() {
         let server = RedisServer::start(&Options::new().with_password(CANARY)).await?;
         let config = RedisConfig::from_url(&server.url())?;
         let client: DynBackend =
-            Traced::new(connect(&format!("{}?dlock.response_timeout=500ms", server.url())).await?);
+            Traced::new(connect(&format!("{}?dlock.response_timeout=5s", server.url())).await?);
         let locks = Locks::new(client.clone())?;
         let lock = locks.mutex("a")?;
         let guard = lock.lock().await?;
@@ -107,7 +107,7 @@ fn a_password_that_changes_under_a_client_is_told() {
     run(async {
         let (heard, _guard) = Heard::listen();
         let server = RedisServer::start(&Options::new().with_password(CANARY)).await?;
-        let url = format!("{}?dlock.response_timeout=700ms", server.url());
+        let url = format!("{}?dlock.response_timeout=2s", server.url());
         let client = connect(&url).await?;
         let held = attempt("a");
         take(&client, &held).await?;

@@ -79,7 +79,7 @@ fn a_replica_is_refused() {
         // Also where it may not be asked what it is.
         let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-info"];
         replica.command(&user).await?.ok()?;
-        let url = format!("redis://joe:p@{}?dlock.response_timeout=300ms", replica.address());
+        let url = format!("redis://joe:p@{}?dlock.response_timeout=2s", replica.address());
         says(&refused(&url).await?, UNAVAILABLE, "address of the master");
         Ok(())
     })
@@ -90,7 +90,7 @@ fn a_master_is_used_again_after_it_was_a_replica() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let other = RedisServer::start(&Options::new()).await?;
-        let url = format!("{}?dlock.response_timeout=300ms", server.url());
+        let url = format!("{}?dlock.response_timeout=2s", server.url());
         let (client, plain) =
             (connect(&url).await?, connect(&format!("{url}&dlock.plain=true")).await?);
         let port = other.port().to_string();
@@ -123,7 +123,7 @@ async fn slow_to_load() -> Result<RedisServer, Stop> {
 fn a_server_that_loads_its_data_says_so_and_is_used_once_it_has() {
     run(async {
         let server = slow_to_load().await?;
-        let url = format!("{}?dlock.response_timeout=500ms", server.url());
+        let url = format!("{}?dlock.response_timeout=2s", server.url());
         let client = connect(&url).await?;
         let meanwhile = async {
             until_says(&client, "loading").await?;
@@ -169,7 +169,7 @@ fn a_script_that_blocks_the_server_for_a_moment_is_waited_for() {
 fn a_script_that_blocks_the_server_for_long_is_named() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
-        let client = connect(&format!("{}?dlock.response_timeout=300ms", server.url())).await?;
+        let client = connect(&format!("{}?dlock.response_timeout=2s", server.url())).await?;
         let _script = busy(&server).await?;
         let error = fails(&client).await?;
         says(&error, UNAVAILABLE, "SCRIPT KILL");

@@ -8,8 +8,9 @@ use dlock_core::{
 use dlock_redis::{Redis, RedisConfig};
 pub(crate) use dlock_testlab::verbs::{free, queue, renew, take};
 use dlock_testlab::{
-    Stop, Verdict, judge,
+    Stop, Verdict,
     redis::{Options, RedisServer},
+    run_test,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -31,11 +32,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// thread, so that a subscriber of one test hears nothing of another.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let bounded = async {
-        let stuck = |_| Err(Stop::failed("it hangs"));
-        timeout(LONG, test).await.unwrap_or_else(stuck)
-    };
-    judge("redis", runtime.expect("a runtime").block_on(bounded));
+    run_test("redis", runtime.expect("a runtime"), LONG, test);
 }
 
 /// A server that keeps nothing, and a client of it.

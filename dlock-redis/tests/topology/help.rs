@@ -7,7 +7,7 @@ use dlock_core::{
     Mode, Queue,
 };
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testlab::{Stop, Verdict, judge, redis::RedisServer};
+use dlock_testlab::{Stop, Verdict, redis::RedisServer, run_test};
 use tokio::{
     runtime::Builder,
     task::JoinHandle,
@@ -26,10 +26,13 @@ pub(crate) const ASKS_AFTER: Duration = secs(3);
 /// How often what a waiter was told has to come before it asks: at least once in so many times.
 const TRIES: usize = 10;
 
+/// Longer than any test takes, however busy the machine is.
+const LONG: Duration = secs(300);
+
 /// Runs a test that needs Redis servers; without Redis it ends early, unless it must not.
 pub(crate) fn with_redis(test: impl Future<Output = Verdict>) {
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    judge("redis", runtime.block_on(test));
+    run_test("redis", runtime, LONG, test);
 }
 
 /// A client of its own.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use dlock_core::{DynBackend, Error, LockOptions, Locks, Noted, Registry};
 use dlock_sql::{MYSQL, POSTGRES};
 use dlock_testlab::{
-    Stop, Verdict, judge,
+    Stop, Verdict,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
+    run_test,
 };
-use tokio::time::timeout;
 
 /// Longer than anything here takes, however busy the machine is.
 const LONG: Duration = Duration::from_secs(120);
@@ -99,9 +99,5 @@ fn over(backend: DynBackend, lease: Duration) -> Result<Locks, Error> {
 pub(crate) fn run(store: &str, test: impl Future<Output = Verdict>) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let bounded = async {
-        let stuck = |_| Err(Stop::failed("it hangs"));
-        timeout(LONG, test).await.unwrap_or_else(stuck)
-    };
-    judge(store, runtime.expect("a runtime").block_on(bounded));
+    run_test(store, runtime.expect("a runtime"), LONG, test);
 }

@@ -8,8 +8,9 @@ use dlock_core::{
 };
 use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testlab::{
-    Stop, Verdict, judge,
+    Stop, Verdict,
     mariadb::{MariadbServer, Options},
+    run_test,
 };
 use tokio::{runtime::Builder, time::timeout};
 
@@ -21,7 +22,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// Runs a test that needs a MariaDB server; without MariaDB it ends early, unless it must not.
 pub(crate) fn with_mariadb(test: impl Future<Output = Verdict>) {
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    judge("mysql", runtime.block_on(test));
+    run_test("mysql", runtime, LONG * 4, test);
 }
 
 /// A server with empty tables.

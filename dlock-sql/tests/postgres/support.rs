@@ -8,8 +8,9 @@ use dlock_core::{
 use dlock_sql::{Postgres, PostgresConfig};
 pub(crate) use dlock_testlab::verbs::{free, queue, renew, take};
 use dlock_testlab::{
-    Stop, Verdict, judge,
+    Stop, Verdict,
     postgres::{Options, PgBouncer, PostgresServer},
+    run_test,
 };
 use tokio::time::{sleep, timeout};
 
@@ -23,11 +24,7 @@ const LONG: Duration = Duration::from_secs(120);
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let bounded = async {
-        let stuck = |_| Err(Stop::failed("it hangs"));
-        timeout(LONG, test).await.unwrap_or_else(stuck)
-    };
-    judge("postgres", runtime.expect("a runtime").block_on(bounded));
+    run_test("postgres", runtime.expect("a runtime"), LONG, test);
 }
 
 pub(crate) async fn server() -> Result<PostgresServer, Stop> {

@@ -15,7 +15,7 @@ use crate::{
     context::Cx,
     crew::Crew,
     history::{self, Recorder},
-    stop::{ensure, ensure_eq},
+    stop::{ensure, ensure_eq, ensure_safe},
 };
 
 pub(crate) async fn clients_never_hold_together(cx: Cx) -> Verdict {
@@ -80,8 +80,8 @@ pub(crate) async fn a_try_takes_a_free_lock(cx: Cx) -> Verdict {
 pub(crate) async fn a_try_on_a_held_lock_is_none_and_no_error(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let guard = a.mutex(&name)?.lock().await?;
-    ensure!(b.mutex(&name)?.try_lock().await?.is_none(), "another client takes a held lock");
-    ensure!(a.mutex(&name)?.try_lock().await?.is_none(), "a mutex is entered twice");
+    ensure_safe!(b.mutex(&name)?.try_lock().await?.is_none(), "another client takes a held lock");
+    ensure_safe!(a.mutex(&name)?.try_lock().await?.is_none(), "a mutex is entered twice");
     guard.check()?;
     guard.release().await?;
     Ok(())

@@ -9,7 +9,7 @@ use crate::{
     Stop, Verdict,
     context::{Cx, pass},
     crew::Crew,
-    stop::ensure,
+    stop::{ensure, ensure_safe},
     verbs::{alone, ask, leased, queue, release, take, tried},
 };
 
@@ -90,7 +90,7 @@ pub(crate) async fn token_grows_after_a_busy_try_and_a_withdrawal(cx: Cx) -> Ver
     for _ in 0..3 {
         let [held, busy, withdrawn] = [alone(&name), alone(&name), alone(&name)];
         tokens.next(take(&backend, &held).await?.token)?;
-        ensure!(tried(&backend, &busy).await?.is_none(), "a held lock is free");
+        ensure_safe!(tried(&backend, &busy).await?.is_none(), "a held lock is free");
         queue(&backend, &withdrawn).await?;
         release(&backend, &withdrawn).await?;
         release(&backend, &held).await?;
@@ -125,7 +125,7 @@ pub(crate) async fn an_expired_block_is_passed_over(cx: Cx) -> Verdict {
     let next = alone(&name);
     let token = take(&backend, &next).await?.token;
     let last = grant.token.plus(u64::from(grant.tokens) - 1);
-    ensure!(token > last, "{token:?} lies in the block of {grant:?}");
+    ensure_safe!(token > last, "{token:?} lies in the block of {grant:?}");
     release(&backend, &next).await
 }
 
@@ -184,7 +184,7 @@ impl Growing {
     #[track_caller]
     fn next(&mut self, token: FencingToken) -> Verdict {
         if self.0.is_some_and(|last| last >= token) {
-            return Err(Stop::failed(format!("{token:?} is not above {:?}", self.0)));
+            return Err(Stop::violation(format!("{token:?} is not above {:?}", self.0)));
         }
         self.0 = Some(token);
         Ok(())

@@ -5,7 +5,7 @@ use dlock_core::{DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, 
 use crate::{
     Stop, Verdict,
     context::Cx,
-    stop::{ensure, ensure_eq},
+    stop::{ensure_eq, ensure_safe},
     verbs::{alone, queue, release, renew, take},
 };
 
@@ -16,7 +16,7 @@ pub(crate) async fn tokens_of_all_clients_rise_above_it(cx: Cx) -> Verdict {
     let (client, other, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let mut floor = seen(&other, &name).await?.plus(FAR);
     raise(&client, &name, floor).await?;
-    ensure!(seen(&other, &name).await? > floor, "another client's token is not above {floor}");
+    ensure_safe!(seen(&other, &name).await? > floor, "another client's token is not above {floor}");
     let locks = cx.locks_over(client, cx.steady())?;
     let (mutex, rw, multi) = (locks.mutex(&name)?, locks.rw(&name)?, locks.multi([&name])?);
     let kinds: [&dyn Lock; 4] = [&mutex, rw.write(), rw.read(), &multi];
@@ -24,16 +24,19 @@ pub(crate) async fn tokens_of_all_clients_rise_above_it(cx: Cx) -> Verdict {
         floor = floor.plus(FAR);
         locks.raise_tokens(&name, floor).await?;
         let guard = lock.lock().await?;
-        ensure!(guard.token() > floor, "{:?} is not above {floor}", guard.token());
+        ensure_safe!(guard.token() > floor, "{:?} is not above {floor}", guard.token());
         guard.release().await?;
-        ensure!(seen(&other, &name).await? > floor, "the next token is not above {floor}");
+        ensure_safe!(seen(&other, &name).await? > floor, "the next token is not above {floor}");
     }
     floor = floor.plus(FAR);
     let second = cx.name("second");
     locks.raise_tokens(&name, floor).await?;
     locks.raise_tokens(&second, floor).await?;
     let several = locks.multi([&name, &second])?.lock().await?;
-    ensure!(several.tokens().iter().all(|(_, token)| *token > floor), "{several:?} over {floor}");
+    ensure_safe!(
+        several.tokens().iter().all(|(_, token)| *token > floor),
+        "{several:?} over {floor}"
+    );
     several.release().await?;
     Ok(())
 }
@@ -46,7 +49,7 @@ pub(crate) async fn tokens_behind_a_holder_rise_above_it(cx: Cx) -> Verdict {
     for _ in 0..3 {
         let (held, next) = (alone(&name), alone(&name));
         let token = take(&a, &held).await?.token;
-        ensure!(token > floor, "{token:?} is not above {floor}");
+        ensure_safe!(token > floor, "{token:?} is not above {floor}");
         floor = token.plus(FAR);
         raise(&client, &name, floor).await?;
         ensure_eq!(renew(&a, &held, held.lease).await?, Renewed::Kept, "the holder's renewal");
@@ -54,7 +57,7 @@ pub(crate) async fn tokens_behind_a_holder_rise_above_it(cx: Cx) -> Verdict {
         ensure_eq!(again, token, "the holder's token, asked for again");
         release(&a, &held).await?;
         let token = take(&b, &next).await?.token;
-        ensure!(token > floor, "{token:?} is not above {floor}");
+        ensure_safe!(token > floor, "{token:?} is not above {floor}");
         release(&b, &next).await?;
     }
     Ok(())
@@ -71,7 +74,7 @@ pub(crate) async fn a_released_block_does_not_lower_it(cx: Cx) -> Verdict {
         let released = client.release(&held.as_claim().with_used(used)).await?;
         ensure_eq!(released, Released::Released, "the release");
         let token = take(&client, &next).await?.token;
-        ensure!(token > floor, "{token:?} is not above {floor}");
+        ensure_safe!(token > floor, "{token:?} is not above {floor}");
         release(&client, &next).await?;
     }
     Ok(())
@@ -86,7 +89,7 @@ pub(crate) async fn tokens_in_reserve_are_not_used_below_it(cx: Cx) -> Verdict {
         release(&owner, &first).await?;
         raise(&client, &name, floor).await?;
         let token = take(&owner, &next).await?.token;
-        ensure!(token > floor, "{token:?} is not above {floor}");
+        ensure_safe!(token > floor, "{token:?} is not above {floor}");
         release(&owner, &next).await?;
     }
     Ok(())
@@ -102,7 +105,7 @@ pub(crate) async fn tokens_of_waiters_rise_above_it(cx: Cx) -> Verdict {
     release(&a, &held).await?;
     for (client, waiting) in [(&a, &first), (&b, &second)] {
         let grant = cx.within("the waiter is granted", client.granted(waiting)).await??;
-        ensure!(grant.token > floor, "{grant:?} is not above {floor}");
+        ensure_safe!(grant.token > floor, "{grant:?} is not above {floor}");
         release(client, waiting).await?;
     }
     Ok(())

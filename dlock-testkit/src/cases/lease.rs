@@ -10,7 +10,7 @@ use crate::{
     crew::Crew,
     meddle::Meddled,
     polls::late,
-    stop::{ensure, ensure_eq},
+    stop::{ensure, ensure_eq, ensure_safe},
     suite::runtime,
     verbs::{alone, leased, queue, release, release_in_vain, renew, renew_last, take, tried},
 };
@@ -32,7 +32,7 @@ pub(crate) async fn a_try_takes_a_lock_whose_lease_ended(cx: Cx) -> Verdict {
     let first = take(&a, &dead).await?;
     pass(cx.lease() * 2).await;
     let second = tried(&b, &next).await?.ok_or("the lock of a lease that ended is busy")?;
-    ensure!(second.token > first.token, "{second:?} after {first:?}");
+    ensure_safe!(second.token > first.token, "{second:?} after {first:?}");
     release_in_vain(&a, &dead).await?;
     release(&b, &next).await
 }
@@ -100,7 +100,7 @@ pub(crate) async fn the_lock_of_a_dead_client_expires(cx: Cx) -> Verdict {
     let first = cx.within("the doomed client has the lock", task).await???;
     doomed.shutdown_background();
     let guard = other.mutex(&name)?.lock().await?;
-    ensure!(guard.token() > first, "the token does not grow over a dead client");
+    ensure_safe!(guard.token() > first, "the token does not grow over a dead client");
     guard.release().await?;
     Ok(())
 }

@@ -8,11 +8,11 @@ use std::sync::{
 use dlock_core::{ErrorKind, GuardState, LockName, Locks, Released, Renew};
 
 use crate::{
-    Verdict,
+    Stop, Verdict,
     context::{Cx, pass},
     crew::Crew,
     meddle::{Meddled, Renewals},
-    stop::{ensure, ensure_eq},
+    stop::{ensure, ensure_eq, ensure_safe},
     suite::runtime,
     verbs::take_away,
 };
@@ -58,7 +58,8 @@ async fn told_before_the_next(cx: &Cx, renewals: Renewals) -> Verdict {
     let guard = locks.mutex(&name)?.lock().await?;
     meddled.renewals(renewals);
     let next = other.mutex(&name)?.lock().await?;
-    let error = guard.check().err().ok_or("two holders believe in one lock")?;
+    let error =
+        guard.check().err().ok_or_else(|| Stop::violation("two holders believe in one lock"))?;
     ensure_eq!(error.kind(), ErrorKind::Lost, "{error}");
     cx.within("the loss is told", guard.lost()).await?;
     drop(guard);
@@ -145,7 +146,7 @@ pub(crate) async fn a_lost_lock_does_not_hold_its_neighbours_up(cx: Cx) -> Verdi
     take_away(other.backend(), &name).await?;
     // The guard still exists; another task of the same client gets the lock from the store.
     crew.done(&cx).await?;
-    ensure!(guard.check().is_err(), "two holders believe in one lock");
+    ensure_safe!(guard.check().is_err(), "two holders believe in one lock");
     Ok(())
 }
 

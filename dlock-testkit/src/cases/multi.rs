@@ -8,7 +8,7 @@ use crate::{
     Verdict,
     context::Cx,
     crew::Crew,
-    stop::{ensure, ensure_eq},
+    stop::{ensure, ensure_eq, ensure_safe},
     verbs::{alone, release, take, take_away, trying},
 };
 
@@ -16,7 +16,7 @@ pub(crate) async fn it_takes_all_and_frees_all(cx: Cx) -> Verdict {
     let (a, b, names) = three(&cx).await?;
     let guard = a.multi(&names)?.lock().await?;
     for name in &names {
-        ensure!(b.mutex(name)?.try_lock().await?.is_none(), "{name} is free");
+        ensure_safe!(b.mutex(name)?.try_lock().await?.is_none(), "{name} is free");
     }
     guard.check()?;
     guard.release().await?;
@@ -231,7 +231,7 @@ pub(crate) async fn it_reaches_over_two_stores(cx: Cx) -> Verdict {
     let both = || MultiMutex::across([here.mutex(&name)?, there.mutex(&far)?, here.mutex(&far)?]);
     let guard = both()?.lock().await?;
     ensure_eq!(guard.tokens().len(), 3, "the tokens");
-    ensure!(there.mutex(&far)?.try_lock().await?.is_none(), "the far store's lock is free");
+    ensure_safe!(there.mutex(&far)?.try_lock().await?.is_none(), "the far store's lock is free");
     guard.release().await?;
     let busy = there.mutex(&far)?.lock().await?;
     ensure!(both()?.try_lock().await?.is_none(), "the far store's lock is held");

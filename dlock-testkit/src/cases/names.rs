@@ -7,7 +7,7 @@ use dlock_core::{ConfigIssue, Error, ErrorKind, LockName};
 use crate::{
     Stop, Verdict,
     context::Cx,
-    stop::{ensure, ensure_eq},
+    stop::{ensure, ensure_eq, ensure_safe},
 };
 
 /// Names that stores have been known to fold, truncate, split or execute.
@@ -66,7 +66,7 @@ async fn all_different(cx: &Cx, names: Vec<String>) -> Verdict {
     }
     for guard in guards {
         let name = guard.name().clone();
-        ensure!(b.mutex(&name)?.try_lock().await?.is_none(), "{name:?} is free");
+        ensure_safe!(b.mutex(&name)?.try_lock().await?.is_none(), "{name:?} is free");
         let state = b.inspect(&name).await?;
         ensure_eq!(state.holders.first().and_then(|h| h.token), Some(guard.token()), "{name:?}");
         guard.check()?;

@@ -9,7 +9,7 @@ use dlock_core::{
 use crate::{
     Stop, Verdict,
     context::Cx,
-    stop::{ensure, ensure_eq},
+    stop::{ensure_eq, ensure_safe},
     verbs::{alone, ask, downgrade, queue, release, renew, take, tried},
 };
 
@@ -158,7 +158,10 @@ pub(crate) async fn any_note_comes_through(cx: Cx) -> Verdict {
         take(&backend, &request).await?;
         ensure_eq!(notes(&backend, &name).await?[0], [some(note)], "the note");
         renew(&backend, &request, request.lease).await?;
-        ensure!(tried(&backend, &alone(&name)).await?.is_none(), "held with {note:?}, it is free");
+        ensure_safe!(
+            tried(&backend, &alone(&name)).await?.is_none(),
+            "held with {note:?}, it is free"
+        );
         release(&backend, &request).await?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use dlock_core::{
 use crate::{
     Verdict,
     context::Cx,
-    stop::{ensure, ensure_eq},
+    stop::{ensure, ensure_eq, ensure_safe},
     verbs::{alone, queue, release, release_in_vain, take},
 };
 
@@ -34,7 +34,7 @@ pub(crate) async fn an_offset_is_in_every_token_that_is_seen(cx: Cx) -> Verdict 
     }
     let several = locks.multi([&name, &cx.name("second")])?.lock().await?;
     for (_, token) in several.tokens() {
-        ensure!(token.get() > OFFSET, "{token:?} of several is not above the offset");
+        ensure_safe!(token.get() > OFFSET, "{token:?} of several is not above the offset");
     }
     several.release().await?;
     Ok(())
@@ -51,7 +51,7 @@ pub(crate) async fn an_offset_is_in_no_token_that_the_store_is_asked_about(cx: C
         queue(&lifted, &next).await?;
         release(&store, &held).await?;
         let grant = cx.within("the waiter is granted", lifted.granted(&next)).await??;
-        ensure!(grant.token > first, "{grant:?} is not above {first}");
+        ensure_safe!(grant.token > first, "{grant:?} is not above {first}");
         release(&lifted, &next).await?;
     } else {
         release(&store, &held).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn an_offset_is_in_no_token_that_the_store_is_asked_about(cx: C
     }
     let last = alone(&name);
     let token = take(&lifted, &last).await?.token;
-    ensure!(token > first.plus(1_000_000_000), "{token:?} is not above the floor");
+    ensure_safe!(token > first.plus(1_000_000_000), "{token:?} is not above the floor");
     release(&lifted, &last).await
 }
 

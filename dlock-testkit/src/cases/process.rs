@@ -14,18 +14,21 @@ use crate::{
     context::{Cx, pass},
     crew::Crew,
     process::{Process, held},
-    stop::{ensure, ensure_eq},
+    stop::{ensure, ensure_eq, ensure_safe},
 };
 
 pub(crate) async fn a_process_excludes_another(cx: Cx) -> Verdict {
     let (locks, name) = (cx.locks().await?, cx.name("lock"));
     let mut child = Process::start(&cx)?;
     let theirs = child.lock(&name, cx.steady().lease()).await?;
-    ensure!(locks.mutex(&name)?.try_lock().await?.is_none(), "a lock of another process is free");
+    ensure_safe!(
+        locks.mutex(&name)?.try_lock().await?.is_none(),
+        "a lock of another process is free"
+    );
     let (mutex, mut crew) = (locks.mutex(&name)?, Crew::new());
     crew.go(async move {
         let guard = mutex.lock().await?;
-        ensure!(guard.token() > theirs, "{:?} after {theirs:?}", guard.token());
+        ensure_safe!(guard.token() > theirs, "{:?} after {theirs:?}", guard.token());
         guard.release().await?;
         Ok(())
     });
@@ -56,7 +59,7 @@ pub(crate) async fn a_killed_process_loses_its_lock_after_its_lease(cx: Cx) -> V
     let theirs = child.lock(&name, cx.lease()).await?;
     child.kill().await?;
     let guard = locks.mutex(&name)?.lock().await?;
-    ensure!(guard.token() > theirs, "{:?} after {theirs:?}", guard.token());
+    ensure_safe!(guard.token() > theirs, "{:?} after {theirs:?}", guard.token());
     guard.release().await?;
     Ok(())
 }

@@ -23,12 +23,15 @@ use std::{
     time::Duration,
 };
 
-use dlock_testlab::{Stop, Verdict, judge};
+use dlock_testlab::{Stop, Verdict, run_test};
 use rustix::process::{Pid, test_kill_process};
 use tokio::{
     runtime::Builder,
     time::{sleep, timeout},
 };
+
+/// Longer than any test takes, however busy the machine is.
+const LONG: Duration = Duration::from_secs(300);
 
 /// Runs a test that needs a Redis server.
 fn with_redis(test: impl Future<Output = Verdict>) {
@@ -38,7 +41,7 @@ fn with_redis(test: impl Future<Output = Verdict>) {
 /// Runs a test that needs this server; without one it ends early, unless it must not.
 fn with(server: &str, test: impl Future<Output = Verdict>) {
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    judge(server, runtime.block_on(test));
+    run_test(server, runtime, LONG, test);
 }
 
 /// Whether the process is there, were it only to be reaped.

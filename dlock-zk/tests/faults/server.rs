@@ -73,7 +73,7 @@ async fn is_seen_to_forget_nodes() -> Result<bool, Stop> {
         wiped += 1;
     }
     let report = load.finish().await?;
-    let enough = storm.says(&report).is_ok();
+    let enough = storm.says(&report)?.enough().is_ok();
     left::nothing(&server).await?;
     Ok(enough && !report.overlaps().is_empty() && report.check_exclusion().is_err())
 }
@@ -100,7 +100,7 @@ async fn is_seen_to_forget_everything() -> Result<bool, Stop> {
         sleep(SESSION * 2).await;
     }
     let report = load.finish().await?;
-    let enough = storm.says(&report).is_ok();
+    let enough = storm.says(&report)?.enough().is_ok();
     left::nothing(&server).await?;
     Ok(enough && !report.token_violations().is_empty() && report.check_tokens().is_err())
 }

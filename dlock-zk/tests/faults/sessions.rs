@@ -95,7 +95,7 @@ impl Pair {
         let granted = timeout(BOUND, waiting).await???;
         let (at, believed) = (Clock::Boot.now(), guard.check());
         if believed.is_ok() {
-            return Err(Stop::failed(format!("{granted:?} while {guard:?} is to be believed")));
+            return Err(Stop::violation(format!("{granted:?} while {guard:?} is to be believed")));
         }
         let (ended, told) = timeout(BOUND, losing).await??;
         println!("cut: {ended:?}, {:?} before the next one held it", at.since(told));
@@ -103,7 +103,7 @@ impl Pair {
             return Err(Stop::failed(format!("told of the loss {:?} late", told.since(at))));
         }
         if granted.token() <= guard.token() {
-            return Err(Stop::failed(format!("{granted:?} after {guard:?}")));
+            return Err(Stop::violation(format!("{granted:?} after {guard:?}")));
         }
         granted.release().await?;
         heal();
@@ -199,7 +199,7 @@ pub(crate) async fn no_watch_stays() -> Verdict {
     for wait in 0..100 {
         let waited = locks.mutex("a")?.lock_timeout(Duration::from_millis(wait / 4)).await;
         if waited.is_ok() {
-            return Err(Stop::failed("two hold it"));
+            return Err(Stop::violation("two hold it"));
         }
     }
     left::until_claims(&server, 1).await?;

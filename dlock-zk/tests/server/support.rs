@@ -7,7 +7,7 @@ use dlock_core::{
 };
 pub(crate) use dlock_testlab::verbs::{free, queue, renew, take};
 use dlock_testlab::{
-    Stop, Verdict, judge,
+    Stop, Verdict, run_test,
     zookeeper::{Options, ZooKeeperServer},
 };
 use dlock_zk::{ZkConfig, ZooKeeper};
@@ -28,11 +28,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(40);
 /// thread, so that a subscriber of one test hears nothing of another.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let bounded = async {
-        let stuck = |_| Err(Stop::failed("it hangs"));
-        timeout(LONG, test).await.unwrap_or_else(stuck)
-    };
-    judge("zk", runtime.expect("a runtime").block_on(bounded));
+    run_test("zk", runtime.expect("a runtime"), LONG, test);
 }
 
 pub(crate) async fn server() -> Result<ZooKeeperServer, Stop> {
@@ -110,7 +106,10 @@ pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Re
 pub(crate) async fn waits(client: &DynBackend, request: &AcquireRequest) -> Verdict {
     match timeout(Duration::from_millis(300), client.granted(request)).await {
         Err(_) => Ok(()),
-        Ok(answer) => Err(Stop::failed(format!("{} is {answer:?}", request.name))),
+        Ok(Ok(grant)) => {
+            Err(Stop::violation(format!("{} has two holders: {grant:?}", request.name)))
+        }
+        Ok(Err(error)) => Err(error.into()),
     }
 }
 
