@@ -76,6 +76,7 @@ fn in_a_process(name: &str) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stalls::stall;
 
     fn body<F: Future<Output = Verdict>>(_: F) -> String {
         name::<F>()
@@ -95,8 +96,16 @@ mod tests {
         assert!(in_a_process("alone::tests::no_such_test").is_err());
     }
 
+    /// The second run passes, and only that one.
     #[test]
-    fn a_test_is_found_again() {
-        in_a_process("alone::tests::a_test_knows_its_name").unwrap();
+    fn a_test_that_fails_while_the_machine_stalls_is_repeated() {
+        let runtime = crate::suite::runtime().unwrap();
+        run_test("none", runtime, Duration::from_secs(60), async {
+            if env::var_os(REPEATED).is_some() {
+                return Ok(());
+            }
+            stall(LEASE);
+            Err(Stop::failed("on purpose"))
+        });
     }
 }

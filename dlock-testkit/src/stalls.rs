@@ -137,6 +137,13 @@ pub fn tell(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
+/// Stops the measuring thread for this long, as a stall of the machine would.
+#[cfg(test)]
+pub(crate) fn stall(time: Duration) {
+    let _held = SEEN.get().unwrap().lock();
+    thread::sleep(time);
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -160,12 +167,6 @@ mod tests {
         assert_eq!(of(&[0, 700, 0]), 700);
     }
 
-    /// Stops the measuring thread for as long as a lease, as a stall of the machine would.
-    fn stall() {
-        let _held = SEEN.get().unwrap().lock();
-        thread::sleep(LEASE);
-    }
-
     fn tried(first: impl FnOnce() -> Verdict) -> (Verdict, bool) {
         let again = Cell::new(false);
         let verdict = repeated_once("a case", LEASE, first, || {
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn what_fails_while_the_machine_stalls_is_repeated() {
         let (verdict, again) = tried(|| {
-            stall();
+            stall(LEASE);
             Err(Stop::failed("lost"))
         });
         assert!(verdict.is_ok() && again, "{verdict:?}");
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn what_passes_is_not_repeated() {
         let (verdict, again) = tried(|| {
-            stall();
+            stall(LEASE);
             Ok(())
         });
         assert!(verdict.is_ok() && !again, "{verdict:?}");
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn a_violation_is_not_repeated() {
         let (verdict, again) = tried(|| {
-            stall();
+            stall(LEASE);
             Err(Stop::violation("two holders"))
         });
         assert!(verdict.is_err() && !again);

@@ -69,7 +69,7 @@ pub(crate) fn a_client_that_looks_for_its_server_stops_when_it_is_dropped() {
         server.restart().await?;
         // The longest pause between two tries.
         sleep(millis(1500)).await;
-        assert_eq!(clients(&server).await?.len(), 0);
-        Ok(())
+        // One that was on its way may still be closing.
+        until("no client is left", SOON, || async { Ok(clients(&server).await?.is_empty()) }).await
     });
 }

@@ -138,15 +138,12 @@ impl Ensemble {
     /// [healed](Self::heal) or another node leads.
     ///
     /// # Errors
-    /// If the node does not follow in time.
+    /// If the node does not follow.
     pub async fn cut_from_leader(&self, node: usize) -> Verdict {
-        let leader = until("the node follows", || async {
-            match (self.leader().await?, self.followers().await?) {
-                (leader, followers) if followers.contains(&node) => Ok(leader),
-                (leader, _) => Err(Stop::failed(format!("{leader} leads"))),
-            }
-        })
-        .await?;
+        let (leader, followers) = (self.leader().await?, self.followers().await?);
+        if !followers.contains(&node) {
+            return Err(Stop::failed(format!("node {node} does not follow, {leader} leads")));
+        }
         self.links.between_those(|a, b| (a, b) == (node, leader), Flow::Hold);
         Ok(())
     }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use dlock::guarantees::Guarantees;
 use dlock_testlab::{
     etcd::{self, EtcdServer},
-    judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     redis::{Options, Persistence, RedisMasters, RedisServer},
@@ -54,8 +53,8 @@ async fn the_guarantees_table_is_true_of_stores_without_a_server() {
     compare(&[("memory", given("memory:").await), ("SQLite", given(&sqlite).await)]).await;
 }
 
-#[tokio::test]
-async fn the_table_in_guarantees_md_is_true_of_redis() {
+#[test]
+fn the_table_in_guarantees_md_is_true_of_redis() {
     let compared = async {
         let options = Options::new();
         let server = RedisServer::start(&options).await?;
@@ -74,11 +73,11 @@ async fn the_table_in_guarantees_md_is_true_of_redis() {
         .await;
         Ok(())
     };
-    judge("redis", compared.await);
+    crate::run("redis", compared);
 }
 
-#[tokio::test]
-async fn the_tables_in_guarantees_md_are_true_of_postgresql() {
+#[test]
+fn the_tables_in_guarantees_md_are_true_of_postgresql() {
     let compared = async {
         let server = PostgresServer::start(&postgres::Options::new().with_fsync(true)).await?;
         let with = async |options: &str| {
@@ -95,11 +94,11 @@ async fn the_tables_in_guarantees_md_are_true_of_postgresql() {
         .await;
         Ok(())
     };
-    judge("postgres", compared.await);
+    crate::run("postgres", compared);
 }
 
-#[tokio::test]
-async fn the_tables_in_guarantees_md_are_true_of_mysql() {
+#[test]
+fn the_tables_in_guarantees_md_are_true_of_mysql() {
     let compared = async {
         let server = MariadbServer::start(&mariadb::Options::new().with_fsync(true)).await?;
         let with = async |options: &str| {
@@ -113,11 +112,11 @@ async fn the_tables_in_guarantees_md_are_true_of_mysql() {
         .await;
         Ok(())
     };
-    judge("mysql", compared.await);
+    crate::run("mysql", compared);
 }
 
-#[tokio::test]
-async fn the_tables_in_guarantees_md_are_true_of_zookeeper() {
+#[test]
+fn the_tables_in_guarantees_md_are_true_of_zookeeper() {
     let compared = async {
         let options = zookeeper::Options::new();
         let alone = ZooKeeperServer::start(&options).await?;
@@ -129,11 +128,11 @@ async fn the_tables_in_guarantees_md_are_true_of_zookeeper() {
         .await;
         Ok(())
     };
-    judge("zk", compared.await);
+    crate::run("zk", compared);
 }
 
-#[tokio::test]
-async fn the_tables_in_guarantees_md_are_true_of_etcd() {
+#[test]
+fn the_tables_in_guarantees_md_are_true_of_etcd() {
     let compared = async {
         let options = etcd::Options::new();
         let alone = EtcdServer::start(&options).await?;
@@ -145,5 +144,5 @@ async fn the_tables_in_guarantees_md_are_true_of_etcd() {
         .await;
         Ok(())
     };
-    judge("etcd", compared.await);
+    crate::run("etcd", compared);
 }

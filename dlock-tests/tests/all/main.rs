@@ -19,3 +19,16 @@ mod remedies;
 mod servers;
 mod targets;
 mod words;
+
+use std::time::Duration;
+
+use dlock_testlab::{Verdict, run_test};
+
+/// Longer than any test takes, however busy the machine is.
+const LONG: Duration = Duration::from_secs(300);
+
+/// Runs a test that needs this store.
+fn run(store: &str, test: impl Future<Output = Verdict>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    run_test(store, runtime.expect("a runtime"), LONG, test);
+}

@@ -9,7 +9,7 @@ use std::{
 };
 
 use dlock::{ErrorKind, LockOptions, Locks, job::Ran};
-use dlock_testlab::{Stop, judge};
+use dlock_testlab::Stop;
 use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -193,52 +193,52 @@ async fn both(url: &str) -> Result<(), Stop> {
     jobs(url).await
 }
 
-#[tokio::test]
-async fn on_sqlite() {
+#[test]
+fn on_sqlite() {
     let tested = async {
         let dir = tempfile::TempDir::new()?;
         let path = dir.path().join("locks.db");
         both(&format!("sqlite:{}?dlock.create_schema=true", path.display())).await
     };
-    judge("sqlite", tested.await);
+    crate::run("sqlite", tested);
 }
 
-#[tokio::test]
-async fn on_redis() {
+#[test]
+fn on_redis() {
     use dlock_testlab::redis::{Options, RedisServer};
 
     let tested = async {
         let server = RedisServer::start(&Options::new()).await?;
         both(&server.url()).await
     };
-    judge("redis", tested.await);
+    crate::run("redis", tested);
 }
 
-#[tokio::test]
-async fn on_postgres() {
+#[test]
+fn on_postgres() {
     use dlock_testlab::postgres::{Options, PostgresServer};
 
     let tested = async {
         let server = PostgresServer::start(&Options::new()).await?;
         both(&format!("{}?dlock.create_schema=true", server.url())).await
     };
-    judge("postgres", tested.await);
+    crate::run("postgres", tested);
 }
 
-#[tokio::test]
-async fn on_mariadb() {
+#[test]
+fn on_mariadb() {
     use dlock_testlab::mariadb::{MariadbServer, Options};
 
     let tested = async {
         let server = MariadbServer::start(&Options::new()).await?;
         both(&format!("{}?dlock.create_schema=true", server.url())).await
     };
-    judge("mysql", tested.await);
+    crate::run("mysql", tested);
 }
 
 /// Where locks end with the process, a job has no minimum time.
-#[tokio::test]
-async fn on_zookeeper() {
+#[test]
+fn on_zookeeper() {
     use dlock_testlab::zookeeper::{Options, ZooKeeperServer};
 
     let tested = async {
@@ -252,12 +252,12 @@ async fn on_zookeeper() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         Ok(())
     };
-    judge("zk", tested.await);
+    crate::run("zk", tested);
 }
 
 /// As on ZooKeeper.
-#[tokio::test]
-async fn on_etcd() {
+#[test]
+fn on_etcd() {
     use dlock_testlab::etcd::{EtcdServer, Options};
 
     let tested = async {
@@ -270,5 +270,5 @@ async fn on_etcd() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         Ok(())
     };
-    judge("etcd", tested.await);
+    crate::run("etcd", tested);
 }

@@ -5,7 +5,7 @@
 use std::{path::Path, process::Stdio, time::Duration};
 
 use dlock_testlab::{
-    Stop, Verdict, judge,
+    Stop, Verdict,
     postgres::{self, PostgresServer},
     redis::{self, RedisServer},
 };
@@ -165,27 +165,27 @@ fn looks<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     lines.map(|line| shape(&nowhere(line))).collect()
 }
 
-#[tokio::test]
-async fn those_that_need_no_server_run() {
-    judge("sqlite", all_run("memory", None).await);
+#[test]
+fn those_that_need_no_server_run() {
+    crate::run("sqlite", all_run("memory", None));
 }
 
-#[tokio::test]
-async fn those_that_name_redis_run() {
+#[test]
+fn those_that_name_redis_run() {
     let tested = async {
         let server = RedisServer::start(&redis::Options::new()).await?;
         all_run("redis", Some(server.url())).await
     };
-    judge("redis", tested.await);
+    crate::run("redis", tested);
 }
 
-#[tokio::test]
-async fn those_that_name_postgresql_run() {
+#[test]
+fn those_that_name_postgresql_run() {
     let tested = async {
         let server = PostgresServer::start(&postgres::Options::new()).await?;
         all_run("postgres", Some(server.url())).await
     };
-    judge("postgres", tested.await);
+    crate::run("postgres", tested);
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use dlock::LockName;
 use dlock_testlab::{
-    Stop, judge,
+    Stop,
     redis::{Options, RedisServer},
 };
 
-#[tokio::test]
-async fn locks_of_one_url_meet_and_a_prefix_keeps_them_apart() {
+#[test]
+fn locks_of_one_url_meet_and_a_prefix_keeps_them_apart() {
     let met = async {
         let server = RedisServer::start(&Options::new()).await?;
         let url = server.url();
@@ -27,14 +27,14 @@ async fn locks_of_one_url_meet_and_a_prefix_keeps_them_apart() {
         guard.release().await?;
         Ok::<_, Stop>(())
     };
-    judge("redis", met.await);
+    crate::run("redis", met);
 }
 
 mod outside {
     use super::*;
 
-    #[tokio::test]
-    async fn the_right_to_the_keys_of_the_prefix_is_enough() {
+    #[test]
+    fn the_right_to_the_keys_of_the_prefix_is_enough() {
         let shared = async {
             let server = RedisServer::start(&Options::new()).await?;
             let line = include_str!("../../../dlock-redis/src/acl.txt");
@@ -49,7 +49,7 @@ mod outside {
             assert!(error.contains("rights"), "{error}");
             Ok::<_, Stop>(())
         };
-        judge("redis", shared.await);
+        crate::run("redis", shared);
     }
 
     #[tokio::test]

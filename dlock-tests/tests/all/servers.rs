@@ -6,46 +6,45 @@ use dlock::LockName;
 use dlock_testlab::{
     Stop,
     etcd::{self, EtcdServer},
-    judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     zookeeper::{self, ZooKeeperServer},
 };
 
-#[tokio::test]
-async fn locks_of_one_postgresql_meet_and_a_prefix_keeps_them_apart() {
+#[test]
+fn locks_of_one_postgresql_meet_and_a_prefix_keeps_them_apart() {
     let tested = async {
         let server = PostgresServer::start(&postgres::Options::new()).await?;
         meet(&format!("{}?dlock.create_schema=true", server.url())).await
     };
-    judge("postgres", tested.await);
+    crate::run("postgres", tested);
 }
 
-#[tokio::test]
-async fn locks_of_one_mariadb_meet_and_a_prefix_keeps_them_apart() {
+#[test]
+fn locks_of_one_mariadb_meet_and_a_prefix_keeps_them_apart() {
     let tested = async {
         let server = MariadbServer::start(&mariadb::Options::new()).await?;
         meet(&format!("{}?dlock.create_schema=true", server.url())).await
     };
-    judge("mysql", tested.await);
+    crate::run("mysql", tested);
 }
 
-#[tokio::test]
-async fn locks_of_one_zookeeper_meet_and_a_prefix_keeps_them_apart() {
+#[test]
+fn locks_of_one_zookeeper_meet_and_a_prefix_keeps_them_apart() {
     let tested = async {
         let server = ZooKeeperServer::start(&zookeeper::Options::new()).await?;
         meet(&format!("zk://{}?dlock.root=/locks", server.address())).await
     };
-    judge("zk", tested.await);
+    crate::run("zk", tested);
 }
 
-#[tokio::test]
-async fn locks_of_one_etcd_meet_and_a_prefix_keeps_them_apart() {
+#[test]
+fn locks_of_one_etcd_meet_and_a_prefix_keeps_them_apart() {
     let tested = async {
         let server = EtcdServer::start(&etcd::Options::new()).await?;
         meet(&format!("{}?dlock.root=/locks", server.url())).await
     };
-    judge("etcd", tested.await);
+    crate::run("etcd", tested);
 }
 
 async fn meet(url: &str) -> Result<(), Stop> {

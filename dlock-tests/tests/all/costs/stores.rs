@@ -3,7 +3,6 @@
 use dlock_testlab::{
     Protocol, Proxy, Verdict,
     etcd::{self, EtcdServer},
-    judge,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     redis::{self, RedisServer},
@@ -24,8 +23,8 @@ const TIMES: usize = 7;
 /// An answer may take long on a busy machine, and is not to be asked for again.
 const PATIENT: &str = "dlock.response_timeout=30s";
 
-#[tokio::test]
-async fn redis_costs_what_is_written() {
+#[test]
+fn redis_costs_what_is_written() {
     let counted = async {
         let server = RedisServer::start(&redis::Options::new()).await?;
         let link = async || {
@@ -35,11 +34,11 @@ async fn redis_costs_what_is_written() {
         };
         count("Redis", &link().await?, &link().await?).await
     };
-    judge("redis", counted.await);
+    crate::run("redis", counted);
 }
 
-#[tokio::test]
-async fn postgresql_costs_what_is_written() {
+#[test]
+fn postgresql_costs_what_is_written() {
     let counted = async {
         let server = PostgresServer::start(&postgres::Options::new()).await?;
         let link = async || {
@@ -50,11 +49,11 @@ async fn postgresql_costs_what_is_written() {
         };
         count("PostgreSQL", &link().await?, &link().await?).await
     };
-    judge("postgres", counted.await);
+    crate::run("postgres", counted);
 }
 
-#[tokio::test]
-async fn mysql_costs_what_is_written() {
+#[test]
+fn mysql_costs_what_is_written() {
     let counted = async {
         let server = MariadbServer::start(&mariadb::Options::new()).await?;
         let link = async || {
@@ -65,11 +64,11 @@ async fn mysql_costs_what_is_written() {
         };
         count("MySQL and MariaDB", &link().await?, &link().await?).await
     };
-    judge("mysql", counted.await);
+    crate::run("mysql", counted);
 }
 
-#[tokio::test]
-async fn zookeeper_costs_what_is_written() {
+#[test]
+fn zookeeper_costs_what_is_written() {
     let counted = async {
         let server = ZooKeeperServer::start(&zookeeper::Options::new()).await?;
         let link = async || {
@@ -79,11 +78,11 @@ async fn zookeeper_costs_what_is_written() {
         };
         count("ZooKeeper", &link().await?, &link().await?).await
     };
-    judge("zk", counted.await);
+    crate::run("zk", counted);
 }
 
-#[tokio::test]
-async fn etcd_costs_what_is_written() {
+#[test]
+fn etcd_costs_what_is_written() {
     let counted = async {
         let server = EtcdServer::start(&etcd::Options::new()).await?;
         let link = async || {
@@ -94,11 +93,11 @@ async fn etcd_costs_what_is_written() {
         };
         count("etcd", &link().await?, &link().await?).await
     };
-    judge("etcd", counted.await);
+    crate::run("etcd", counted);
 }
 
-#[tokio::test]
-async fn sqlite_costs_what_is_written() {
+#[test]
+fn sqlite_costs_what_is_written() {
     let counted = async {
         let directory = tempfile::tempdir()?;
         let file = directory.path().join("locks.db");
@@ -109,7 +108,7 @@ async fn sqlite_costs_what_is_written() {
         };
         count("SQLite", &link().await?, &link().await?).await
     };
-    judge("sqlite", counted.await);
+    crate::run("sqlite", counted);
 }
 
 /// Has these do everything, and compares what it has cost with what is written below a heading.
