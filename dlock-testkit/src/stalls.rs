@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_while_the_machine_stalls_is_repeated() {
+    fn a_failure_while_the_machine_stalls_is_repeated() {
         let (verdict, again) = tried(|| {
             stall(LEASE);
             Err(Stop::failed("lost"))
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_not_repeated() {
+    fn a_case_that_passes_is_not_repeated() {
         let (verdict, again) = tried(|| {
             stall(LEASE);
             Ok(())
@@ -205,7 +205,7 @@ mod tests {
 
     /// A lease of a day: no machine that runs tests stalls for a quarter of it.
     #[test]
-    fn what_fails_without_a_stall_is_not_repeated() {
+    fn a_failure_without_a_stall_is_not_repeated() {
         let day = Duration::from_secs(86_400);
         let failed = || Err(Stop::failed("lost"));
         assert!(repeated_once("a case", day, failed, || Ok(())).is_err());
