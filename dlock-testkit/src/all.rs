@@ -227,6 +227,7 @@ pub const ALL: &[Case] = list! {
         an_endless_wait_does_not_overflow,
         without_a_runtime_it_is_an_error,
         with_its_runtime_gone_it_is_an_error,
+        waits_end_with_an_error_when_their_runtime_ends,
         after_a_shutdown_all_is_refused,
         a_shutdown_waits_for_guards,
         an_error_names_lock_store_and_remedy,

@@ -240,9 +240,9 @@ impl ZkConfig {
         }
     }
 
-    /// Returns the servers and the chroot, in the driver's form.
-    pub(crate) fn cluster(&self) -> String {
-        format!("{}{}", self.hosts.join(","), self.chroot)
+    /// Returns these entries for servers and the chroot, in the driver's form.
+    pub(crate) fn cluster(&self, entries: &[String]) -> String {
+        format!("{}{}", entries.join(","), self.chroot)
     }
 
     /// Returns the kind and the address of the store, without secrets.

@@ -3,20 +3,35 @@
 use std::time::Duration;
 
 use dlock_core::Error;
+use tokio::runtime::Handle;
 use zookeeper_client::{Client, Error as ZkError};
 
 use crate::{
     config::ZkConfig,
+    driver::Alive,
     error::{explain, is_over, is_unknown},
+    resolve::entries,
 };
 
-/// Opens the connection.
-pub(crate) async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Client, Error> {
+/// The longest time until there is a session.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Opens the connection, and a session on it.
+pub(crate) async fn connect(
+    config: &ZkConfig,
+    timeout: Duration,
+    runtime: &Handle,
+) -> Result<(Client, Alive), Error> {
+    let entries = match &config.tls {
+        None => entries(&config.hosts).await,
+        Some(_) => config.hosts.clone(),
+    };
+    let limit = timeout.min(LONGEST);
     let connector = Client::connector()
         .with_session_timeout(timeout)
-        .with_connection_timeout(timeout / 5)
+        .with_connection_timeout(per_server(timeout, limit, entries.len()))
         .with_fail_eagerly();
-    let cluster = config.cluster();
+    let cluster = config.cluster(&entries);
     let opening = async {
         let client = match &config.tls {
             None => connector.connect(&cluster).await.map_err(explain)?,
@@ -30,12 +45,24 @@ pub(crate) async fn connect(config: &ZkConfig, timeout: Duration) -> Result<Clie
         }
         Ok(client)
     };
-    let limit = timeout.min(Duration::from_secs(10));
     let late = |_| {
         let explain = if config.tls.is_some() { crate::tls::explain } else { explain };
         Err(explain(ZkError::Timeout))
     };
-    tokio::time::timeout(limit, opening).await.unwrap_or_else(late)
+    let (opened, alive) = Alive::open(runtime.clone(), tokio::time::timeout(limit, opening)).await;
+    Ok((opened.unwrap_or_else(late)?, alive))
+}
+
+/// Returns how long a server may stay silent, during a connect and later.
+///
+/// If a server goes silent when a renewal is due, a third of the session timeout is left of the lease.
+/// An eighth is enough to notice that, and to pass over one more silent server. It is not less than a
+/// second if possible, since a healthy server may pause for that long. At the start, each server gets
+/// its turn before the `limit`.
+fn per_server(timeout: Duration, limit: Duration, servers: usize) -> Duration {
+    let servers = u32::try_from(servers).unwrap_or(u32::MAX).max(1);
+    let least = (timeout / 5).min(Duration::from_secs(1));
+    (timeout / 8).max(least).min(limit / servers.saturating_add(1)).max(Duration::from_millis(100))
 }
 
 /// The servers behind a session, as far as the client can see them.

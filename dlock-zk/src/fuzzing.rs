@@ -46,7 +46,7 @@ pub fn url(data: &[u8]) {
     }
     assert!((1..=3600).contains(&config.session_timeout.as_secs()));
     // The part before the first slash contains the servers, for the driver as well.
-    let cluster = config.cluster();
+    let cluster = config.cluster(&config.hosts);
     let (hosts, chroot) = cluster.split_at(cluster.find('/').unwrap_or(cluster.len()));
     assert!(hosts.split(',').eq(&config.hosts) && chroot == config.chroot);
     if let Some(login) = &config.login {

@@ -187,7 +187,8 @@ async fn ask(session: Weak<Session>, place: Arc<Place>) -> Done {
 /// Waits until that node changes. It must not keep the session alive.
 async fn changed(watch: OwnWatch, place: Arc<Place>) -> Done {
     let event = watch.event.await;
-    Done::Changed(place, event.event_type)
+    // Without the driver, the session is over.
+    Done::Changed(place, event.map_or(EventType::Session, |event| event.event_type))
 }
 
 /// Sleeps until there is a claim, the session has ended, or the next pulse is due. Returns whether a

@@ -57,7 +57,7 @@ impl Session {
             // Not with exists, which leaves a watch on the server if there is no node.
             match self.poll(|| self.client.get_and_watch_data(&path)).await {
                 Ok((_, _, watcher)) => {
-                    let event = Box::pin(watcher.changed());
+                    let event = Box::pin(self.alive.clone().event(watcher));
                     return Own::Watched(OwnWatch { event, child: spot.child });
                 }
                 Err(ZkError::NoNode) if place.is_named(&spot.child).await => return Own::Gone,
@@ -87,7 +87,8 @@ impl Kept<'_> {
     async fn changed(&mut self) -> Option<(EventType, String)> {
         let event = self.watch.as_mut()?.event.as_mut().await;
         let watch = self.watch.take()?;
-        Some((event.event_type, watch.child))
+        // Without the driver, the session is over.
+        Some((event.map_or(EventType::Session, |event| event.event_type), watch.child))
     }
 }
 

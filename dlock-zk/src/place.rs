@@ -65,7 +65,7 @@ pub(crate) struct Spot {
 /// remove the watch. That would cost one more request for each grant, and two for each release,
 /// although the deletion ends the watch anyway.
 pub(crate) struct OwnWatch {
-    pub(crate) event: Pin<Box<dyn Future<Output = WatchedEvent> + Send>>,
+    pub(crate) event: Pin<Box<dyn Future<Output = Option<WatchedEvent>> + Send>>,
     pub(crate) child: String,
 }
 

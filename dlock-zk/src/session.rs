@@ -37,6 +37,7 @@ use crate::{
     children::Lists,
     config::ZkConfig,
     connect::{Servers, connect, servers},
+    driver::Alive,
     error::{is_passing, is_unknown, no_answer},
     node::segment,
     place::Place,
@@ -52,6 +53,7 @@ pub(crate) type Beat = watch::Receiver<Option<Result<Instant, ZkError>>>;
 /// One session.
 pub(crate) struct Session {
     pub(crate) client: Client,
+    pub(crate) alive: Alive,
     /// The session's timeout, as negotiated.
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
@@ -82,12 +84,12 @@ impl Session {
         runtime: Handle,
     ) -> Result<Arc<Self>, Error> {
         let mut began = Clock::Boot.now();
-        let mut client = connect(config, config.session_timeout).await?;
+        let (mut client, mut alive) = connect(config, config.session_timeout, &runtime).await?;
         if client.session_timeout() < config.session_timeout {
             // The driver notices a dead server after a part of the timeout that it has requested.
             // So it has to request the timeout that the servers allow.
             began = Clock::Boot.now();
-            client = connect(config, client.session_timeout()).await?;
+            (client, alive) = connect(config, client.session_timeout(), &runtime).await?;
         }
         Ok(Arc::new(Self {
             timeout: client.session_timeout(),
@@ -105,6 +107,7 @@ impl Session {
             polls: Semaphore::new(MOST),
             rest: Arc::default(),
             client,
+            alive,
         }))
     }
 

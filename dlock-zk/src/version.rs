@@ -7,7 +7,7 @@ use dlock_core::{Error, ErrorKind};
 
 use crate::{
     config::ZkConfig,
-    warn::{ask_any, field},
+    warn::{PATIENCE, ask_any, field},
 };
 
 /// The oldest server that the tests and the documents cover.
@@ -24,10 +24,13 @@ pub(crate) fn too_old(srvr: Option<&str>) -> Option<&str> {
     (found < OLDEST).then_some(version)
 }
 
-/// Returns the error of a connect, with the version of the server if that is the reason.
+/// Returns the error of a connect, with its reason if a four-letter command shows it: the version of
+/// the server, or its limit of connections.
 pub(crate) async fn named(error: Error, config: &ZkConfig) -> Error {
-    if error.kind() != ErrorKind::Unsupported {
-        return error;
+    match error.kind() {
+        ErrorKind::Unsupported => {}
+        ErrorKind::Unavailable => return closed(error, config).await,
+        _ => return error,
     }
     let told = ask_any(config, "srvr").await;
     match too_old(told.as_deref()) {
@@ -40,6 +43,22 @@ pub(crate) async fn named(error: Error, config: &ZkConfig) -> Error {
             ),
         )
         .with_source(error),
+    }
+}
+
+/// Names the limit of connections, if a server closes a new one without a word.
+async fn closed(error: Error, config: &ZkConfig) -> Error {
+    // A server that does not permit the command says so.
+    let told = tokio::time::timeout(PATIENCE, ask_any(config, "ruok")).await;
+    match told {
+        Ok(Some(text)) if text.is_empty() => Error::new(
+            ErrorKind::Unavailable,
+            "the server closes new connections at once: check that it is ZooKeeper, and raise \
+             maxClientCnxns in its zoo.cfg if this machine has that many connections already",
+        )
+        .with_certainty(error.certainty())
+        .with_source(error),
+        _ => error,
     }
 }
 

@@ -202,10 +202,11 @@ impl Session {
     /// Waits until the watched node changes. Returns true if that is the grant. If the event is
     /// lost, a poll after each session timeout finds the change.
     async fn happens(&self, watcher: OneshotWatcher, then: &Then) -> Result<bool, ZkError> {
-        let mut event = std::pin::pin!(watcher.changed());
+        let mut event = std::pin::pin!(self.alive.clone().event(watcher));
         loop {
             tokio::select! {
                 event = &mut event => {
+                    let event = event.ok_or(ZkError::ClientClosed)?;
                     let deleted = event.event_type == EventType::NodeDeleted;
                     return Ok(deleted && then.is_grant());
                 }

@@ -1,16 +1,16 @@
 //! A warning if the session timeout is too short for the servers' own settings.
 
-use std::time::Duration;
+use std::{io::ErrorKind, time::Duration};
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
 
-use crate::config::ZkConfig;
+use crate::{config::ZkConfig, resolve::entries};
 
 /// How long to wait for a server's settings.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Logs a warning if the session timeout is not above `syncLimit` times `tickTime`. It does so only
 /// if the servers show these settings (with the four-letter command `conf`, which they have to
@@ -43,8 +43,8 @@ pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
     if config.tls.is_some() {
         return None;
     }
-    for host in &config.hosts {
-        if let Ok(Ok(text)) = tokio::time::timeout(PATIENCE, ask(host, word)).await {
+    for host in entries(&config.hosts).await {
+        if let Ok(Ok(text)) = tokio::time::timeout(PATIENCE, ask(&host, word)).await {
             return Some(text);
         }
     }
@@ -61,7 +61,11 @@ async fn ask(host: &str, word: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(host).await?;
     stream.write_all(word.as_bytes()).await?;
     let mut text = Vec::new();
-    stream.take(64 * 1024).read_to_end(&mut text).await?;
+    match stream.take(64 * 1024).read_to_end(&mut text).await {
+        // The server has closed the connection before it read the command.
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        read => drop(read?),
+    }
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 

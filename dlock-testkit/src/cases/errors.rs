@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use dlock_core::{
-    ConfigIssue, Error, ErrorKind, Exclusion, Fencing, Guarantees, LockOptions, Locks, Renew, Scope,
+    AcquireRequest, ConfigIssue, Error, ErrorKind, Exclusion, Fairness, Fencing, Guarantees,
+    LockOptions, Locks, Mode, Renew, Renewal, Scope,
 };
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     Stop, Verdict,
@@ -99,6 +101,68 @@ pub(crate) async fn with_its_runtime_gone_it_is_an_error(cx: Cx) -> Verdict {
         ensure!(now() < end, "locks whose runtime has gone are granted and never renewed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    Ok(())
+}
+
+pub(crate) async fn waits_end_with_an_error_when_their_runtime_ends(cx: Cx) -> Verdict {
+    let (keeper, names) = (cx.locks().await?, [cx.name("held"), cx.name("own"), cx.name("lost")]);
+    let [name, own, lost] = &names;
+    let (other, inner) = (runtime()?, cx.clone());
+    let making = other.spawn(async move { inner.locks_with(inner.brief()).await });
+    let locks = cx.within("the locks are made", making).await???;
+    let held = keeper.mutex(name)?.lock().await?;
+    let mut guards = Vec::new();
+    for name in [own, lost] {
+        guards.push(locks.mutex(name)?.lock().await?);
+    }
+    let mut waits = JoinSet::new();
+    for locks in [locks.clone(), locks.clone(), locks.without_handoff()] {
+        let mutex = locks.mutex(name)?;
+        waits.spawn(async move { mutex.lock().await });
+    }
+    // Above, two tasks share one claim.
+    if cx.guarantees().fairness > Fairness::None {
+        cx.waiters(keeper.backend(), name, 2).await?;
+    }
+    other.shutdown_background();
+    while let Some(ended) = cx.within("a wait ends", waits.join_next()).await? {
+        let ended = ended.map_err(|_| Stop::failed("a wait panics when its runtime ends"))?;
+        let kind = ended.err().map(|error| error.kind());
+        let runtime = ErrorKind::Config(ConfigIssue::Runtime);
+        ensure!(kind == Some(runtime) || kind == Some(ErrorKind::Unavailable), "{kind:?}");
+    }
+    // The other calls may have any answer, or none.
+    let backend = locks.backend().clone();
+    let request = AcquireRequest::new(name.clone(), Mode::Exclusive, cx.lease());
+    let renewal = Renewal::new(request.as_claim(), Mode::Exclusive, cx.lease());
+    let mut calls = JoinSet::new();
+    let [calling, waiting, renewing, looking] = [(); 4].map(|()| backend.clone());
+    let (asked, awaited, seen) = (request.clone(), request.clone(), name.clone());
+    calls.spawn(async move { drop(calling.acquire(&asked).await) });
+    calls.spawn(async move { drop(waiting.granted(&awaited).await) });
+    calls.spawn(async move { drop(renewing.renew(&[renewal]).await) });
+    calls.spawn(async move { drop(looking.inspect(&seen).await) });
+    calls.spawn(async move { drop(backend.release(&request.as_claim()).await) });
+    for (guard, released) in guards.into_iter().zip([true, false]) {
+        calls.spawn(async move {
+            if released {
+                drop(guard.release().await);
+            } else {
+                guard.lost().await;
+            }
+        });
+    }
+    // A wait in the store itself may have no end: the core watches the runtime.
+    let ended = async {
+        while let Some(call) = calls.join_next().await {
+            call.map_err(|_| Stop::failed("a call panics when its runtime has ended"))?;
+        }
+        Ok::<(), Stop>(())
+    };
+    if let Ok(ended) = timeout(cx.lease() * 2, ended).await {
+        ended?;
+    }
+    held.release().await?;
     Ok(())
 }
 

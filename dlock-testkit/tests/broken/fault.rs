@@ -169,6 +169,8 @@ pub(crate) enum Fault {
     WaitersWithoutNotes,
     /// A note is kept in ASCII.
     FoldsNotes,
+    /// A wait panics if the runtime of its client ends.
+    PanicsWithoutItsRuntime,
 }
 
 impl Fault {
@@ -257,6 +259,7 @@ impl Fault {
             (OneNoteForAll, &["notes::claims_that_share_have_a_note_each"]),
             (WaitersWithoutNotes, &["notes::a_waiter_has_its_note_and_keeps_it"]),
             (FoldsNotes, &["notes::any_note_comes_through"]),
+            (PanicsWithoutItsRuntime, &["errors::waits_end_with_an_error_when_their_runtime_ends"]),
         ]
     };
 }

@@ -19,7 +19,7 @@ use dlock_core::{
     Instant, LockName, LockState, Mode, Notes, Permits, Queue, Released, Renewal, Renewed, WakeUp,
 };
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
     fault::Fault,
@@ -43,6 +43,8 @@ pub(crate) struct Toy {
     /// Held while claims enter several queues, so that no two such entries mingle.
     entering: Arc<Mutex<()>>,
     changed: Arc<Notify>,
+    /// The runtime of the client.
+    runtime: Option<Handle>,
 }
 
 impl Toy {
@@ -50,7 +52,20 @@ impl Toy {
         let store = format!("toy:{}", ClaimId::random());
         let (names, entering, changed, clients, renewing) = Default::default();
         let (modest, client, loses) = (false, 0, None);
-        Self { store, fault, modest, client, clients, loses, names, renewing, entering, changed }
+        let runtime = Handle::try_current().ok();
+        Self {
+            store,
+            fault,
+            modest,
+            client,
+            clients,
+            loses,
+            names,
+            renewing,
+            entering,
+            changed,
+            runtime,
+        }
     }
 
     /// One that is right and promises next to nothing.
@@ -65,7 +80,8 @@ impl Toy {
             Fault::NamesByClient => format!("{} by {client}", self.store),
             _ => self.store.clone(),
         };
-        Self { client, store, renewing: Arc::default(), ..self.clone() }
+        let runtime = Handle::try_current().ok();
+        Self { client, store, runtime, renewing: Arc::default(), ..self.clone() }
     }
 
     /// A client to which the answers to acquires get lost, of which it is told this.
@@ -331,6 +347,11 @@ impl Backend for Toy {
             let changed = self.changed.notified();
             match self.fault {
                 Fault::LosesWakeUps => changed.await,
+                Fault::PanicsWithoutItsRuntime => {
+                    let pause = tokio::time::sleep(Duration::from_millis(5));
+                    let runtime = self.runtime.as_ref().expect("a runtime");
+                    runtime.spawn(pause).await.expect("the runtime of the client lives");
+                }
                 Fault::NoWakeUpAtLeaseEnd | Fault::TellsNobody => {
                     if let Some(grant) = self.standing(request)? {
                         return Ok(grant);

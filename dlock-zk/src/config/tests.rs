@@ -20,7 +20,7 @@ fn a_url_has_hosts_chroot_and_credentials() {
     assert_eq!(config.hosts, ["z1:2181", "z2:2182", "[::1]:2181"]);
     assert_eq!((config.chroot.as_str(), config.root.as_str()), ("/shop/eu", "/locks"));
     assert_eq!(config.login.as_deref(), Some("us@er:p:w"));
-    assert_eq!(config.cluster(), "z1:2181,z2:2182,[::1]:2181/shop/eu");
+    assert_eq!(config.cluster(&config.hosts), "z1:2181,z2:2182,[::1]:2181/shop/eu");
     assert_eq!(config.acl(), Acl::Creator);
 }
 

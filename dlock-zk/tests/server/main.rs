@@ -6,6 +6,7 @@
 mod support;
 
 mod acls;
+mod addresses;
 mod beats;
 mod curator;
 mod curator_counts;

@@ -3,7 +3,10 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use dlock_core::{ErrorKind, StoreEvent};
-use dlock_testlab::{Flow, Proxy, Stop};
+use dlock_testlab::{
+    Flow, Proxy, Stop,
+    zookeeper::{Options, ZooKeeperServer},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -12,7 +15,8 @@ use tokio::{
 };
 
 use crate::support::{
-    connect, exclusive, fails, free, refused, renew, run, says, server, take, until_it_works, works,
+    connect, exclusive, fails, free, refused, renew, run, says, server, take, until,
+    until_it_works, url, works,
 };
 
 const UNAVAILABLE: ErrorKind = ErrorKind::Unavailable;
@@ -62,6 +66,25 @@ fn a_host_whose_name_nobody_knows_is_told() {
         let error = refused("zk://zookeeper.invalid?dlock.session_timeout=5s").await?;
         says(&error, UNAVAILABLE, "no server can be reached");
         Ok(())
+    })
+}
+
+#[test]
+fn a_server_without_room_for_a_connection_names_its_limit() {
+    run(async {
+        let options = Options::new().with_config("maxClientCnxns=2");
+        let server = ZooKeeperServer::start(&options).await?;
+        let mut connections = Vec::new();
+        // The connections on which a client asks for the settings count as well, for a moment.
+        until("the limit is named", async || {
+            assert!(connections.len() < 9, "there is no limit");
+            match connect(&url(&server)).await {
+                Ok(client) => connections.push(client),
+                Err(error) => return Ok(error.to_string().contains("maxClientCnxns")),
+            }
+            Ok(false)
+        })
+        .await
     })
 }
 

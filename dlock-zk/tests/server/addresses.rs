@@ -1,0 +1,171 @@
+//! A host name that stands for several addresses, some of which do not answer. A child process has
+//! its own file of host names, in which `localhost` has these addresses.
+
+use std::{process::Command, sync::Arc, time::Duration};
+
+use dlock_core::{LockOptions, Locks};
+use dlock_testlab::{Stop, Verdict};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    task::JoinSet,
+};
+
+use crate::support::{connect, run, server, until, works};
+
+/// The address of the server, for a child.
+const SERVER: &str = "DLOCK_TEST_ZK_SERVER";
+
+/// The addresses of `localhost`, in the order in which they are tried.
+const ADDRESSES: [&str; 3] = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
+
+/// An address that leads to the server, until it is told to be silent.
+struct Way {
+    silent: watch::Sender<bool>,
+    /// The number of connections that are open.
+    open: Arc<()>,
+    _task: JoinSet<()>,
+}
+
+impl Way {
+    async fn to(server: &str, address: &str, port: u16) -> Result<Self, Stop> {
+        let listener = TcpListener::bind((address, port)).await?;
+        let (silent, server) = (watch::Sender::new(false), server.to_owned());
+        let (open, told) = (Arc::new(()), silent.subscribe());
+        let (count, mut task) = (Arc::clone(&open), JoinSet::new());
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                let (server, count, mut told) = (server.clone(), Arc::clone(&count), told.clone());
+                connections.spawn(async move {
+                    let Ok(mut onward) = TcpStream::connect(server).await else { return };
+                    let pass = async {
+                        let _count = count;
+                        let _ = copy_bidirectional(&mut client, &mut onward).await;
+                    };
+                    let silent = tokio::select! {
+                        silent = async { told.wait_for(|silent| *silent).await.is_ok() } => silent,
+                        () = pass => false,
+                    };
+                    if silent {
+                        std::future::pending::<()>().await;
+                    }
+                });
+            }
+        });
+        Ok(Self { silent, open, _task: task })
+    }
+
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.open) > 2
+    }
+
+    fn silence(&self) {
+        self.silent.send_replace(true);
+    }
+}
+
+/// Returns the address of the server, if this process is a child, and a port that is free on all
+/// addresses.
+async fn of_child() -> Result<Option<(String, u16)>, Stop> {
+    let Ok(server) = std::env::var(SERVER) else { return Ok(None) };
+    let port = TcpListener::bind(("127.0.0.1", 0)).await?.local_addr()?.port();
+    Ok(Some((server, port)))
+}
+
+/// Runs this test in a child.
+async fn in_child(test: &str) -> Verdict {
+    let server = server().await?;
+    let lines: String = ADDRESSES.iter().map(|at| format!("{at} localhost\\n")).collect();
+    let script = format!(
+        "hosts=$(mktemp) && printf '{lines}' >\"$hosts\" && chmod 644 \"$hosts\" && \
+         mount --bind \"$hosts\" /etc/hosts && rm -f \"$hosts\" && exec \"$@\""
+    );
+    for namespace in ["-m", "-rm"] {
+        let child = |program: &str| {
+            let mut child = Command::new("unshare");
+            child.args([namespace, "sh", "-c", &script, "sh", program]);
+            child
+        };
+        let Ok(shown) = child("getent").args(["ahosts", "localhost"]).output() else { continue };
+        if !String::from_utf8_lossy(&shown.stdout).contains(ADDRESSES[2]) {
+            continue;
+        }
+        let program = std::env::current_exe()?.display().to_string();
+        let mut child = child(&program);
+        child.args(["--exact", test, "--nocapture"]).env(SERVER, server.address());
+        let ended = tokio::task::spawn_blocking(move || child.output()).await??;
+        let (text, errors) =
+            (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert!(ended.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+        return Ok(());
+    }
+    Err(Stop::missing("this user may not mount a file of host names"))
+}
+
+#[test]
+fn an_address_that_swallows_packets_is_passed_over() {
+    run(async {
+        let Some((server, port)) = of_child().await? else {
+            return in_child("addresses::an_address_that_swallows_packets_is_passed_over").await;
+        };
+        let mut ways = Vec::new();
+        for address in ADDRESSES {
+            ways.push(Way::to(&server, address, port).await?);
+        }
+        ways[0].silence();
+        ways[1].silence();
+        works(&connect(&format!("zk://localhost:{port}")).await?, "a").await
+    })
+}
+
+#[test]
+fn a_lock_outlives_a_server_that_goes_silent() {
+    run(async {
+        let Some((server, port)) = of_child().await? else {
+            return in_child("addresses::a_lock_outlives_a_server_that_goes_silent").await;
+        };
+        let mut ways = Vec::new();
+        for address in ADDRESSES {
+            ways.push(Way::to(&server, address, port).await?);
+        }
+        let url = format!("zk://localhost:{port}?dlock.session_timeout=30s");
+        let options = LockOptions::new().with_lease(Duration::from_secs(15));
+        let locks = Locks::new(connect(&url).await?)?.with_options(options)?;
+        let guard = locks.mutex("a")?.lock().await?;
+        // Others ask the server for its settings, once.
+        until("one connection is left", async || {
+            Ok(ways.iter().filter(|way| way.is_used()).count() == 1)
+        })
+        .await?;
+        let used = ways.iter().position(Way::is_used).ok_or("no connection")?;
+        ways[used].silence();
+        let others = || ways.iter().enumerate().filter(|(at, _)| *at != used);
+        until("another server is used", async || Ok(others().any(|(_, way)| way.is_used())))
+            .await?;
+        let mut before = guard.remaining();
+        until("the lock is renewed", async || {
+            guard.check()?;
+            let now = guard.remaining();
+            Ok(std::mem::replace(&mut before, now) < now)
+        })
+        .await?;
+        guard.release().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn an_ipv6_address_works() {
+    run(async {
+        let server = server().await?;
+        let Ok(free) = TcpListener::bind(("::1", 0)).await else {
+            return Err(Stop::missing("this machine has no IPv6"));
+        };
+        let port = free.local_addr()?.port();
+        drop(free);
+        let _way = Way::to(&server.address(), "::1", port).await?;
+        works(&connect(&format!("zk://[::1]:{port}")).await?, "a").await
+    })
+}
