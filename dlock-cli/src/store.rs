@@ -82,8 +82,8 @@ impl Store {
         source: &Source,
         limit: Option<Duration>,
         note: Option<Note>,
-        default: impl FnOnce() -> Option<Note>,
-        told: impl Fn(&Error),
+        default: impl FnOnce() -> Option<Note> + Send,
+        told: impl Fn(&Error) + Send + Sync,
     ) -> Result<Locks, Failure> {
         let url = source.url();
         let in_url = || url.parse().is_ok_and(|mut url: BackendUrl| url.take("note").is_some());
@@ -102,7 +102,7 @@ impl Store {
         url: &str,
         options: ConnectOptions,
         limit: Duration,
-        told: impl Fn(&Error),
+        told: impl Fn(&Error) + Send + Sync,
     ) -> Result<Result<Locks, Error>, Failure> {
         let limit = self.connect_timeout.unwrap_or(limit);
         let mut last = None;
