@@ -1,16 +1,11 @@
 //! Measures how long the machine stalls, and repeats what failed meanwhile.
 
-use std::{
-    collections::VecDeque,
-    io::Write,
-    sync::OnceLock,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, io::Write, sync::OnceLock, thread, time::Duration};
 
+use dlock_core::Instant;
 use parking_lot::{Mutex, RwLock};
 
-use crate::{Stop, Verdict};
+use crate::{Stop, Verdict, context::now};
 
 /// The time for which the measuring thread sleeps.
 const STEP: Duration = Duration::from_millis(5);
@@ -46,7 +41,7 @@ impl Stalls {
             let _ = thread::Builder::new().name("stalls".to_owned()).spawn(measure);
             Mutex::default()
         });
-        Self(Instant::now())
+        Self(now())
     }
 
     /// Returns the longest time for which the machine stalled within any period of this length.
@@ -64,7 +59,7 @@ fn worst(seen: &[(Instant, Duration)], period: Duration) -> Duration {
     for (at, late) in seen {
         sum += *late;
         // A slot that is longer than the period counts as a whole.
-        while seen[first].0 != *at && *at - seen[first].0 >= period {
+        while seen[first].0 != *at && at.since(seen[first].0) >= period {
             sum -= seen[first].1;
             first += 1;
         }
@@ -74,14 +69,14 @@ fn worst(seen: &[(Instant, Duration)], period: Duration) -> Duration {
 }
 
 fn measure() {
-    let mut last = Instant::now();
+    let mut last = now();
     let (mut began, mut late) = (last, Duration::ZERO);
     loop {
         thread::sleep(STEP);
-        let now = Instant::now();
-        late += (now - last).saturating_sub(STEP);
+        let now = now();
+        late += now.since(last).saturating_sub(STEP);
         last = now;
-        if now - began >= SLOT {
+        if now.since(began) >= SLOT {
             if let Some(seen) = SEEN.get() {
                 let mut seen = seen.lock();
                 if seen.len() == SLOTS {
@@ -153,13 +148,14 @@ mod tests {
     const LEASE: Duration = Duration::from_millis(400);
 
     fn at(start: Instant, late: &[u64]) -> Vec<(Instant, Duration)> {
-        let slot = |(n, late): (u32, &u64)| (start + SLOT * n, Duration::from_millis(*late));
+        let slot =
+            |(n, late): (u32, &u64)| (start.saturating_add(SLOT * n), Duration::from_millis(*late));
         (1..).zip(late).map(slot).collect()
     }
 
     #[test]
     fn lateness_adds_up_within_a_period() {
-        let start = Instant::now();
+        let start = now();
         let of = |late: &[u64]| worst(&at(start, late), SLOT * 3).as_millis();
         assert_eq!(of(&[]), 0);
         assert_eq!(of(&[10, 20, 30]), 60);
