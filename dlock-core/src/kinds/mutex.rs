@@ -28,7 +28,7 @@ impl Mutex {
     pub(crate) fn new(base: Base, hand_off: bool) -> Self {
         let queue = hand_off.then(|| {
             let make = || LocalQueue::new(&base.name, &base.options);
-            base.client.queues.get(&base.name, &base.options, make)
+            base.client.queues.get((&base.name, Some(&*base.options)), make)
         });
         Self { base, queue }
     }

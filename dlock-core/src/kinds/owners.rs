@@ -15,7 +15,6 @@ use crate::{Error, LockName, LockOptions, Owner, guard::Entered, sync};
 /// The owners of this process, each with its hold.
 pub(super) struct Owners {
     name: LockName,
-    options: Arc<LockOptions>,
     cells: sync::Mutex<Cells>,
 }
 
@@ -36,14 +35,14 @@ pub(super) struct Cell {
 }
 
 impl OfHandles for Owners {
-    fn key(&self) -> (&LockName, &LockOptions) {
-        (&self.name, &self.options)
+    fn key(&self) -> (&LockName, Option<&LockOptions>) {
+        (&self.name, None)
     }
 }
 
 impl Owners {
-    pub(super) fn new(name: &LockName, options: &Arc<LockOptions>) -> Self {
-        Self { name: name.clone(), options: Arc::clone(options), cells: sync::Mutex::default() }
+    pub(super) fn new(name: &LockName) -> Self {
+        Self { name: name.clone(), cells: sync::Mutex::default() }
     }
 
     /// Returns the number of live guards of this owner.

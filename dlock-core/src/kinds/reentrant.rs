@@ -16,8 +16,10 @@ use crate::{
 
 /// A lock that its owner can enter again. Created by [`Locks::reentrant`](crate::Locks::reentrant).
 ///
-/// Handles share their holds if they come from one [`Locks`](crate::Locks) and have the same name
-/// and options. Other processes, and handles with other options, count as other owners.
+/// Handles share their holds if they have the same name and come from one
+/// [`Locks`](crate::Locks), or from its clones and its views with other options. An owner that
+/// holds the lock enters it with any options; the hold keeps those with which it was acquired.
+/// Other processes, and other `Locks`, count as other owners.
 #[derive(Clone)]
 pub struct ReentrantMutex {
     lock: Mutex,
@@ -26,9 +28,8 @@ pub struct ReentrantMutex {
 
 impl ReentrantMutex {
     pub(crate) fn new(lock: Mutex) -> Self {
-        let base = &lock.base;
-        let make = || Owners::new(&base.name, &base.options);
-        let owners = base.client.owners.get(&base.name, &base.options, make);
+        let name = &lock.base.name;
+        let owners = lock.base.client.owners.get((name, None), || Owners::new(name));
         Self { lock, owners }
     }
 

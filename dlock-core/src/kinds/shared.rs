@@ -1,5 +1,5 @@
-//! A table of the values that handles and guards with one name and one set of options share within
-//! a process.
+//! A table of the values that handles and guards with one key share within a process: the name, for
+//! some values with the options.
 
 use std::{
     hash::BuildHasher,
@@ -18,7 +18,8 @@ pub(crate) struct Shared<T> {
 
 /// A value that handles share, and that knows its lock.
 pub(crate) trait OfHandles {
-    fn key(&self) -> (&LockName, &LockOptions);
+    /// The name, and the options if handles with other options do not share the value.
+    fn key(&self) -> (&LockName, Option<&LockOptions>);
 }
 
 struct Table<T> {
@@ -37,15 +38,14 @@ impl<T> Default for Shared<T> {
 impl<T: OfHandles> Shared<T> {
     pub(crate) fn get(
         &self,
-        name: &LockName,
-        options: &LockOptions,
+        key: (&LockName, Option<&LockOptions>),
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
-        let hash = self.hasher.hash_one((name, options));
+        let hash = self.hasher.hash_one(key);
         let mut table = self.table.lock();
         let mut found = None;
         table.entries.find(hash, |weak| {
-            found = weak.upgrade().filter(|entry| entry.key() == (name, options));
+            found = weak.upgrade().filter(|entry| entry.key() == key);
             found.is_some()
         });
         if let Some(found) = found {
@@ -65,7 +65,7 @@ impl<T: OfHandles> Shared<T> {
 }
 
 impl<H> OfHandles for LocalQueue<H> {
-    fn key(&self) -> (&LockName, &LockOptions) {
-        (self.name(), self.options())
+    fn key(&self) -> (&LockName, Option<&LockOptions>) {
+        (self.name(), Some(self.options()))
     }
 }

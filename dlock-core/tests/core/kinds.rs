@@ -26,6 +26,37 @@ async fn an_owner_enters_again_and_leaves_as_often() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_enters_with_other_options() {
+    let locks = Locks::new(Faulty::new()).unwrap();
+    let me = Owner::new();
+    let outer = locks.reentrant("n").unwrap().lock_as(&me).await.unwrap();
+    let options = LockOptions::new();
+    for other in [
+        options.with_wait(secs(1)),
+        options.with_lease(secs(7)),
+        options.with_renew(Renew::Never),
+        options.with_lock_delay(secs(2)),
+    ] {
+        let view = locks.with_options(other).unwrap().reentrant("n").unwrap();
+        assert_eq!(view.hold_count(&me), 1, "{other:?}");
+        let inner = view.try_lock_as(&me).await.unwrap().expect("it waits for its own caller");
+        let again = view.lock_as(&me).await.unwrap();
+        assert_eq!((inner.token(), again.token()), (outer.token(), outer.token()));
+        assert!(view.try_lock_as(&Owner::new()).await.unwrap().is_none());
+        for guard in [inner, again] {
+            assert_eq!(guard.release().await.unwrap(), Released::Released);
+        }
+    }
+    // The first entry may be through any view, and the last guard may be any of them.
+    let view = locks.with_options(options.with_wait(secs(1))).unwrap().reentrant("n").unwrap();
+    let inner = view.lock_as(&me).await.unwrap();
+    outer.release().await.unwrap();
+    assert!(locks.mutex("n").unwrap().try_lock().await.unwrap().is_none());
+    inner.release().await.unwrap();
+    assert!(locks.mutex("n").unwrap().try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn re_entry_fails_once_the_hold_is_lost() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
