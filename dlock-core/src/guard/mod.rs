@@ -15,7 +15,7 @@ use std::{
 use futures_util::{StreamExt, future::select_all, stream::FuturesUnordered};
 
 use crate::{
-    Ended, Error, ErrorKind, FencingToken, GuardState, Instant, LockName, Released,
+    DynBackend, Ended, Error, ErrorKind, FencingToken, GuardState, Instant, LockName, Released,
     engine::held::Held,
 };
 
@@ -178,12 +178,26 @@ impl Guard {
             }
             GuardKind::Many(parts) => parts,
         };
+        Self::release_all(parts).await.0
+    }
+
+    /// Releases the parts of a multi-lock. If one of them was lost, also returns its name and
+    /// backend.
+    async fn release_all(
+        parts: Vec<Held>,
+    ) -> (Result<Released, Error>, Option<(LockName, DynBackend)>) {
         // All parts are released concurrently, since each takes a round trip. A slow part does not
         // delay the others.
-        let mut all: FuturesUnordered<_> =
-            parts.into_iter().map(|part| Box::pin(part.release())).collect();
-        let mut result = Ok(Released::Released);
-        while let Some(one) = all.next().await {
+        let release = |part: Held| {
+            let of = (part.name().clone(), Arc::clone(part.backend()));
+            Box::pin(async move { (part.release().await, of) })
+        };
+        let mut all: FuturesUnordered<_> = parts.into_iter().map(release).collect();
+        let (mut result, mut lost) = (Ok(Released::Released), None);
+        while let Some((one, of)) = all.next().await {
+            if matches!(one, Ok(Released::AlreadyLost)) {
+                lost = Some(of);
+            }
             // A loss outweighs an error, because after an error the lock may have been held to the
             // end.
             result = match (result, one) {
@@ -194,7 +208,7 @@ impl Guard {
                 (result, _) => result,
             };
         }
-        result
+        (result, lost)
     }
 
     /// Leaves the lock to the store until then: see [`Held::part`]. The future resolves as

@@ -82,9 +82,14 @@ impl Guard {
         let left = if dropped { self.leave_lost() } else { Some(self) };
         let Some(guard) = left else { return ran };
         let first = &guard.parts()[0];
-        let (name, backend) = (first.name().clone(), Arc::clone(first.backend()));
-        match (guard.release().await, ran) {
+        let only = (first.name().clone(), Arc::clone(first.backend()));
+        let (released, lost) = match guard.0 {
+            GuardKind::Many(parts) => Self::release_all(parts).await,
+            one => (Self(one).release().await, None),
+        };
+        match (released, ran) {
             (Ok(Released::AlreadyLost), Ok(output)) => {
+                let (name, backend) = lost.unwrap_or(only);
                 let lost = Error::outlived(&name, UNKNOWN).with_store(backend.store());
                 Err(lost.during("release").with_output(output))
             }

@@ -188,6 +188,25 @@ async fn a_loss_found_by_the_release_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_error_names_the_lost_part_of_a_multi_lock() {
+    let store = Faulty::new();
+    let [here, admin] = [(); 2].map(|()| Locks::new(store.clone()).unwrap());
+    let there = Locks::new(Faulty::new()).unwrap();
+    let across = || {
+        let locks = [there.mutex("a").unwrap(), here.mutex("b").unwrap()];
+        MultiMutex::across(locks).unwrap()
+    };
+    let taken = async || assert_eq!(admin.force_release("b").await.unwrap().len(), 1);
+    let with = across().with(|_| async { taken().await }).await;
+    let guard = across().lock().await.unwrap();
+    taken().await;
+    for ended in [with, guard.finish(()).await] {
+        let error = ended.unwrap_err();
+        assert_eq!(error.lock().map(LockName::as_str), Some("b"), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_that_fails_takes_nothing_from_the_work() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
