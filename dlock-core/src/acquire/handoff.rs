@@ -116,9 +116,9 @@ pub(crate) fn timed_out(engine: &Engine, queue: &LocalQueue<Hold>) -> Error {
     if let Some(hold) = holder(queue) {
         return Why::HeldHere(engine.clock.now().since(hold.granted_at())).error(name);
     }
-    match queue.last_failure().or_else(|| engine.failure.get()) {
+    match queue.last_failure() {
         Some(last) => Why::Failed(last).error(name),
-        None if queue.is_asked() => Why::Unanswered(None).error(name),
+        None if queue.is_asked() => Why::Unanswered(engine.failure.get(Some(name))).error(name),
         None => engine.timed_out(name),
     }
 }

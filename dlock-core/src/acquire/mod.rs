@@ -248,7 +248,7 @@ impl<'a> Attempt<'a> {
         // Without an answer the request is still in flight, and the stage stays `Asking`. When the
         // attempt is dropped, `withdraw` waits for the answer in the background.
         let answer = self.engine.answered(answer_by, wait, &self.request.name, answer).await?;
-        self.engine.failure.look_at(&answer);
+        self.engine.failure.look_at(&answer, Some(&self.request.name));
         if let Some(local) = &self.local {
             local.set_asked(false);
         }

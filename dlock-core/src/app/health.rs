@@ -47,7 +47,7 @@ async fn latency(engine: &Arc<Engine>, within: Duration) -> Result<Duration, Err
         let (backend, failure) = (Arc::clone(backend), Arc::clone(&engine.failure));
         async move {
             let answer = backend.inspect(&name).await;
-            failure.look_at(&answer);
+            failure.look_at(&answer, Some(&name));
             answer
         }
     });
@@ -56,7 +56,7 @@ async fn latency(engine: &Arc<Engine>, within: Duration) -> Result<Duration, Err
         Err(_) => {
             // The store's error may arrive later; keep it for the next call.
             engine.failure.wait_for(&engine.tasks, question);
-            Err(engine.failure.no_answer(within))
+            Err(engine.failure.no_answer(within, None))
         }
     };
     asked.map_err(|error| error.during("health").with_store(backend.store()))?;

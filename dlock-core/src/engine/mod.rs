@@ -131,9 +131,9 @@ impl Engine {
     ) -> Result<T, Error> {
         let Some(answer_by) = answer_by else { return Ok(answer.await) };
         time::timeout_at(answer_by, answer).await.map_err(|_| match wait {
-            Wait::Until(_) => Why::Unanswered(self.failure.get()).error(name),
+            Wait::Until(_) => Why::Unanswered(self.failure.get(Some(name))).error(name),
             Wait::Try => {
-                let error = self.failure.no_answer(self.backend.response_timeout());
+                let error = self.failure.no_answer(self.backend.response_timeout(), Some(name));
                 error.during("acquire").with_lock(name)
             }
         })

@@ -149,7 +149,7 @@ async fn release(
         Err(error) if !held => {
             // The lock is already lost. The retry only ends the lock-delay early.
             withdraw::withdraw(&engine, hold.claim().with_used(0), hold.stored_lease(), None);
-            engine.failure.note(&error);
+            engine.failure.note(&error, Some(hold.name()));
             return Ok(Released::AlreadyLost);
         }
         // Boxed, since few releases are retried, and the future would be larger for all.

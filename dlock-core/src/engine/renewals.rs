@@ -154,7 +154,7 @@ fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) 
     for (hold, how) in settled.lost {
         end::lose(engine, &hold, how);
     }
-    engine.failure.look_at(&answers);
+    engine.failure.look_at(&answers, None);
     let untold =
         || Error::new(ErrorKind::Unavailable, "the store can't say whether these claims are held");
     let failed = settled.failed;

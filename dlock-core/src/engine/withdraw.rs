@@ -49,7 +49,7 @@ pub(crate) fn withdraw(
         let engine = job_engine;
         if let Some(asking) = asking {
             let answer = asking.await;
-            engine.failure.look_at(&answer);
+            engine.failure.look_at(&answer, Some(&claim.name));
             if matches!(answer, Ok(Acquired::Busy)) {
                 return;
             }
@@ -77,7 +77,7 @@ pub(super) async fn retry_release(
     let mut trouble = Trouble::default();
     let mut unsure = false;
     loop {
-        engine.failure.look_at(&answer);
+        engine.failure.look_at(&answer, Some(&claim.name));
         let error = match answer {
             // The claim is gone, and an earlier request whose answer was lost may have ended it.
             // So this is not reported as a loss.

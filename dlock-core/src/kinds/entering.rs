@@ -47,7 +47,7 @@ impl Entering {
         let sending = self.engine.while_it_runs(sending);
         // If this future is dropped here, `Drop` below waits for the answer in the background.
         let answers = self.engine.answered(self.answer_by, wait, name, sending).await?;
-        self.engine.failure.look_at(&answers);
+        self.engine.failure.look_at(&answers, None);
         self.sending = None;
         let claims = std::mem::take(&mut self.claims);
         // From here on each claim cleans up its own state.

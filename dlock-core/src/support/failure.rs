@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::tasks::Tasks;
 use crate::{
-    Error, ErrorKind,
+    Error, ErrorKind, LockName,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -27,10 +27,14 @@ pub(crate) struct LastFailure {
 }
 
 impl LastFailure {
-    /// Records a failure of the store.
-    pub(crate) fn note(&self, error: &Error) {
+    /// Records a failure of a request for this lock; `None` is a request for several locks.
+    pub(crate) fn note(&self, error: &Error, name: Option<&LockName>) {
         if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Protocol) {
-            *self.error.lock() = Some(error.clone());
+            let error = error.clone();
+            *self.error.lock() = Some(match name {
+                Some(name) => error.with_lock(name),
+                None => error,
+            });
             self.known.store(true, Ordering::Relaxed);
         }
     }
@@ -43,11 +47,11 @@ impl LastFailure {
         }
     }
 
-    /// Records the result of a request.
-    pub(crate) fn look_at<T>(&self, answer: &Result<T, Error>) {
+    /// Records the result of a request for this lock; `None` is a request for several locks.
+    pub(crate) fn look_at<T>(&self, answer: &Result<T, Error>, name: Option<&LockName>) {
         match answer {
             Ok(_) => self.over(),
-            Err(error) => self.note(error),
+            Err(error) => self.note(error, name),
         }
     }
 
@@ -66,17 +70,45 @@ impl LastFailure {
         }
     }
 
-    pub(crate) fn get(&self) -> Option<Error> {
-        self.error.lock().clone()
+    /// Returns the last failure, as far as it concerns this lock; `None` is no lock in particular.
+    ///
+    /// An outage concerns all locks, so it is returned without the name of the lock that met it. A
+    /// record that can't be read concerns only its own lock.
+    pub(crate) fn get(&self, name: Option<&LockName>) -> Option<Error> {
+        let last = self.error.lock().clone()?;
+        match last.lock() {
+            met if met.is_none() || met == name => Some(last),
+            _ if last.kind() == ErrorKind::Unavailable => Some(last.without_lock()),
+            _ => None,
+        }
     }
 
-    /// Returns the error of a request that was not answered within this time.
-    pub(crate) fn no_answer(&self, within: Duration) -> Error {
+    /// Returns the error of a request for this lock that was not answered within this time.
+    pub(crate) fn no_answer(&self, within: Duration, name: Option<&LockName>) -> Error {
         let error =
             |rest| Error::new(ErrorKind::Unavailable, format!("no answer within {within:?}{rest}"));
-        match self.get() {
+        match self.get(name) {
             Some(last) => error(format!("; the last error was: {last}")).with_source(last),
             None => error(": check the store and the network".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_sees_outages_and_its_own_failures() {
+        let [a, b] = ["a", "b"].map(|name| LockName::new(name).unwrap());
+        let failure = LastFailure::default();
+        let text = |name| failure.get(name).map(|error: Error| error.to_string());
+        failure.note(&Error::new(ErrorKind::Protocol, "unreadable"), Some(&a));
+        assert_eq!(text(Some(&a)).as_deref(), Some("lock \"a\": unreadable"));
+        assert_eq!((text(Some(&b)), text(None)), (None, None));
+        failure.note(&Error::new(ErrorKind::Unavailable, "refused"), Some(&a));
+        assert_eq!(text(Some(&b)).as_deref(), Some("refused"));
+        failure.note(&Error::new(ErrorKind::Protocol, "no such command"), None);
+        assert_eq!(text(Some(&b)).as_deref(), Some("no such command"));
     }
 }

@@ -205,6 +205,13 @@ impl Error {
         self
     }
 
+    /// Removes the lock from an error that does not concern it alone.
+    #[must_use]
+    pub(crate) fn without_lock(mut self) -> Self {
+        self.0.lock = None;
+        self
+    }
+
     /// Sets the store, unless it is already set. Never pass a secret.
     #[must_use]
     pub fn with_store(mut self, store: &str) -> Self {

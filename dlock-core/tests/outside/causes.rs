@@ -6,7 +6,7 @@ use dlock_core::*;
 use tokio::time::{Instant as Timer, timeout};
 
 use super::{log::Log, store::Store};
-use crate::common::{millis, secs};
+use crate::common::{Faulty, millis, secs};
 
 const LEASE: Duration = Duration::from_secs(30);
 const HELD_HERE: &str = "waiting for a lock that this process holds";
@@ -49,6 +49,29 @@ async fn a_timeout_says_that_the_store_failed() {
     let error = mutex.lock_timeout(wait).await.unwrap_err();
     assert!(error.source().is_none(), "{error}");
     assert!(error.to_string().contains("inspect"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_quotes_no_failure_of_another_lock() {
+    let store = Faulty::new();
+    let [one, two] = [(); 2].map(|()| Locks::new(store.clone()).unwrap());
+    let _held = two.mutex("busy").unwrap().lock().await.unwrap();
+    let busy = one.mutex("busy").unwrap();
+    let fails = async {
+        tokio::time::sleep(millis(500)).await;
+        store.acquire_fails.store(1, Ordering::SeqCst);
+        one.mutex("other").unwrap().try_lock().await.unwrap_err()
+    };
+    // One waits in the store's queue, the other for it.
+    let wait = secs(1);
+    let (leads, waits, failed) =
+        tokio::join!(busy.lock_timeout(wait), busy.lock_timeout(wait), fails);
+    assert_eq!(failed.kind(), ErrorKind::Unavailable);
+    for error in [leads.unwrap_err(), waits.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.source().is_none(), "{error}");
+        assert!(!error.to_string().contains("switched off"), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
