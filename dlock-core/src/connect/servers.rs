@@ -67,8 +67,13 @@ impl BackendUrl {
     /// Decodes a part of an address that is percent-encoded.
     ///
     /// # Errors
-    /// A description for text that is not UTF-8.
+    /// A description for a `%` that begins no encoded byte, and for text that is not UTF-8.
     pub fn decoded(part: &str) -> Result<String, &'static str> {
+        let is_encoded =
+            |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+        if !part.split('%').skip(1).all(is_encoded) {
+            return Err("a % is not followed by two hexadecimal digits: write % itself as %25");
+        }
         let text = percent_decode_str(part).decode_utf8();
         text.map(|text| text.into_owned())
             .map_err(|_| "a part of the URL is not UTF-8: percent-encode it as UTF-8")
@@ -130,9 +135,21 @@ mod tests {
 
     #[test]
     fn other_addresses_are_refused() {
-        for address in
-            ["a", "//", "//a,", "//u@a", "//u:@a", "//:p@a", "//u:1/q@a", "//u:1/q%40a", "//a:x"]
-        {
+        for address in [
+            "a",
+            "//",
+            "//a,",
+            "//u@a",
+            "//u:@a",
+            "//:p@a",
+            "//u:1/q@a",
+            "//u:1/q%40a",
+            "//a:x",
+            "//u:p%zz@a",
+            "//u:p%@a",
+            "//u:p%4@a",
+            "//a/%é",
+        ] {
             assert!(servers(address).is_err(), "{address}");
         }
     }

@@ -85,7 +85,7 @@ pub(super) fn check(url: &BackendUrl) -> Result<Tls, Error> {
         return Err(form("a postgres: URL can't be parsed"));
     }
     let database = behind.split('?').next().unwrap_or_default();
-    if BackendUrl::decoded(database).is_ok_and(|database| database.contains('@')) {
+    if BackendUrl::decoded(database).map_err(form)?.contains('@') {
         return Err(form("an @ follows the first / (an option dbname may have one)"));
     }
     let (mut tls, mut seen) = (Tls::Open, HashSet::new());

@@ -109,8 +109,8 @@ impl SqliteConfig {
                 ),
             ));
         }
-        let login = path.split_once(':').map(|(_, rest)| BackendUrl::decoded(rest));
-        if login.is_some_and(|rest| rest.is_ok_and(|rest| rest.contains('@'))) {
+        let login = path.split_once(':').map(|(_, rest)| percent_decode_str(rest));
+        if login.is_some_and(|rest| rest.decode_utf8_lossy().contains('@')) {
             // It looks like a user and a password, which messages would show as a path.
             return Err(Error::config(
                 ConfigIssue::Url,

@@ -45,7 +45,8 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
         return Err(malformed("the URL has no user before the @"));
     }
     let behind = path.strip_prefix("//").and_then(|path| path.split_once('/'));
-    let database = behind.map(|(_, database)| BackendUrl::decoded(database).unwrap_or_default());
+    let database = behind.map(|(_, database)| BackendUrl::decoded(database));
+    let database = database.transpose().map_err(malformed)?;
     if database.is_some_and(|database| database.contains('@')) {
         // Here it ends a password, which must not become part of the database's name.
         return Err(malformed(
