@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::{
     Base, Client, Takes,
     entering::give_back,
-    steps::{Shard, Step as _, take_in_order},
+    steps::{AcquireStep as _, Shard, take_in_order},
 };
 use crate::{
     Certainty, ConfigIssue, Error, ErrorKind, Guard, LockName, MultiLock, Mutex,

@@ -28,7 +28,7 @@ pub(super) struct Shard(pub(super) Vec<Base>);
 /// Takes one step after the other, in the order that all clients use. A try waits for one response
 /// timeout in total.
 pub(super) async fn take_in_order(
-    steps: &[impl Step],
+    steps: &[impl AcquireStep],
     wait: Wait,
     retries: &mut bool,
 ) -> Result<Option<Guard>, Error> {
@@ -44,7 +44,7 @@ pub(super) async fn take_in_order(
 }
 
 async fn take_each(
-    steps: &[impl Step],
+    steps: &[impl AcquireStep],
     wait: Wait,
     retries: &mut bool,
 ) -> Result<Option<Guard>, Error> {
@@ -62,7 +62,7 @@ async fn take_each(
 }
 
 /// Locks that are acquired before those of the next step.
-pub(super) trait Step: Sync {
+pub(super) trait AcquireStep: Sync {
     /// Returns the first lock.
     fn base(&self) -> &Base;
 
@@ -77,7 +77,7 @@ pub(super) trait Step: Sync {
 }
 
 /// One lock of a store that acquires one by one.
-impl Step for Base {
+impl AcquireStep for Base {
     fn base(&self) -> &Base {
         self
     }
@@ -88,14 +88,14 @@ impl Step for Base {
     }
 }
 
-impl Step for Shard {
+impl AcquireStep for Shard {
     fn base(&self) -> &Base {
         &self.0[0]
     }
 
     async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error> {
         if let [only] = &*self.0 {
-            return Step::take(only, wait, retries).await;
+            return AcquireStep::take(only, wait, retries).await;
         }
         let mut gave_up = false;
         match self.take_at_once(wait, &mut gave_up).await {

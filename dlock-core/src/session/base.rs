@@ -23,7 +23,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-use super::{Life, owed::Owed};
+use super::Life;
 use crate::{
     AcquireRequest, Certainty, ClaimId, Clock, Error, Instant, Mode, Renewal, StoreEvent,
     StoreEventSender,
@@ -49,6 +49,20 @@ pub struct SessionBase<C> {
     runtime: Handle,
     patience: Duration,
     no_answer: fn() -> Error,
+}
+
+/// The claims of a session that must still be removed, each with the time until which deletions are
+/// only repeated.
+pub(super) struct Owed<C> {
+    pub(super) claims: HashMap<ClaimId, (Arc<C>, Instant)>,
+    /// A task repeats their deletions.
+    pub(super) is_served: bool,
+}
+
+impl<C> Default for Owed<C> {
+    fn default() -> Self {
+        Self { claims: HashMap::new(), is_served: false }
+    }
 }
 
 impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {

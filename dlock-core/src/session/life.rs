@@ -255,6 +255,7 @@ impl Drop for KeptAlive<'_> {
     fn drop(&mut self) {
         let mut details = self.0.details.lock();
         details.waiting -= 1;
-        details.until = Clock::Boot.now().saturating_add(details.lease);
+        let until = Clock::Boot.now().saturating_add(details.lease);
+        details.extend(until);
     }
 }

@@ -11,24 +11,12 @@
 //! The mutex of the owed claims is taken last. One task serves them: the call that finds `is_served`
 //! unset starts it, and the task unsets it under the mutex when no claim is left.
 
-use std::{collections::HashMap, fmt::Display, ops::Deref, sync::Arc, time::Duration};
+use std::{fmt::Display, ops::Deref, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 
 use super::{Life, Pause, SessionBase};
-use crate::{ClaimId, Clock, Instant, sync::atomic::Ordering};
-
-/// The claims of a session that must still be removed.
-pub(super) struct Owed<C> {
-    claims: HashMap<ClaimId, (Arc<C>, Instant)>,
-    is_served: bool,
-}
-
-impl<C> Default for Owed<C> {
-    fn default() -> Self {
-        Self { claims: HashMap::new(), is_served: false }
-    }
-}
+use crate::{Clock, sync::atomic::Ordering};
 
 /// The pauses between two rounds of deletions.
 const SHORTEST: Duration = Duration::from_millis(100);

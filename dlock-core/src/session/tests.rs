@@ -142,6 +142,7 @@ async fn only_the_last_renewal_shortens_a_lease() {
     };
     let again = || {
         session.claim_of(&request(LEASE).with_claim(held.claim()), || unreachable!());
+        drop(held.wait());
         held.grant(token(1), now);
         held.remaining(now)
     };

@@ -58,7 +58,7 @@ fn connections(settings: &ServerSettings) -> Finding {
         _ => Finding::warning(
             "connections",
             "the number of connections, or its limit, is not visible to this user",
-            "compare Threads_connected with max_connections as another user",
+            "check Threads_connected and max_connections as another user",
         ),
     }
 }

@@ -118,7 +118,7 @@ fn a_missing_answer_is_a_warning() {
 }
 
 #[test]
-fn what_is_not_reported_is_never_fine() {
+fn an_unreported_setting_is_never_fine() {
     let wants = Wants { has_sentinels: true, ..Wants::default() };
     for (name, about) in [
         ("redis_version", "version"),
