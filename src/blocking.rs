@@ -17,9 +17,12 @@
 //! background releases have reached the store.
 //!
 //! # Errors
-//! Everything that waits fails with `Config(Runtime)` if it is called within a tokio runtime,
-//! because it would block that runtime: in async code, and also in tokio's `spawn_blocking`. There,
-//! use [`dlock::connect`](crate::connect) and `Handle::block_on`. Guards may be dropped anywhere.
+//! Everything that waits fails with `Config(Runtime)` if it is called in async code of a tokio
+//! runtime, because it would block that runtime. There, use [`dlock::connect`](crate::connect), or
+//! call it in tokio's `spawn_blocking` or `block_in_place`. Guards may be dropped anywhere.
+//!
+//! Async code under `tokio::task::unconstrained` is not recognized: there, a call blocks the
+//! thread.
 
 mod guard;
 mod lock;

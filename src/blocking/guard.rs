@@ -4,7 +4,7 @@ use std::{ops::Deref, sync::Arc};
 
 use dlock_core::{Error, GuardState, Released};
 
-use super::runtime::{Background, outside_a_runtime};
+use super::runtime::{Background, outside_async_code};
 
 /// A held lock. It dereferences to the [guard of async code](crate::Guard): `token()`, `check()`,
 /// `state()`, `remaining()`, `name()` and `tokens()` do not wait.
@@ -32,7 +32,7 @@ impl Guard {
     /// Releases the lock and reports whether it was held to the end.
     ///
     /// # Errors
-    /// As [`crate::Guard::release`]. Within a tokio runtime `Config(Runtime)`; the release then
+    /// As [`crate::Guard::release`]. In async code `Config(Runtime)`; the release then
     /// continues in the background.
     pub fn release(self) -> Result<Released, Error> {
         self.background.wait_for(self.guard.release())
@@ -42,10 +42,10 @@ impl Guard {
     /// [`crate::Guard::finish`].
     ///
     /// # Errors
-    /// As for that method. Within a tokio runtime `Config(Runtime)`; the release then continues in
+    /// As for that method. In async code `Config(Runtime)`; the release then continues in
     /// the background, and the error contains the outcome.
     pub fn finish<T: Send + 'static>(self, outcome: T) -> Result<T, Error> {
-        match outside_a_runtime() {
+        match outside_async_code() {
             Ok(()) => self.background.wait_for(self.guard.finish(outcome)),
             Err(error) => Err(error.with_output(outcome)),
         }
@@ -54,7 +54,7 @@ impl Guard {
     /// Turns a held write into a read: see [`crate::Guard::downgrade`].
     ///
     /// # Errors
-    /// As for that method. Within a tokio runtime `Config(Runtime)`; then nothing has changed.
+    /// As for that method. In async code `Config(Runtime)`; then nothing has changed.
     pub fn downgrade(&mut self) -> Result<(), Error> {
         self.background.wait_for(self.guard.downgrade())
     }

@@ -9,7 +9,7 @@ use super::{Guard, runtime::Background};
 /// A lock of any kind, created by [`Locks`](super::Locks). It wraps the handle of async code.
 ///
 /// # Errors
-/// All methods that wait: as in async code, and `Config(Runtime)` within a tokio runtime.
+/// All methods that wait: as in async code, and `Config(Runtime)` in async code.
 #[derive(Clone, Debug)]
 pub struct Lock<L> {
     lock: L,

@@ -14,7 +14,7 @@ use crate::ConnectOptions;
 /// connection to the store and one background thread.
 ///
 /// # Errors
-/// As [`crate::Locks`], and `Config(Runtime)` from every method that waits within a tokio runtime.
+/// As [`crate::Locks`], and `Config(Runtime)` from every method that waits in async code.
 #[derive(Clone, Debug)]
 pub struct Locks {
     locks: crate::Locks,
@@ -24,8 +24,7 @@ pub struct Locks {
 /// Connects to the store that `url` names: see [`crate::connect`].
 ///
 /// # Errors
-/// As for that function, but `Config(Runtime)` within a tokio runtime, or if no thread can be
-/// started.
+/// As for that function, but `Config(Runtime)` in async code, or if no thread can be started.
 pub fn connect(url: &str) -> Result<Locks, Error> {
     connect_with(url, ConnectOptions::new())
 }

@@ -1,11 +1,19 @@
 //! The background thread, and waits for its work.
 
-use std::{fmt, io, sync::mpsc, thread, time::Duration};
+use std::{
+    fmt, io,
+    pin::pin,
+    sync::{Arc, mpsc},
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::Duration,
+};
 
 use dlock_core::{ConfigIssue, Error, Locks};
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
+    task::coop,
 };
 
 /// The longest time that the thread, at its end, waits for background releases.
@@ -26,7 +34,7 @@ impl Background {
     where
         F: Future<Output = Result<Locks, Error>> + Send + 'static,
     {
-        outside_a_runtime()?;
+        outside_async_code()?;
         let (tell, told) = mpsc::sync_channel(1);
         let (end, ended) = oneshot::channel();
         let run = move || {
@@ -55,8 +63,19 @@ impl Background {
 
     /// Waits for `work` on the calling thread, while the background thread does the I/O.
     pub(super) fn block_on<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        outside_a_runtime()?;
-        Ok(self.handle.block_on(work))
+        outside_async_code()?;
+        // Timers of `work` belong to the runtime of the background thread. `Handle::block_on` would
+        // panic in async code that is not recognized.
+        let _entered = self.handle.enter();
+        let mut work = pin!(work);
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        loop {
+            match work.as_mut().poll(&mut cx) {
+                Poll::Ready(output) => return Ok(output),
+                Poll::Pending => thread::park(),
+            }
+        }
     }
 
     /// Calls [`block_on`](Self::block_on) for work that can fail.
@@ -74,16 +93,47 @@ impl fmt::Debug for Background {
     }
 }
 
-/// Checks for a runtime: tokio panics if a thread of a runtime blocks on another runtime.
-pub(super) fn outside_a_runtime() -> Result<(), Error> {
-    if Handle::try_current().is_err() {
+/// Wakes a thread that waits in [`Background::block_on`].
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Checks that a blocking call stalls no runtime.
+pub(super) fn outside_async_code() -> Result<(), Error> {
+    if !in_async_code() {
         return Ok(());
     }
     Err(Error::config(
         ConfigIssue::Runtime,
-        "this thread belongs to a tokio runtime, which a blocking call would stall: use \
-         dlock::connect and await, or call it from a separate thread (std::thread::spawn)",
+        "this is async code of a tokio runtime, which a blocking call would stall: use \
+         dlock::connect and await, or call it in tokio::task::spawn_blocking",
     ))
+}
+
+/// Returns whether a tokio runtime is polling a future on this thread.
+///
+/// `Handle::try_current` succeeds in `spawn_blocking` too, where a thread may block. But only async
+/// code has a budget of steps before it should yield: it is limited there, and unlimited in
+/// `spawn_blocking` and `block_in_place`.
+fn in_async_code() -> bool {
+    if Handle::try_current().is_err() {
+        return false;
+    }
+    let mut cx = Context::from_waker(Waker::noop());
+    // When it is dropped, it restores the budget.
+    let Poll::Ready(_restore) = coop::poll_proceed(&mut cx) else { return true };
+    // The budget is a `u8`.
+    (0..=u8::MAX).any(|_| match coop::poll_proceed(&mut cx) {
+        Poll::Ready(step) => {
+            step.made_progress();
+            false
+        }
+        Poll::Pending => true,
+    })
 }
 
 fn refused(error: io::Error) -> Error {

@@ -123,6 +123,64 @@ fn in_async_code_it_is_an_error_and_no_panic() {
     runtime.block_on(async move { drop((first, second, locks)) });
 }
 
+/// Takes a lock, waits for it in vain, and releases it to another thread.
+#[expect(clippy::unwrap_used, reason = "a helper of tests")]
+fn takes_locks() {
+    let locks = connect("memory:").unwrap();
+    let lock = locks.mutex("a").unwrap();
+    let held = lock.lock().unwrap();
+    let error = lock.lock_timeout(Duration::from_millis(20)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    let waits = std::thread::spawn({
+        let lock = lock.clone();
+        move || lock.lock().unwrap().finish(7).unwrap()
+    });
+    assert_eq!(held.finish(3).unwrap(), 3);
+    assert_eq!(waits.join().unwrap(), 7);
+    locks.shutdown(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn threads_of_a_runtime_that_may_block_take_locks() {
+    for mut builder in
+        [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()]
+    {
+        let runtime = builder.enable_all().build().unwrap();
+        runtime.block_on(async { tokio::task::spawn_blocking(takes_locks).await.unwrap() });
+        // A runtime that is entered polls nothing.
+        let _entered = runtime.enter();
+        takes_locks();
+    }
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    threads.block_on(async { tokio::task::block_in_place(takes_locks) });
+}
+
+#[test]
+fn tasks_are_refused_and_keep_their_budget() {
+    for mut builder in
+        [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()]
+    {
+        let runtime = builder.enable_all().build().unwrap();
+        let refused = async {
+            for _ in 0..3 {
+                let error = connect("memory:").unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Runtime), "{error}");
+                assert!(tokio::task::coop::has_budget_remaining());
+            }
+            // Also at the end of its budget.
+            while tokio::task::coop::has_budget_remaining() {
+                let mut step = std::pin::pin!(tokio::task::coop::consume_budget());
+                let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+                let _ = std::future::Future::poll(step.as_mut(), &mut cx);
+            }
+            connect("memory:").unwrap_err();
+            // Not recognized, and no panic.
+            tokio::task::unconstrained(async { takes_locks() }).await;
+        };
+        runtime.block_on(refused);
+    }
+}
+
 #[test]
 fn an_error_of_the_url_is_returned_unchanged() {
     let error = connect("memory:?dlock.nope=1").unwrap_err();
