@@ -22,6 +22,7 @@ pub(super) fn released(engine: &Engine, hold: &Hold) -> bool {
 /// [`Held::part`]: super::held::Held::part
 pub(super) fn parted(engine: &Engine, hold: &Hold) {
     if finish(engine, hold, Ended::Released) {
+        hold.tell_outcome(true);
         leave(engine, hold);
     }
 }

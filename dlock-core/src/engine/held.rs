@@ -2,6 +2,8 @@
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
+use futures_util::FutureExt;
+
 use super::{
     Engine, end,
     release::{self, Background, LettingGo},
@@ -121,7 +123,25 @@ impl Held {
     /// Hands the hold off to the next task of this process, or releases it in the store.
     pub(crate) async fn release(mut self) -> Result<Released, Error> {
         self.token = None;
-        match release::let_go(&self.engine, &self.hold) {
+        self.finish(release::let_go(&self.engine, &self.hold)).await
+    }
+
+    /// As [`release`](Self::release), after work whose output is `Ok` only if the lock was held
+    /// until now: after a hand-off it waits until the store has confirmed that.
+    pub(crate) async fn release_after_work(mut self) -> Result<Released, Error> {
+        let token = self.token();
+        self.token = None;
+        if release::hand_off_after_work(&self.engine, &self.hold) {
+            // Boxed, so that the future is not larger for all.
+            let confirmed = Box::pin(release::confirmed(&self.engine, &self.hold, token));
+            return self.engine.while_it_runs(confirmed.map(Ok)).await;
+        }
+        // Not `let_go`, which hands the hold off if a task has joined the queue meanwhile.
+        self.finish(release::release_in_store(&self.engine, &self.hold)).await
+    }
+
+    async fn finish(&self, letting_go: LettingGo) -> Result<Released, Error> {
+        match letting_go {
             LettingGo::Done(released) => released,
             LettingGo::Later(release) => {
                 let release = Background::new(&self.engine, release);

@@ -11,7 +11,7 @@
 
 use std::{
     future::poll_fn,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -19,7 +19,7 @@ use std::{
 
 use super::{Engine, end, withdraw};
 use crate::{
-    Answer, Ended, Error, ErrorKind, Fairness, Released,
+    Answer, Ended, Error, ErrorKind, Fairness, FencingToken, Released,
     hold::{
         Hold,
         local_queue::{Lead, Turn},
@@ -50,6 +50,11 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     if hand_off(engine, hold) {
         return LettingGo::Done(Ok(Released::Released));
     }
+    release_in_store(engine, hold)
+}
+
+/// Releases the hold in the store.
+pub(super) fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
     // Past its deadline the hold is lost, even if no task has detected that yet. So this call
     // precedes `released`, which would report the lock as held to the end.
     end::state(engine, hold);
@@ -74,6 +79,10 @@ pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
         engine.holds.remove(hold);
     }
     let lost = !held || engine.clock.now() >= hold.valid_until();
+    if lost {
+        // The end of the lease says nothing about earlier guards.
+        hold.tell_outcome(true);
+    }
     let release =
         Box::pin(release(Arc::clone(engine), Arc::clone(hold), first, lead, !lost, ticket));
     if lost && hold.delay().is_zero() {
@@ -118,6 +127,38 @@ fn hand_off(engine: &Engine, hold: &Arc<Hold>) -> bool {
         hold.tell_watchers();
     }
     handed_off
+}
+
+/// As [`hand_off`], for a guard whose work has just ended: [`confirmed`] then tells whether the lock
+/// was held until now. A hold whose renewal may end too early to confirm it is not handed off.
+pub(super) fn hand_off_after_work(engine: &Engine, hold: &Arc<Hold>) -> bool {
+    let is_wanted = hold.queue().is_some_and(|queue| queue.has_queue());
+    is_wanted && hold.prepare_to_confirm() && hand_off(engine, hold)
+}
+
+/// Waits until it is known whether the guard with this token, which was handed off, was held to its
+/// end. Only if that is still unknown when hand-offs end, a renewal is sent for it, which confirms
+/// all hand-offs of the claim.
+pub(super) async fn confirmed(engine: &Engine, hold: &Hold, token: FencingToken) -> Released {
+    let mut late = pin!(engine.clock.sleep_until(hold.granted_at().saturating_add(LONGEST)));
+    let mut is_late = false;
+    loop {
+        let mut told = pin!(hold.confirming().notified());
+        told.as_mut().enable();
+        if let Some(released) = hold.confirmed(token) {
+            return released;
+        }
+        tokio::select! {
+            biased;
+            () = told => {}
+            () = &mut late, if !is_late => {
+                is_late = true;
+                if hold.ask_to_confirm(token) {
+                    engine.holds.hurry(hold);
+                }
+            }
+        }
+    }
 }
 
 /// Completes a release. `first` is its first request.
@@ -165,9 +206,11 @@ fn settled(engine: &Engine, hold: &Hold, held: bool, released: Released) -> Rele
     if !held {
         return Released::AlreadyLost;
     }
-    if released == Released::AlreadyLost && engine.clock.now() < hold.valid_until() {
+    let is_revoked = released == Released::AlreadyLost && engine.clock.now() < hold.valid_until();
+    if is_revoked {
         end::tell_loss(engine, hold, Ended::Revoked);
     }
+    hold.tell_outcome(!is_revoked);
     released
 }
 
@@ -180,6 +223,8 @@ async fn ask_again(
     let (claim, lease) = (hold.claim(), hold.stored_lease());
     let answer = withdraw::retry_release(engine, &claim, lease, failed).await;
     answer.map_err(|error| {
+        // Unknown: earlier guards count as held to the end, as this one does.
+        hold.tell_outcome(true);
         if error.kind() == ErrorKind::Unavailable {
             withdraw::withdraw(engine, claim, lease, None);
         }

@@ -161,8 +161,17 @@ impl Guard {
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
     pub async fn release(self) -> Result<Released, Error> {
+        self.release_with(Held::release).await
+    }
+
+    /// Releases the lock with this function, which a part of a multi-lock does not need: it is never
+    /// handed off.
+    async fn release_with<F>(self, release: impl Fn(Held) -> F) -> Result<Released, Error>
+    where
+        F: Future<Output = Result<Released, Error>>,
+    {
         let parts = match self.0 {
-            GuardKind::One(held) => return held.release().await,
+            GuardKind::One(held) => return release(held).await,
             GuardKind::Entered(entered) => {
                 // Read before the reference is dropped; after that another guard may release the
                 // hold.
@@ -171,7 +180,7 @@ impl Guard {
                 // at the same time, and so exactly one of them releases. `try_unwrap` could fail
                 // for all of them.
                 return match Arc::into_inner(entered) {
-                    Some(last) => last.held.release().await,
+                    Some(last) => release(last.held).await,
                     None if lost => Ok(Released::AlreadyLost),
                     None => Ok(Released::Released),
                 };

@@ -5,7 +5,7 @@
 //! local deadline, even if the timer of the deadline is late. The runtime can drop the work in time
 //! only if its threads are not blocked. Work that blocks its thread past the lease ends later than
 //! its lock. So the lock is checked once more after the work, and the store's answer to the release
-//! counts as well.
+//! counts as well, or, after a hand-off within the process, the answer that confirms it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,9 @@ use crate::{Error, Released, engine::held::Held};
 const UNKNOWN: &str = "the store did not know the claim any more when it was released";
 
 impl Guard {
-    /// Runs `work` while the lock is held, and drops its future if the lock is lost.
+    /// Runs `work` while the lock is held, and drops its future if the lock is lost. It sends
+    /// nothing: a revocation that this process has not learned of yet is reported by
+    /// [`finish`](Self::finish) at the end of the guard.
     ///
     /// # Errors
     /// `Lost`, also if `work` had not begun. Work that blocks its thread can't be dropped. If it
@@ -47,7 +49,11 @@ impl Guard {
     /// Releases the lock after work that ran without [`run`](Self::run), and returns the output of
     /// the work if the lock was held until then.
     ///
-    /// If the release fails, the output is still returned, and the lease frees the lock.
+    /// If the release fails, the output is still returned, and the lease frees the lock. After a
+    /// hand-off within the process it waits for an answer of the store, as
+    /// [`with`](crate::LockExt::with) does. While the owner of a reentrant lock has another guard,
+    /// nothing is sent: `finish` of its last guard reports a revocation that this process has not
+    /// learned of yet.
     ///
     /// # Errors
     /// `Lost` if the work outlived the lock, even if only the release reveals the loss;
@@ -85,7 +91,7 @@ impl Guard {
         let only = (first.name().clone(), Arc::clone(first.backend()));
         let (released, lost) = match guard.0 {
             GuardKind::Many(parts) => Self::release_all(parts).await,
-            one => (Self(one).release().await, None),
+            one => (Self(one).release_with(Held::release_after_work).await, None),
         };
         match (released, ran) {
             (Ok(Released::AlreadyLost), Ok(output)) => {

@@ -154,6 +154,7 @@ impl Books {
             }
             if let Some((renewal, last)) = renewal {
                 hold.slot.set_renewing(true);
+                hold.renewal_starts();
                 let shard = shard(hold.name());
                 due.add(hold, last, renewal, shard);
             }
@@ -189,6 +190,7 @@ impl Books {
                     // If the clock was stepped meanwhile, the end of this lease is unknown: the old
                     // deadline stays, and the hold is renewed again at once.
                     let counts = self.renewed(hold, batch.sent, renewal.lease, batch.shard);
+                    hold.renewal_succeeded();
                     self.move_to(hold, if counts { hold.renewal_due() } else { now });
                 }
                 Some(Renewed::Unknown) | None => {

@@ -34,7 +34,7 @@ impl Hold {
     }
 
     /// Returns the time at which renewal stops (`Renew::For`).
-    fn renew_until(&self) -> Instant {
+    pub(super) fn renew_until(&self) -> Instant {
         self.granted_at().saturating_add(self.terms().renewed_for)
     }
 
@@ -57,7 +57,7 @@ impl Hold {
     /// renewed.
     pub(super) fn renewal_due(&self) -> Instant {
         let end = self.valid_until();
-        if self.is_parting() {
+        if self.is_parting() || self.is_doubted() {
             return self.began().min(end);
         }
         if self.terms().renewed_for.is_zero() {

@@ -14,6 +14,9 @@
 //! | `slot` | under the lock of the books | under that lock |
 //! | `watched` | the holder | the task that ends the hold or hands it off |
 //! | `Rare::parting` | the holder | the renewal task |
+//! | `Rare::asked` | a task that has handed it off | the renewal task |
+//! | `Rare::outcome` | the task that releases it | tasks that have handed it off: see `confirm` |
+//! | `Rare::asking`, `Rare::answered` | under the lock of the books | tasks that have handed it off |
 //! | `writer`, `downgraded` | the holder | the renewal task |
 //!
 //! Three orders matter. `schedules/end.rs` and `schedules/renewal.rs` run them under random
@@ -36,6 +39,7 @@
 
 pub(crate) mod belief;
 pub(crate) mod books;
+mod confirm;
 mod lease;
 pub(crate) mod local_queue;
 mod order;
@@ -263,6 +267,7 @@ impl Hold {
         // After the state: see the third order above.
         if ended {
             self.tell_watchers();
+            self.tell_confirmed();
         }
         ended
     }

@@ -173,6 +173,11 @@ pub trait LockExt: Lock {
     /// [`Error::take_output`] then returns the output of the work. Waits as [`Lock::lock`] does. If
     /// the release fails, the result of `work` is still returned, and the lease frees the lock.
     ///
+    /// If the lock is handed off to another task of this process, that task begins at once. This
+    /// call returns when an answer of the store shows whether the lock was held until the end of
+    /// `work`: after the release that follows the last hand-off, or 10 ms after the grant and one
+    /// renewal.
+    ///
     /// ```
     /// # use dlock_core::{Locks, LockExt, Memory};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_core::Error> {

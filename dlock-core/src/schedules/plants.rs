@@ -12,6 +12,11 @@ fn a_hand_off_needs_a_state_in_one_piece() {
 }
 
 #[test]
+fn the_confirmation_of_work_needs_its_notice() {
+    notices(LostNotice, || hand_off::of_work(AtOnce), "deadlock");
+}
+
+#[test]
 fn processes_need_to_be_woken() {
     notices(LostWake, || hand_off::between_processes(Later), "deadlock");
 }

@@ -14,9 +14,9 @@ use shuttle::{future::JoinHandle, rand::Rng};
 use tokio::sync::Notify;
 
 use crate::{
-    AcquireRequest, Acquired, Answer, Backend, Claim, Clock, Error, ErrorKind, Grant, Guarantees,
-    LockName, LockState, Locks, Memory, Released, Renewal, Renewed, StoreEvent, StoreEventSender,
-    StoreEvents,
+    AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, Clock, Error, ErrorKind, Grant,
+    Guarantees, LockName, LockState, Locks, Memory, Released, Renewal, Renewed, StoreEvent,
+    StoreEventSender, StoreEvents,
     sync::{point, time},
 };
 
@@ -102,6 +102,18 @@ impl World {
         })
     }
 
+    /// Starts a task that holds the lock `rounds` times, and may lose it.
+    pub(super) fn worker_that_may_lose(&self, rounds: usize) -> JoinHandle<()> {
+        let lock = self.locks.mutex(NAME).unwrap();
+        shuttle::future::spawn(async move {
+            for _ in 0..rounds {
+                let guard = lock.lock().await.unwrap();
+                point();
+                let _ = guard.release().await.unwrap();
+            }
+        })
+    }
+
     /// Waits until the last release has reached the store and the books are empty.
     pub(super) async fn is_quiet(&self) {
         self.locks.shutdown(Duration::from_secs(1)).await.expect("something is left behind");
@@ -127,15 +139,24 @@ impl Store {
 
     /// Revokes the lock from its holder, and reports it.
     pub(super) async fn revoke(&self) {
-        let name = LockName::new(NAME).unwrap();
         a_while();
+        for claim in self.revoke_silently().await {
+            point();
+            self.losses.send(StoreEvent::Ended(claim));
+        }
+    }
+
+    /// Revokes the lock from its holder, whose next request reveals it. Returns the claims.
+    pub(super) async fn revoke_silently(&self) -> Vec<ClaimId> {
+        let name = LockName::new(NAME).unwrap();
         let state = self.inner.inspect(&name).await.unwrap();
+        let mut revoked = Vec::new();
         for holder in state.holders {
             let claim = Claim::new(name.clone(), holder.claim);
             self.inner.release(&claim).await.unwrap();
-            point();
-            self.losses.send(StoreEvent::Ended(holder.claim));
+            revoked.push(holder.claim);
         }
+        revoked
     }
 
     fn release_now(&self, claim: &Claim) -> Result<Released, Error> {

@@ -4,21 +4,25 @@
 
 use std::{
     collections::BTreeSet,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::Poll,
+    time::Duration,
 };
 
 use crate::common::{Faulty, millis, secs};
 use dlock_core::*;
-use parking_lot::Mutex;
+use futures_util::poll;
+use tokio::sync::oneshot;
 
 #[tokio::test(start_paused = true)]
 async fn each_local_hand_off_has_a_larger_token() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
-    let tokens = Arc::new(Mutex::new(Vec::new()));
+    let tokens = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for _ in 0..50 {
         let (lock, tokens) = (locks.mutex("n").unwrap(), Arc::clone(&tokens));
@@ -41,6 +45,109 @@ async fn each_local_hand_off_has_a_larger_token() {
     let acquires = store.acquires.load(Ordering::SeqCst);
     assert!(acquires <= 20, "{acquires} acquires of the store for 2000 holds");
     assert!(locks.inspect("n").await.unwrap().is_free());
+}
+
+/// A store, a lock over it whose next claim reserves tokens for hand-offs, and two clients, of which
+/// the first has the lock.
+async fn warm() -> Result<(Arc<Faulty>, Mutex, Locks, Locks), Error> {
+    let store = Faulty::new();
+    let (one, two) = (Locks::new(store.clone())?, Locks::new(store.clone())?);
+    let lock = one.mutex("n")?;
+    let guard = lock.lock().await?;
+    assert!(poll!(pin!(lock.lock())).is_pending());
+    let _ = guard.release().await?;
+    Ok((store, lock, one, two))
+}
+
+/// No request to the store follows a hand-off by itself.
+#[tokio::test(start_paused = true)]
+async fn work_is_not_ok_if_its_lock_was_revoked_before_a_hand_off() {
+    for how in ["with", "finish", "reentrant"] {
+        let (_store, lock, one, two) = warm().await.unwrap();
+        let mut next = pin!(lock.lock());
+        let work = async {
+            assert!(poll!(next.as_mut()).is_pending());
+            assert_eq!(two.force_release("n").await.unwrap().len(), 1);
+            7
+        };
+        let ran = match how {
+            "with" => lock.with(|_| work).await,
+            _ => {
+                let guard = match how {
+                    "finish" => lock.lock().await,
+                    _ => one.reentrant("n").unwrap().lock_as(&Owner::new()).await,
+                };
+                let output = work.await;
+                guard.unwrap().finish(output).await
+            }
+        };
+        let error = ran.expect_err(how);
+        assert_eq!(error.kind(), ErrorKind::Lost, "{how}");
+        assert_eq!(error.take_output(), Some(7), "{how}");
+        // The next task does not keep what was lost.
+        let guard = next.await.unwrap();
+        guard.check().unwrap();
+        assert_eq!(two.inspect("n").await.unwrap().holders.len(), 1, "{how}");
+    }
+}
+
+/// The task that gets the lock does not wait until the store has confirmed the hand-off.
+#[tokio::test(start_paused = true)]
+async fn work_waits_for_the_confirmation_of_its_hand_off() {
+    for released in [false, true] {
+        let (store, lock, ..) = warm().await.unwrap();
+        let (ends, end) = oneshot::channel();
+        let mut first = pin!(lock.with(|_| async { end.await.unwrap() }));
+        assert!(poll!(first.as_mut()).is_pending());
+        let mut next = pin!(lock.lock());
+        assert!(poll!(next.as_mut()).is_pending());
+        ends.send(7).unwrap();
+        assert!(poll!(first.as_mut()).is_pending());
+        let guard = next.await.unwrap();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert!(poll!(first.as_mut()).is_pending(), "it is not confirmed yet");
+        if released {
+            // The answer to the release confirms the hand-off, without a renewal.
+            guard.release().await.unwrap();
+            assert_eq!(poll!(first.as_mut()).map(Result::unwrap), Poll::Ready(7));
+            assert_eq!(store.renew_calls.load(Ordering::SeqCst), 0);
+        } else {
+            assert_eq!(first.await.unwrap(), 7);
+            guard.check().unwrap();
+            guard.release().await.unwrap();
+            assert_eq!(store.renew_calls.load(Ordering::SeqCst), 1);
+        }
+    }
+}
+
+/// While tasks contend, the release at the end of each claim confirms all work that ended before.
+/// A holder that goes on for longer costs one renewal, however many tasks wait for it.
+#[tokio::test(start_paused = true)]
+async fn confirmed_work_costs_at_most_one_renewal_per_claim() {
+    for last_takes in [Duration::ZERO, secs(1)] {
+        let (store, _, one, _) = warm().await.unwrap();
+        let before = store.acquires.load(Ordering::SeqCst);
+        let mut tasks = Vec::new();
+        for task in 0..50 {
+            let lock = one.mutex("n").unwrap();
+            let takes = if task == 49 { last_takes } else { Duration::ZERO };
+            tasks.push(tokio::spawn(async move {
+                let work = async {
+                    tokio::task::yield_now().await;
+                    tokio::time::sleep(takes).await;
+                };
+                lock.with(|_| work).await
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        let renewals = store.renew_calls.load(Ordering::SeqCst);
+        assert_eq!(renewals, usize::from(!last_takes.is_zero()));
+        assert!(store.acquires.load(Ordering::SeqCst) - before <= 2, "they were handed off");
+    }
 }
 
 #[tokio::test]
