@@ -1,6 +1,6 @@
 //! The errors of the protocol. `client::failure` explains those of the servers.
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, machine::in_use_as};
 
 use crate::key::{Kind, MOST_NAMES};
 
@@ -74,13 +74,7 @@ pub(crate) fn conflict(kind: Kind, capacity: Option<u32>) -> Error {
         (Kind::Permits, None) => "a semaphore".to_owned(),
         _ => "a mutex or read-write lock".to_owned(),
     };
-    Error::config(
-        ConfigIssue::Capacity,
-        format!(
-            "others hold or wait for this name as {what}: use a name for one kind of lock only, \
-             with one number of permits"
-        ),
-    )
+    in_use_as(&what)
 }
 
 /// Returns the error for a key of another program in a queue.

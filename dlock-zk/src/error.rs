@@ -1,6 +1,6 @@
 //! The meaning of the server's and the driver's errors.
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, machine::in_use_as};
 use zookeeper_client::Error as ZkError;
 
 use crate::token::ELECTIONS;
@@ -173,13 +173,7 @@ pub(crate) fn conflict(capacity: u32) -> Error {
         dlock_core::Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
         _ => "a mutex or read-write lock".to_owned(),
     };
-    Error::config(
-        ConfigIssue::Capacity,
-        format!(
-            "others hold or wait for this name as {what}: use a name for one kind of lock only, \
-             with one number of permits"
-        ),
-    )
+    in_use_as(&what)
 }
 
 #[cfg(test)]

@@ -97,7 +97,8 @@ pub trait ReadWriteLock: Send + Sync + Debug {
 ///
 /// Errors and cancel safety as for [`Lock`]. Also `Config(Permits)` for more permits than the
 /// semaphore has, and `Config(Capacity)` while live claims of the name use another number of
-/// permits.
+/// permits. Once the last of them has ended, the next claim sets the number. If it has to change
+/// while programs run, use another name for each number, such as `crawlers-5`.
 #[async_trait]
 pub trait Semaphore: Send + Sync + Debug {
     /// The name of the semaphore.

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use self::barred::Barred;
 pub use self::op::{Granted, Micros, Op, Outcome};
-pub use self::refused::{conflict, spent};
+pub use self::refused::{conflict, in_use_as, spent};
 use crate::{ClaimId, ClaimState, FencingToken, Format, LockState, Mode, Note, Queue};
 
 /// The state of one name.

@@ -9,13 +9,17 @@ pub fn conflict(asked: Mode, capacity: u32) -> Error {
         Mode::Permits { of, .. } => format!("a semaphore of {of} permits"),
         _ => "a mutex or read-write lock".to_owned(),
     };
+    in_use_as(&format!("{}, and this request is for {}", kind(capacity), kind(asked.capacity())))
+}
+
+/// The error for a name that is in use as another kind of lock, or as a semaphore of another size.
+/// `what` names that lock.
+pub fn in_use_as(what: &str) -> Error {
     Error::config(
         ConfigIssue::Capacity,
         format!(
-            "others hold or wait for this name as {}, and this request is for {}: use a name for \
-             one kind of lock only, with one number of permits",
-            kind(capacity),
-            kind(asked.capacity())
+            "others hold or wait for this name as {what}: use a name for one kind of lock only; a \
+             semaphore can get another number of permits once its last holder and waiter have ended"
         ),
     )
 }

@@ -255,6 +255,11 @@ impl Error {
     /// [`Guard::run`](crate::Guard::run). Returns `None` if there is no output or if it has another
     /// type.
     ///
+    /// The error owns the output and can be sent to another thread, so the output of such work is
+    /// `Send + 'static`. For an output that borrows, call [`Guard::check`](crate::Guard::check) after
+    /// the work, and see whether [`Guard::release`](crate::Guard::release) returns
+    /// [`Released`](crate::Released::Released).
+    ///
     /// ```
     /// # use std::{thread, time::Duration};
     /// # use dlock_core::{ErrorKind, LockExt, LockOptions, Locks, Memory};
