@@ -6,6 +6,7 @@ use dlock_core::{ConfigIssue, ErrorKind, Mode, WakeUp};
 use dlock_testlab::{
     Stop, Verdict,
     redis::{Options, RedisCluster, RedisServer},
+    rights::claims_end_after_a_refusal,
 };
 
 use crate::support::{
@@ -202,5 +203,19 @@ fn without_the_right_to_ask_what_it_is_a_server_is_used_unseen() {
         set_user(&server, "+info").await?;
         let url = url_of(&server);
         works_fully(&connect(&url).await?, &connect(&url).await?, "a").await
+    })
+}
+
+#[test]
+fn claims_whose_release_is_refused_end_with_their_leases() {
+    run(async {
+        let (server, other) = start().await?;
+        set_user(&server, "").await?;
+        let client = connect(&url_of(&server)).await?;
+        claims_end_after_a_refusal(&client, &other, Duration::from_secs(3), async |on| match on {
+            true => set_user(&server, "").await,
+            false => server.command(&["ACL", "SETUSER", "dlock", "-@all"]).await?.ok().map(drop),
+        })
+        .await
     })
 }

@@ -1,8 +1,10 @@
 //! Users who may do only what they must.
 
+use std::time::Duration;
+
 use dlock_core::ConfigIssue::Access;
 use dlock_sql::Mysql;
-use dlock_testlab::{Verdict, mariadb::MariadbServer};
+use dlock_testlab::{Verdict, mariadb::MariadbServer, rights::claims_end_after_a_refusal};
 
 use crate::help::{ask, config, free, granted, queue, refused, server, take, with_mariadb};
 
@@ -58,5 +60,22 @@ fn each_missing_right_is_named() {
         make_user(&server, "looks", &["SELECT"]).await?;
         let config = config(&server.url_of("looks", "secret", "dlock"))?;
         refused(config, Access, "GRANT INSERT, UPDATE, DELETE ON dlock_lock").await
+    });
+}
+
+#[test]
+fn claims_whose_release_is_refused_end_with_their_leases() {
+    with_mariadb(async {
+        let server = server().await?;
+        make_user(&server, "edited", &["SELECT", "INSERT", "UPDATE", "DELETE"]).await?;
+        let client = Mysql::open(config(&server.url_of("edited", "secret", "dlock"))?).await?;
+        let other = Mysql::open(config(&server.url())?).await?;
+        claims_end_after_a_refusal(&client, &other, Duration::from_secs(3), async |on| {
+            let verb = if on { "GRANT" } else { "REVOKE" };
+            let whom = if on { "TO" } else { "FROM" };
+            let rights = "SELECT, INSERT, UPDATE, DELETE ON dlock.dlock_lock";
+            server.run_sql(&format!("{verb} {rights} {whom} edited@'%'")).await
+        })
+        .await
     });
 }

@@ -1,7 +1,9 @@
 //! What a user has to be allowed: no less than the errors say, and no more.
 
+use std::time::Duration;
+
 use dlock_core::{ConfigIssue, ErrorKind};
-use dlock_testlab::{Stop, Verdict, postgres::PostgresServer};
+use dlock_testlab::{Stop, Verdict, postgres::PostgresServer, rights::claims_end_after_a_refusal};
 
 use crate::support::{connect, exclusive, refused, run, says, start, works_fully};
 
@@ -72,5 +74,20 @@ fn a_right_that_is_taken_away_is_told() {
         let error = error.ok_or_else(|| Stop::failed("it is let in"))?;
         says(&error, ACCESS, "INSERT");
         Ok(())
+    });
+}
+
+#[test]
+fn claims_whose_release_is_refused_end_with_their_leases() {
+    run(async {
+        let (server, other) = start().await?;
+        let url = user(&server).await?;
+        grant(&server).await?;
+        let client = connect(&url).await?;
+        claims_end_after_a_refusal(&client, &other, Duration::from_secs(3), async |on| match on {
+            true => grant(&server).await,
+            false => server.run_sql("revoke all on dlock_lock from worker").await,
+        })
+        .await
     });
 }
