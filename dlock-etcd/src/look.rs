@@ -61,10 +61,15 @@ impl Session {
     }
 
     /// Returns the rest of a claim's lease. Only its client knows the end: for other clients it is
-    /// the whole lease, and for Go's mutex the rest of its session.
+    /// the whole lease, and for Go's mutex the rest of its session. `Duration::MAX` for a key without a
+    /// lease.
     async fn remaining(&self, node: &Node) -> Result<Duration, Error> {
         if let Some(claim) = self.find(node.claim) {
             return Ok(claim.remaining(Clock::Boot.now()));
+        }
+        // Another program has put it without a lease: nothing but a person ends it.
+        if node.lease == 0 {
+            return Ok(Duration::MAX);
         }
         if !node.is_go {
             return Ok(node.record.as_ref().map_or(self.ttl, |record| record.lease));

@@ -229,8 +229,12 @@ fn read_state(value: &Value) -> Option<LockState> {
             return None;
         }
         let mode = Mode::from_weight(weight, capacity);
-        // Without the millisecond that `millis` has added.
-        let remaining = Duration::from_micros(number(left)?).saturating_sub(TICK);
+        let remaining = match left {
+            // Somebody has removed the lifetime of the key.
+            Value::Int(..0) => Duration::MAX,
+            // Without the millisecond that `millis` has added.
+            left => Duration::from_micros(number(left)?).saturating_sub(TICK),
+        };
         let age = number(age).map(Duration::from_micros);
         let note = notes.get(&**id).and_then(|note| std::str::from_utf8(note).ok());
         let (format, note) = note.and_then(marked).unwrap_or((Format::OLDEST, note.unwrap_or("")));

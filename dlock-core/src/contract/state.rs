@@ -51,7 +51,8 @@ pub struct ClaimState {
     pub mode: Mode,
     /// The first token of its grant; `None` while it waits.
     pub token: Option<FencingToken>,
-    /// The time until it expires without renewal, by the store's clock.
+    /// The time until it expires without renewal, by the store's clock; `Duration::MAX` if it never
+    /// does, because another program has written it without a lease.
     pub remaining: Duration,
     /// The time since the grant, or since the claim began to wait, by the store's clock; `None` if
     /// the store does not know it. After an operator has raised tokens, it may be too short for a

@@ -1,5 +1,7 @@
 //! Keys and values that other programs, or other versions of dlock, have written.
 
+use std::time::Duration;
+
 use dlock_core::{Acquired, ErrorKind, Mode, Released};
 
 use crate::support::{
@@ -107,6 +109,7 @@ fn a_truncated_value_blocks_as_its_key_says() {
             queue(&client, &next).await?;
             let state = client.inspect(&name("a")).await?;
             assert_eq!(state.holders[0].claim, id);
+            assert_eq!(state.holders[0].remaining, Duration::MAX, "it has no lease");
             server.delete(&key).await?;
             granted(&client, &next).await?;
             free(&client, &next).await?;

@@ -229,3 +229,16 @@ fn a_foreign_key_of_one_lock_does_not_block_other_waiters() {
         free(&other, &waiting[1]).await
     })
 }
+
+#[test]
+fn a_lock_without_a_lifetime_is_shown_as_held_for_ever() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        server.command(&["PERSIST", KEYS_OF_A[0]]).await?.ok()?;
+        let state = client.inspect(&held.name).await?;
+        assert_eq!(state.holders[0].remaining, Duration::MAX);
+        free(&client, &held).await
+    });
+}
