@@ -142,9 +142,9 @@ async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault>
         make(link).await?;
         found = look(link).await?;
     }
-    if found.tables < 2 {
+    let [Some(schema), Some(versions)] = found.schemas.clone() else {
         return Err(Fault::config(ConfigIssue::SchemaMissing, MISSING));
-    }
+    };
     check_columns(&found)?;
     // A session of dlock's own finds the same table, and its settings do not slow this check down.
     if !link.is_pooled() {
@@ -154,12 +154,9 @@ async fn prepare_locks(link: &mut Link, create: bool) -> Result<Prepared, Fault>
         let text = format!("the user lacks rights ({what:.200}): {RIGHTS}");
         return Err(Fault::config(ConfigIssue::Access, text));
     }
-    let homes = ["dlock_lock", "dlock_schema"].into_iter().zip(&found.schemas);
     // From here on, each statement names the schema. The search path of a session may change later.
-    let mut texts =
-        Texts::new(homes.filter_map(|(table, schema)| Some((table, schema.as_deref()?))));
+    let mut texts = Texts::new([("dlock_lock", &*schema), ("dlock_schema", &*versions)]);
     check_version(link, &mut texts).await?;
-    let schema = found.schemas[0].clone().unwrap_or_default();
     Ok(Prepared { texts, schema })
 }
 
@@ -208,7 +205,20 @@ fn distrust(table: &str, reason: &str, of: &str) -> String {
     }
 }
 
+/// Returns the tables that the search path leads to.
+///
+/// `to_regclass` also finds tables whose creation was committed after the statement had taken its
+/// snapshot, and this snapshot lacks their schemas. The next statement shows them.
 async fn look(link: &mut Link) -> Result<Found, Fault> {
+    let found = look_once(link).await?;
+    match found.schemas {
+        [Some(_), Some(_)] => Ok(found),
+        _ if found.tables == 0 => Ok(found),
+        _ => look_once(link).await,
+    }
+}
+
+async fn look_once(link: &mut Link) -> Result<Found, Fault> {
     let rows = link.fetch(queries::TABLES, &[]).await?;
     let row = rows.first().ok_or_else(no_answer)?;
     Ok(Found {
@@ -291,17 +301,15 @@ async fn prepare_table(
         found = rights(link, table.rights).await?;
     }
     match found {
-        (Some(true), schema) => {
-            let names = schema.iter().map(|schema| in_schema(schema, name)).collect::<Vec<_>>();
-            check_trust(link, &names).await?;
-            let texts = Texts::new(schema.as_deref().map(|schema| (name, schema)));
-            Ok(Prepared { texts, schema: schema.unwrap_or_default() })
+        (Some(true), Some(schema)) => {
+            check_trust(link, &[in_schema(&schema, name)]).await?;
+            Ok(Prepared { texts: Texts::new([(name, &*schema)]), schema })
         }
         (Some(false), _) => Err(Fault::config(
             ConfigIssue::Access,
             format!("the user lacks rights: grant SELECT, INSERT, UPDATE and DELETE on {name}"),
         )),
-        (None, _) => Err(Fault::config(
+        (None, _) | (Some(true), None) => Err(Fault::config(
             ConfigIssue::SchemaMissing,
             format!(
                 "the search path does not lead to a table {name}: open with create_schema \
@@ -312,8 +320,19 @@ async fn prepare_table(
     }
 }
 
-/// Returns whether the user has all rights on a table, `None` if there is no table, and its schema.
+/// Returns whether the user has all rights on a table, `None` if there is no table, and its schema:
+/// see [`look`].
 async fn rights(
+    link: &mut Link,
+    query: &'static str,
+) -> Result<(Option<bool>, Option<String>), Fault> {
+    match rights_once(link, query).await? {
+        (Some(_), None) => rights_once(link, query).await,
+        found => Ok(found),
+    }
+}
+
+async fn rights_once(
     link: &mut Link,
     query: &'static str,
 ) -> Result<(Option<bool>, Option<String>), Fault> {
