@@ -113,7 +113,7 @@ async fn slow_to_load() -> Result<RedisServer, Stop> {
         .with_config("key-load-delay 1000")
         .with_config("loading-process-events-interval-bytes 1024");
     let server = RedisServer::start(&options).await?;
-    let fill = "for i=1,1500 do redis.call('SET','k'..i,string.rep('x',200)..i) end";
+    let fill = "for i=1,5000 do redis.call('SET','k'..i,string.rep('x',200)..i) end";
     server.command(&["EVAL", fill, "0"]).await?.ok()?;
     server.command(&["SAVE"]).await?.ok()?;
     Ok(server)
@@ -127,7 +127,9 @@ fn a_server_that_loads_its_data_says_so_and_is_used_once_it_has() {
         let client = connect(&url).await?;
         let meanwhile = async {
             until_says(&client, "loading").await?;
-            says(&refused(&url).await?, UNAVAILABLE, "still loading its data");
+            // Shorter than the server takes to load.
+            let brief = format!("{}?dlock.response_timeout=300ms", server.url());
+            says(&refused(&brief).await?, UNAVAILABLE, "still loading its data");
             until_granted(&client).await
         };
         let (restarted, meanwhile) = tokio::join!(server.restart(), meanwhile);

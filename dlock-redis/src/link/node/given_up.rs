@@ -1,0 +1,37 @@
+//! Renewals that the core gives up before the response timeout.
+
+use std::time::Duration;
+
+use dlock_core::{Clock, Instant};
+
+use super::{Connection, Kind, NodeShared};
+
+/// Closes the connection if a renewal is dropped before it is answered. The core drops one after a
+/// third of the lease, which may be sooner than the response timeout.
+pub(super) struct GivenUp<'a> {
+    shared: &'a NodeShared,
+    epoch: u64,
+    sent: Option<Instant>,
+}
+
+impl<'a> GivenUp<'a> {
+    /// A renewal that is dropped sooner says nothing about the connection.
+    const SOON: Duration = Duration::from_millis(100);
+
+    pub(super) fn before(shared: &'a NodeShared, connection: &Connection, kind: Kind) -> Self {
+        let sent = (kind == Kind::Renewal).then(|| Clock::Boot.now());
+        Self { shared, epoch: connection.epoch, sent }
+    }
+
+    pub(super) fn not(mut self) {
+        self.sent = None;
+    }
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        if self.sent.is_some_and(|sent| Clock::Boot.now().since(sent) >= Self::SOON) {
+            self.shared.shut(self.epoch, "a renewal was not answered in time");
+        }
+    }
+}
