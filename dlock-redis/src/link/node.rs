@@ -18,7 +18,7 @@
 //! - `keeps_grants` follows the last answer of `INFO` or `CONFIG GET`. It is a hint for
 //!   `guarantees()`: nothing else is ordered by it, so its accesses are relaxed.
 
-mod given_up;
+mod unanswered_renewal;
 mod upkeep;
 mod watch;
 
@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use redis::{Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{sync::watch::Sender, task::AbortHandle};
 
-use self::given_up::GivenUp;
+use self::unanswered_renewal::UnansweredRenewal;
 use super::{
     facts::{Facts, Silent},
     open,
@@ -166,9 +166,9 @@ impl NodeLink {
             let last = trip.deadline.or(frozen.then_some(FROZEN));
             let extended = last.map(|last| extended(commands, at, last));
             let commands = extended.as_ref().unwrap_or(commands);
-            let given_up = GivenUp::before(&self.shared, &connection, sending.kind);
+            let pending = UnansweredRenewal::before(&self.shared, &connection, sending.kind);
             let answers = exchange(&mut redis, commands).await;
-            given_up.not();
+            pending.answered();
             match &answers {
                 Ok(answers) => {
                     self.shared.seen(&connection, sending.kind, first_error(answers).as_ref());

@@ -8,13 +8,13 @@ use super::{Connection, Kind, NodeShared};
 
 /// Closes the connection if a renewal is dropped before it is answered. The core drops one after a
 /// third of the lease, which may be sooner than the response timeout.
-pub(super) struct GivenUp<'a> {
+pub(super) struct UnansweredRenewal<'a> {
     shared: &'a NodeShared,
     epoch: u64,
     sent: Option<Instant>,
 }
 
-impl<'a> GivenUp<'a> {
+impl<'a> UnansweredRenewal<'a> {
     /// A renewal that is dropped sooner says nothing about the connection.
     const SOON: Duration = Duration::from_millis(100);
 
@@ -23,12 +23,12 @@ impl<'a> GivenUp<'a> {
         Self { shared, epoch: connection.epoch, sent }
     }
 
-    pub(super) fn not(mut self) {
+    pub(super) fn answered(mut self) {
         self.sent = None;
     }
 }
 
-impl Drop for GivenUp<'_> {
+impl Drop for UnansweredRenewal<'_> {
     fn drop(&mut self) {
         if self.sent.is_some_and(|sent| Clock::Boot.now().since(sent) >= Self::SOON) {
             self.shared.shut(self.epoch, "a renewal was not answered in time");
