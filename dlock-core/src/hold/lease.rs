@@ -34,7 +34,7 @@ impl Hold {
     }
 
     /// Returns the time at which renewal stops (`Renew::For`).
-    pub(super) fn renew_until(&self) -> Instant {
+    fn renew_until(&self) -> Instant {
         self.granted_at().saturating_add(self.terms().renewed_for)
     }
 

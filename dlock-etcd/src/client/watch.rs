@@ -42,8 +42,8 @@ pub(crate) enum Seen {
     /// The member has set the watch: each change after this revision will be seen.
     Created { revision: i64 },
     /// Keys have changed after the revision of the watch, the last one at this revision. A
-    /// serializable read at the same member may
-    /// show the state before: read until the answer's revision is at least this one.
+    /// serializable read at the same member may show the state before: read until the answer's
+    /// revision is at least this one.
     Changed { revision: i64 },
 }
 
