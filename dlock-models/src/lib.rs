@@ -16,6 +16,7 @@ pub mod late_renewal;
 pub mod lease;
 pub mod multi;
 pub mod quorum;
+pub mod redis_guard;
 pub mod redis_hand_over;
 pub mod redis_keys;
 pub mod redis_late;
