@@ -49,8 +49,8 @@ use crate::{
 };
 
 /// After this many timeouts in a row the client closes the connection. The operating system may
-/// take minutes to notice that a peer is cut off. One timeout of a renewal is enough, because a
-/// lease is running: the next connection may lead to another address of the server.
+/// take minutes to notice that a peer is cut off. One renewal without an answer is enough: see
+/// [`UnansweredRenewal`].
 const TIMEOUTS: u32 = 2;
 
 /// The number of times that an acquire is sent. The answer to an acquire that came too late shows
@@ -168,16 +168,18 @@ impl NodeLink {
             let commands = extended.as_ref().unwrap_or(commands);
             let pending = UnansweredRenewal::before(&self.shared, &connection, sending.kind);
             let answers = exchange(&mut redis, commands).await;
-            pending.answered();
+            if !answers.as_ref().is_err_and(RedisError::is_timeout) {
+                pending.answered();
+            }
             match &answers {
                 Ok(answers) => {
-                    self.shared.seen(&connection, sending.kind, first_error(answers).as_ref());
+                    self.shared.seen(&connection, first_error(answers).as_ref());
                     trip.answered(&connection, answers.get(at));
                     if answers.get(at).is_some_and(reply::is_late) {
                         continue;
                     }
                 }
-                Err(error) => self.shared.seen(&connection, sending.kind, Some(error)),
+                Err(error) => self.shared.seen(&connection, Some(error)),
             }
             return answers;
         }
@@ -276,14 +278,13 @@ impl NodeShared {
     }
 
     /// Records the outcome of a command, and shuts the door of a broken connection.
-    fn seen(&self, connection: &Connection, kind: Kind, error: Option<&RedisError>) {
+    fn seen(&self, connection: &Connection, error: Option<&RedisError>) {
         let late = error.is_some_and(RedisError::is_timeout);
         if !late && connection.late.load(Ordering::Relaxed) != 0 {
             connection.late.store(0, Ordering::Relaxed);
         }
         let Some(error) = error else { return };
-        let most = if kind == Kind::Renewal { 1 } else { TIMEOUTS };
-        let many = late && connection.late.fetch_add(1, Ordering::Relaxed) + 1 >= most;
+        let many = late && connection.late.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS;
         let broken = !late && (error.is_unrecoverable_error() || error.is_io_error());
         if many || broken || cure(error) == Cure::Reconnect {
             self.shut(connection.epoch, &error.to_string());

@@ -1,4 +1,4 @@
-//! Renewals that the core gives up before the response timeout.
+//! Renewals without an answer.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use dlock_core::{Clock, Instant};
 
 use super::{Connection, Kind, NodeShared};
 
-/// Closes the connection if a renewal is dropped before it is answered. The core drops one after a
-/// third of the lease, which may be sooner than the response timeout.
+/// Closes the connection if a renewal is not answered, because a lease is running: the next
+/// connection may lead to another address of the server. The core drops a renewal after a third of
+/// the lease, which may be sooner than the response timeout.
 pub(super) struct UnansweredRenewal<'a> {
     shared: &'a NodeShared,
     epoch: u64,
@@ -15,7 +16,7 @@ pub(super) struct UnansweredRenewal<'a> {
 }
 
 impl<'a> UnansweredRenewal<'a> {
-    /// A renewal that is dropped sooner says nothing about the connection.
+    /// A renewal that ends sooner says nothing about the connection.
     const SOON: Duration = Duration::from_millis(100);
 
     pub(super) fn before(shared: &'a NodeShared, connection: &Connection, kind: Kind) -> Self {
