@@ -18,26 +18,29 @@ local us=T[1]*1000000+T[2]
 local clock=us
 --%lock
 local function weaken(s,id,weight,cap,lease)
-  local final,note
+  local function record(rest) return string.format('%d:%d:1:%d:%.0f:%s',weight,cap,lease,s.kept,rest) end
   if s.owner==id then
     if weight>=WHOLE then return end
+    check(s,weight)
+    s.used,s.cap=weight,cap
+    count(s,id,record(s.final..s.note))
+    -- The flag announces the shared holders to every other script.
+    if not s.flag then call('SET',s.F,num(s.t)..'q','KEEPTTL') end
     local left=call('PTTL',s.H)
+    -- It is in R before H is deleted, because the user may lack a right: see `count`.
+    call('ZADD',s.R,us+left*1000,id)
     call('DEL',s.H)
     s.owner,s.mark=nil,nil
-    final,note=s.final,s.note
-    call('ZADD',s.R,us+left*1000,id)
-    s.used,s.cap=weight,cap
   else
     local held=call('HGET',s.W,id)
     local before=string.match(held,'^(%d+):')+0
     if weight>=before then return end
-    final,note=string.match(held,'^%d+:%d+:%d+:%d+:%d+:(%*?)(.*)$')
-    if newer(note) then return end
+    local rest=string.match(held,'^%d+:%d+:%d+:%d+:%d+:(%*?.*)$')
+    if newer(string.match(rest,'^%*?(.*)$')) then return end
     s.used=s.used-before+weight
+    count(s,id,record(rest))
   end
-  call('HSET',s.W,id,string.format('%d:%d:1:%d:%.0f:%s',weight,cap,lease,s.kept,final..note))
-  -- The flag of F announces the shared holders to every other script.
-  s.dirty,s.flag,s.fresh=true,true,true
+  s.flag,s.fresh=true,true
 end
 local function keep(k,id,lease,weight,cap)
   local s=open(k)

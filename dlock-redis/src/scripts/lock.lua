@@ -49,6 +49,8 @@ local function open(k,o)
       call('HDEL',s.W,h)
       s.used,s.dirty=s.used-weights[i],true
     end
+    -- A script that was refused a command may have left a count without its holders.
+    if s.used>0 and call('ZCARD',s.R)==0 then s.used,s.dirty=0,true end
   end
   return s
 end
@@ -65,10 +67,18 @@ end
 local function has_tokens(s,block) return not s.past and next_token(s)+(block-1)<=MOST end
 
 -- Fails if a key that the claim needs is foreign. Call it before anything is written or published.
+-- Removes holders without a count, which a script may have left that was refused a command.
 local function check(s,weight)
   call('ZCARD',s.Q)
   call('HGET',s.W,'#')
-  if weight<WHOLE then call('ZCARD',s.R) end
+  if weight<WHOLE and call('ZCARD',s.R)>0 and s.used==0 then call('DEL',s.R) end
+end
+
+-- Writes the record of a shared holder and the count of all. If a user lacks the right to a command,
+-- a script ends there and keeps what it has written. So a holder is counted before it is in R, and
+-- until it is not. Then the count is never too small. `open` corrects one that is too large.
+local function count(s,id,record)
+  call('HSET',s.W,id,record,'#',num(s.cap)..':'..num(s.used))
 end
 
 -- Grants the lock to a claim. Other claims may wait behind it, unless it is alone.
@@ -80,10 +90,12 @@ local function grant(s,id,weight,cap,block,lease,alone,note)
     call('SET',s.H,id..mark..num(token)..note,'PX',lease)
     s.owner,s.token,s.mark,s.final,s.note=id,token,mark,'',note
   else
-    call('ZADD',s.R,us+lease*1000,id)
-    call('HSET',s.W,id,string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,token,note))
     if s.used==0 then s.fresh=true end
-    s.used,s.cap,s.dirty=s.used+weight,cap,true
+    s.used,s.cap=s.used+weight,cap
+    count(s,id,string.format('%d:%d:%d:%d:%.0f:%s',weight,cap,block,lease,token,note))
+    -- The former holder has released the lock.
+    if s.leaves then call('DEL',s.H) s.leaves=nil end
+    call('ZADD',s.R,us+lease*1000,id)
     if lease>s.need then s.need=lease end
   end
   return token
@@ -97,11 +109,11 @@ end
 -- claim can be skipped. A claim of a multi-lock can't, because the multi-lock could wait here for a
 -- later one that waits for it in another queue: its channel begins with an exclamation mark. A client
 -- that has no channel finds the grant by polling.
-local function tell(s,wid,inbox)
+local function tell(wid,inbox,token)
   local strict=string.sub(inbox,1,1)=='!'
   if strict then inbox=string.sub(inbox,2) end
   local say=string.find(inbox,'{',1,true) and 'SPUBLISH' or 'PUBLISH'
-  return redis.pcall(say,inbox,wid..' '..num(next_token(s))..' '..num(us))~=0 or strict
+  return redis.pcall(say,inbox,wid..' '..num(token)..' '..num(us))~=0 or strict
 end
 
 -- Whether a damaged waiter has to leave the queue. Its record shows no deadline, so it stays for the
@@ -165,14 +177,25 @@ local function promote(s,me)
       else
         if weight<WHOLE and s.used==0 then check(s,weight) end
         -- ZREM is allowed without memory. Once a script has written, the server refuses none of its later
-        -- writes. So no write after the message can fail.
+        -- writes for want of memory. It may refuse one because the user lacks the right to it. So the
+        -- message follows the writes of the grant.
         call('ZREM',s.Q,wid)
-        if wid~=me and inbox~='' and not tell(s,wid,inbox) then
+        call('HDEL',s.W,wid)
+        local t=s.t
+        local token=grant(s,wid,weight,cap,block,lease,false,note)
+        if wid~=me and inbox~='' and not tell(wid,inbox,token) then
+          s.t=t
+          if weight==WHOLE then
+            call('DEL',s.H)
+            s.owner,s.mark=nil,nil
+          else
+            call('ZREM',s.R,wid)
+            s.used,s.dirty=s.used-weight,true
+          end
+          call('HSET',s.W,wid,held)
           call('ZADD',s.Q,e[2],wid)
           deaf[inbox],s.fresh,at=true,true,at+1
         else
-          call('HDEL',s.W,wid)
-          local token=grant(s,wid,weight,cap,block,lease,false,note)
           if wid==me then mine=token end
           if s.owner then
             s.blocked=e[3]~=nil

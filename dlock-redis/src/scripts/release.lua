@@ -31,10 +31,10 @@ if s.owner==id then
   -- reserve again after other claims have held the lock.
   local last=s.token+ARGV[2]-1
   if s.mark=='+' and ARGV[2]~='0' and s.t>last then s.t=last end
-  s.owner=nil
+  s.owner,s.leaves=nil,true
   there=true
   promote(s)
-  if not s.owner then call('DEL',s.H) end
+  if not s.owner and s.leaves then call('DEL',s.H) end
 else
   if s.used>0 and call('ZSCORE',s.R,id) then
     local held=call('HGET',s.W,id) or ''

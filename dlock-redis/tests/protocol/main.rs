@@ -18,6 +18,7 @@ mod left;
 mod outside;
 mod places;
 mod readers;
+mod refused;
 mod reset;
 mod silent;
 mod slow;
