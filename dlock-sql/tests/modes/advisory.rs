@@ -208,6 +208,58 @@ fn names_are_not_listed_and_the_server_is_not_examined() {
     });
 }
 
+/// A right that is missing for a while costs no other lock, and no lock stays held by nobody.
+#[test]
+fn a_refused_unlock_costs_no_other_lock_of_its_session() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let set_right = async |on: bool| {
+            let (verb, to) = if on { ("GRANT", "TO") } else { ("REVOKE", "FROM") };
+            let right = "EXECUTE ON FUNCTION pg_advisory_unlock(bigint)";
+            server.query(&format!("{verb} {right} {to} PUBLIC")).await.map(drop)
+        };
+        let client = locks(&server.url(ADVISORY), LEASE).await?;
+        let other = locks(&server.url(ADVISORY), LEASE).await?;
+        let (a, b) = (client.mutex("a")?.lock().await?, client.mutex("b")?.lock().await?);
+        let dropped = client.mutex("dropped")?.lock().await?;
+        set_right(false).await?;
+        let error = a.release().await.err().ok_or_else(|| Stop::failed("it was refused"))?;
+        assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Access), "{error}");
+        drop(dropped);
+        // The session would be let in.
+        assert!(client.mutex("a")?.try_lock().await?.is_none());
+        assert!(other.mutex("a")?.try_lock().await?.is_none());
+        assert!(other.mutex("b")?.try_lock().await?.is_none());
+        b.check()?;
+        set_right(true).await?;
+        for name in ["a", "dropped"] {
+            other.mutex(name)?.lock().await?.release().await?;
+        }
+        assert!(other.mutex("b")?.try_lock().await?.is_none());
+        // Without other locks, the end of the session frees the last one.
+        set_right(false).await?;
+        assert_eq!(b.release().await?, Released::Released);
+        other.mutex("b")?.lock().await?.release().await?;
+        Ok(())
+    });
+}
+
+/// An error of the server proves that the session is alive.
+#[test]
+fn a_refused_renewal_costs_no_lock() {
+    run("postgres", async {
+        let server = Server::postgres().await?;
+        let client = locks(&server.url(ADVISORY), SHORT).await?;
+        let (a, b) = (client.mutex("a")?.lock().await?, client.mutex("b")?.lock().await?);
+        let right = "EXECUTE ON FUNCTION pg_catalog.statement_timestamp()";
+        server.query(&format!("REVOKE {right} FROM PUBLIC")).await?;
+        sleep(SHORT * 2).await;
+        assert_eq!((a.state(), b.state()), (GuardState::Held, GuardState::Held));
+        assert_eq!(held(&server).await?, "2");
+        Ok(())
+    });
+}
+
 /// A statement for the whole table would end at its timeout on a table of this size, and delete
 /// nothing.
 #[test]

@@ -4,8 +4,9 @@
 //! is alive *and* this task has it in `held`. The two must not differ for long:
 //!
 //! - A key without an entry in `held` would block all clients. If the answer to a `TAKE` is lost,
-//!   the key may be the session's, so it is freed before the retry. If that fails as well, the
-//!   session is closed.
+//!   the key may be the session's, so it is freed before the retry.
+//! - A key that the server refuses to free is in `owed`, and is tried again. The session is closed
+//!   only if no lock depends on it.
 //! - An entry without a key would let two clients work. So whenever the connection is not open,
 //!   before or after a statement, `held` is cleared first.
 //!
@@ -36,11 +37,18 @@ use crate::{
 /// the locks of this session wait for it.
 const PAGE: i64 = 500;
 
+/// The pause between two attempts to free keys that the server has refused to free.
+const REFUSED: Duration = Duration::from_secs(1);
+
 /// The session, and the locks that it has.
 pub(in crate::postgres) struct Session {
     link: Link,
     asks: Ends<MutexRequest>,
     held: HashMap<i64, Held>,
+    /// The keys that the server has refused to free, with their former claims.
+    owed: HashMap<i64, ClaimId>,
+    /// The time of the next attempt to free them.
+    again: Instant,
     clock: StoreClock,
     patience: Duration,
     retention: Duration,
@@ -84,8 +92,17 @@ impl Session {
         patience: Duration,
         retention: Duration,
     ) -> Self {
-        let (held, clock, sweep) = (HashMap::new(), StoreClock::new(), Rounds::new(retention));
-        Self { link, asks, held, clock, patience, retention, sweep }
+        Self {
+            link,
+            asks,
+            held: HashMap::new(),
+            owed: HashMap::new(),
+            again: Instant::from_nanos(0),
+            clock: StoreClock::new(),
+            patience,
+            retention,
+            sweep: Rounds::new(retention),
+        }
     }
 
     /// Works until the last caller is dropped.
@@ -104,6 +121,7 @@ impl Session {
                     None => break,
                 },
                 () = Clock::Boot.sleep_until(ending), if first.is_some() => self.expire().await,
+                () = Clock::Boot.sleep_until(self.again), if !self.owed.is_empty() => self.settle().await,
                 () = self.sweep.due() => self.sweep().await,
             }
         }
@@ -122,7 +140,7 @@ impl Session {
                 let _ = reply.send(Ok(self.renew(wants).await));
             }
             MutexRequest::GiveBack(name, claim, reply) => {
-                let _ = reply.send(Ok(self.give_back(&name, claim).await));
+                let _ = reply.send(self.give_back(&name, claim).await);
             }
             MutexRequest::Look(name, reply) => {
                 let _ = reply.send(self.look(&name).await);
@@ -163,6 +181,11 @@ impl Session {
                 Some(_) => return Ok(Acquired::Busy),
                 None => {}
             }
+            if let Some(&former) = self.owed.get(&key)
+                && self.free(key, former).await.is_err()
+            {
+                return Ok(Acquired::Busy);
+            }
             match self.take_once(key, name, lease).await {
                 Ok(Took::Token(token)) => {
                     self.held.insert(key, Held { claim, token, until, is_final: false });
@@ -172,7 +195,7 @@ impl Session {
                 Ok(Took::Late) => patience.after(Fault::too_late()).await?,
                 Err(fault) => {
                     // The session may have the lock, but no token.
-                    self.drop_key(key).await;
+                    self.drop_key(key, claim).await;
                     if is_out_of_range(&fault.error) {
                         return Err(spent());
                     }
@@ -218,23 +241,55 @@ impl Session {
         Ok(())
     }
 
+    /// Frees a key, and returns whether the session had it. Keeps the key in `owed` if the server
+    /// refuses that. If no other lock depends on the session, closes the session instead.
+    async fn free(&mut self, key: i64, claim: ClaimId) -> Result<bool, Fault> {
+        self.held.remove(&key);
+        match self.fetch(FREE, &[Arg::Number(key)]).await {
+            Ok(rows) => {
+                self.owed.remove(&key);
+                Ok(rows.first().and_then(|row| get(row, 0).ok()).unwrap_or(false))
+            }
+            Err(fault) if self.link.is_open() && !self.held.is_empty() => {
+                self.owed.insert(key, claim);
+                self.again = Clock::Boot.now().saturating_add(REFUSED);
+                Err(fault)
+            }
+            Err(fault) => {
+                tracing::debug!(target: "dlock", error = %fault.error, "lock freed by closing its session");
+                self.lose();
+                Ok(true)
+            }
+        }
+    }
+
     /// Frees a key that may be the session's. Without a connection there is nothing to free.
-    async fn drop_key(&mut self, key: i64) {
+    async fn drop_key(&mut self, key: i64, claim: ClaimId) {
         if self.link.is_open()
-            && let Err(fault) = self.fetch(FREE, &[Arg::Number(key)]).await
+            && let Err(fault) = self.free(key, claim).await
         {
-            tracing::debug!(target: "dlock", error = %fault.error, "session closed to free its locks");
-            self.lose();
+            tracing::warn!(target: "dlock", error = %fault.error, "unlock refused, will be repeated");
+        }
+    }
+
+    /// Tries again to free the keys that the server has refused to free.
+    async fn settle(&mut self) {
+        while let Some((&key, &claim)) = self.owed.iter().next() {
+            if self.free(key, claim).await.is_err() {
+                return;
+            }
         }
     }
 
     async fn renew(&mut self, wants: Vec<Want>) -> Vec<bool> {
         let now = Clock::Boot.now();
         if !self.held.is_empty() {
-            // After any error it is not certain that the session is alive.
-            if let Err(fault) = self.ping().await {
-                tracing::warn!(target: "dlock", error = %fault.error, "session lost with all its locks");
-                self.lose();
+            match self.ping().await {
+                Err(fault) if !self.link.is_open() => {
+                    tracing::warn!(target: "dlock", error = %fault.error, "session lost with all its locks");
+                }
+                // Even an error of the server proves that the session is alive.
+                _ => {}
             }
         }
         let renew = |want: Want| {
@@ -244,26 +299,16 @@ impl Session {
         wants.into_iter().map(renew).collect()
     }
 
-    async fn give_back(&mut self, name: &LockName, claim: ClaimId) -> Released {
+    async fn give_back(&mut self, name: &LockName, claim: ClaimId) -> Result<Released, Error> {
         let key = key(name);
-        if self.held.get(&key).is_none_or(|held| held.claim != claim) {
-            return Released::AlreadyLost;
+        let is_held = self.held.get(&key).is_some_and(|held| held.claim == claim);
+        if !is_held && self.owed.get(&key) != Some(&claim) {
+            return Ok(Released::AlreadyLost);
         }
-        let freed = self.fetch(FREE, &[Arg::Number(key)]).await;
-        match freed {
-            Ok(rows) => {
-                self.held.remove(&key);
-                match rows.first().map(|row| get::<bool>(row, 0)) {
-                    Some(Ok(true)) => Released::Released,
-                    _ => Released::AlreadyLost,
-                }
-            }
-            // Closing the session frees it, with all others.
-            Err(fault) => {
-                self.lose();
-                tracing::debug!(target: "dlock", error = %fault.error, "lock released by closing its session");
-                Released::Released
-            }
+        match self.free(key, claim).await {
+            Ok(true) => Ok(Released::Released),
+            Ok(false) => Ok(Released::AlreadyLost),
+            Err(fault) => Err(fault.error),
         }
     }
 
@@ -291,10 +336,10 @@ impl Session {
     /// Frees a lock whose lease has ended.
     async fn expire(&mut self) {
         let now = Clock::Boot.now();
-        let ended = self.held.iter().find(|(_, held)| held.until <= now).map(|(&key, _)| key);
-        if let Some(key) = ended {
+        let ended = self.held.iter().find(|(_, held)| held.until <= now);
+        if let Some((key, claim)) = ended.map(|(&key, held)| (key, held.claim)) {
+            self.drop_key(key, claim).await;
             self.held.remove(&key);
-            self.drop_key(key).await;
         }
     }
 
@@ -318,11 +363,11 @@ impl Session {
     /// Runs a statement. If that opens a new connection, all locks of the old one are lost.
     async fn fetch(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<PgRow>, Fault> {
         if !self.link.is_open() {
-            self.held.clear();
+            self.lose();
         }
         let result = self.link.fetch(sql, args).await;
         if !self.link.is_open() {
-            self.held.clear();
+            self.lose();
         }
         result
     }
@@ -330,6 +375,7 @@ impl Session {
     /// Ends the session, and with it all its locks.
     fn lose(&mut self) {
         self.held.clear();
+        self.owed.clear();
         self.link.drop_connection();
     }
 
