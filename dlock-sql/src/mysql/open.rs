@@ -25,7 +25,14 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     let server =
         retry!(Patience::of(config.patience), check(&mut first, config.create_schema).await)?;
     let database = match config.driver.pool {
-        Some(_) => same_database(&mut first, &mut conn(config.driver.own())).await?,
+        Some(_) => {
+            let mut own = conn(config.driver.own());
+            let database = same_database(&mut first, &mut own).await?;
+            // A temporary table of the pooled session may have hidden a table so far.
+            retry!(Patience::of(config.patience), prepare(&mut own, Tables::Locks, false).await)?;
+            own.close().await;
+            database
+        }
         None => first.database().await?,
     };
     first = first.within(&database);

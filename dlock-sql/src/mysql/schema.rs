@@ -24,6 +24,9 @@ const COLUMNS: [(&str, &str, bool); 6] = [
     ("log", "mediumblob", false),
 ];
 
+/// The begin of the statement in `schema.sql` that writes the version.
+const FILL: &str = "INSERT IGNORE";
+
 /// The kind of tables that are needed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tables {
@@ -40,15 +43,20 @@ pub(super) async fn prepare(
     match check(conn, tables).await {
         // A part of them may exist: see above.
         Err(fault) if create && fault.is_of_missing_tables() => {
-            let schema = match tables {
-                Tables::Locks => queries::SCHEMA,
-                Tables::Plain => queries::PLAIN_SCHEMA,
-            };
-            conn.script(schema).await?;
+            create_tables(conn, tables).await?;
             check(conn, tables).await
         }
         checked => checked,
     }
+}
+
+async fn create_tables(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
+    let Tables::Locks = tables else { return conn.script(queries::PLAIN_SCHEMA).await };
+    let (tables, version) = queries::SCHEMA.split_at(queries::SCHEMA.find(FILL).unwrap_or(0));
+    conn.script(tables).await?;
+    // Another user may have made a view just before, and the server then creates no table.
+    refuse_view(conn, queries::ENGINES).await?;
+    conn.script(version).await
 }
 
 async fn check(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
@@ -153,4 +161,20 @@ async fn check_columns(conn: &mut MysqlConn) -> Result<(), Fault> {
 
 fn foreign(what: &str) -> Fault {
     Fault::config(ConfigIssue::ForeignStore, what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is written before the check in between.
+    #[test]
+    fn the_tables_are_created_before_anything_is_written() {
+        let (tables, version) = queries::SCHEMA.split_once(FILL).unwrap();
+        assert_eq!(tables.matches("CREATE TABLE IF NOT EXISTS").count(), 2);
+        for verb in ["INSERT", "UPDATE", "DELETE", "REPLACE"] {
+            assert!(!tables.contains(verb), "{verb}");
+        }
+        assert!(!version.contains("CREATE"));
+    }
 }

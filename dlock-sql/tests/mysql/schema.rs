@@ -1,8 +1,9 @@
 //! Tables: missing, made, of another version, of somebody else.
 
 use dlock_core::ConfigIssue::{Access, ForeignStore, SchemaMissing, SchemaNewer};
-use dlock_sql::{Mysql, MysqlConfig};
+use dlock_sql::{Mysql, MysqlConfig, Scheme};
 use dlock_testlab::mariadb::{MariadbServer, Options};
+use sqlx::mysql::MySqlPoolOptions;
 use tokio::task::JoinSet;
 
 use crate::help::{LONG, ask, config, connect, free, lock, refused, server, take, with_mariadb};
@@ -87,6 +88,57 @@ fn tables_that_are_not_as_dlock_makes_them_are_refused() {
         }
         server.run_sql("DROP TABLE dlock_schema; CREATE TABLE dlock_schema (x INT)").await?;
         refused(config(&server.url())?, ForeignStore, "of their own").await
+    });
+}
+
+/// A view can call functions, with the rights of the user that reads from it.
+#[test]
+fn views_of_another_user_are_refused_and_never_read() {
+    with_mariadb(async {
+        for (view, scheme) in
+            [("dlock_schema", None), ("dlock_lock", None), ("dlock_plain", Some(Scheme::Row))]
+        {
+            let server = MariadbServer::start(&Options::new()).await?;
+            let mallory = "CREATE USER mallory@'%' IDENTIFIED BY 'secret'; \
+                           GRANT CREATE, CREATE VIEW, CREATE ROUTINE, EXECUTE, SELECT, INSERT \
+                           ON dlock.* TO mallory@'%'; \
+                           CREATE TABLE trap (x INT)";
+            server.run_sql(mallory).await?;
+            let views = format!(
+                "CREATE FUNCTION ran() RETURNS INT SQL SECURITY INVOKER MODIFIES SQL DATA BEGIN \
+                 INSERT INTO trap VALUES (1); RETURN 1; END; \
+                 CREATE SQL SECURITY INVOKER VIEW {view} AS SELECT ran() AS id, ran() AS version, \
+                 ran() AS name, ran() AS base"
+            );
+            server.query_at(&server.url_of("mallory", "secret", "dlock"), &views).await?;
+            for create in [true, false] {
+                let config = config(&server.url())?.with_create_schema(create);
+                let config = scheme.map_or(config.clone(), |scheme| config.with_plain(scheme));
+                refused(config, ForeignStore, "is a view").await?;
+            }
+            let ran = server.query("SELECT COUNT(*) FROM trap").await?;
+            assert_eq!(ran.concat(), ["0"], "{view}");
+            // The trap works.
+            server.query_at(&server.url(), &format!("SELECT * FROM {view}")).await?;
+            assert_ne!(server.query("SELECT COUNT(*) FROM trap").await?.concat(), ["0"]);
+        }
+        Ok(())
+    });
+}
+
+/// A session of the pool sees its own table, and dlock's connections another one.
+#[test]
+fn a_version_in_a_temporary_table_does_not_count() {
+    with_mariadb(async {
+        let server = server().await?;
+        server.run_sql("UPDATE dlock_schema SET version = 2").await?;
+        let hides = "CREATE TEMPORARY TABLE dlock_schema (id INT PRIMARY KEY, version BIGINT) \
+                     SELECT 1 AS id, 1 AS version";
+        let pool = MySqlPoolOptions::new().max_connections(2).after_connect(move |conn, _| {
+            Box::pin(async move { sqlx::raw_sql(hides).execute(conn).await.map(drop) })
+        });
+        let config = MysqlConfig::from_pool(pool.connect(&server.url()).await?)?;
+        refused(config, SchemaNewer, "version 2").await
     });
 }
 
