@@ -192,15 +192,25 @@ fn distrust(table: &str, reason: &str, of: &str) -> String {
              of dlock's user: drop the table if {of:.63} is not trusted; otherwise run ALTER TABLE \
              {table} OWNER TO dlock's user or the owner of the database"
         ),
+        "schema" => format!(
+            "the schema of the table {table} belongs to {of:.63}, which can replace the table by one \
+             whose triggers run with the rights of dlock's user: if {of:.63} is trusted, make dlock's \
+             user or the owner of the database the owner of the schema (ALTER SCHEMA ... OWNER TO); \
+             otherwise let dlock create its tables in another schema"
+        ),
+        "type" => format!(
+            "a column of the table {table} has the type {of:.63}, which belongs to another user: drop \
+             the table, and let dlock create it (dlock.create_schema=true)"
+        ),
         "function" => format!(
             "each write to the table {table} runs {of:.63}, which belongs to another user: drop the \
              trigger, policy, constraint, default or index that uses it, or make dlock's user or the \
              owner of the database its owner"
         ),
         _ => format!(
-            "{table} is not a plain table, but a view, a temporary table, or one with rules or child \
-             tables: give the locks a schema of their own, and let dlock create its tables there \
-             (dlock.create_schema=true)"
+            "{table} is not a plain table, but a view, a temporary table, or one with rules, child \
+             tables or foreign keys that refer to it: give the locks a schema of their own, and let \
+             dlock create its tables there (dlock.create_schema=true)"
         ),
     }
 }

@@ -9,13 +9,9 @@
 
 SELECT pg_catalog.pg_advisory_xact_lock(5506123690123455334);
 
--- Which version of these tables this is, in its only row.
-CREATE TABLE IF NOT EXISTS dlock_schema (
-  id      integer NOT NULL PRIMARY KEY CHECK (id OPERATOR(pg_catalog.=) 1),
-  version bigint  NOT NULL
-);
-
-INSERT INTO dlock_schema (id, version) VALUES (1, 1) ON CONFLICT (id) DO NOTHING;
+-- Which version of these tables this is, in its only row. Creating and filling it is one statement: if
+-- another user has made this table, nothing is written to it, and none of its triggers runs.
+CREATE TABLE IF NOT EXISTS dlock_schema (id, version) AS SELECT 1, 1::bigint;
 
 -- One row per lock that is held or waited for, or was of late. Half of each page stays free, so that
 -- a new version of a row has room beside the old one.

@@ -29,3 +29,4 @@ mod rows;
 mod schema;
 #[cfg(feature = "tls")]
 mod tls;
+mod trust;
