@@ -8,7 +8,7 @@ use dlock_testlab::{Stop, postgres::PostgresServer};
 use sqlx::{PgPool, postgres::PgPoolOptions};
 
 use crate::support::{
-    connect, exclusive, free, renew, run, says, server, start, take, works, works_fully,
+    attempt, connect, exclusive, free, renew, run, says, server, start, take, works, works_fully,
 };
 
 async fn pool(server: &PostgresServer, connections: u32) -> Result<PgPool, Stop> {
@@ -81,6 +81,34 @@ fn a_connection_that_was_left_in_a_transaction_is_not_used() {
         let left = server.query(left).await?.len();
         assert!(left <= 1, "one may not have been needed: {left}");
         Ok(())
+    });
+}
+
+/// A temporary table of a session hides another one of its name, and its types those of the catalog.
+#[test]
+fn temporary_objects_of_a_pooled_session_are_not_used() {
+    run(async {
+        let (server, alone) = start().await?;
+        let held = exclusive("a");
+        take(&alone, &held).await?;
+        let pool = pool(&server, 2).await?;
+        let client = open(&pool).await?;
+        let (mut one, mut two) = (pool.acquire().await?, pool.acquire().await?);
+        for conn in [&mut one, &mut two] {
+            let left = "CREATE TEMP TABLE dlock_lock (LIKE public.dlock_lock INCLUDING ALL); \
+                        CREATE TEMP TABLE pg_class (oid oid); \
+                        CREATE DOMAIN pg_temp.text AS pg_catalog.text CHECK (false); \
+                        SET search_path = pg_temp, public";
+            sqlx::raw_sql(left).execute(&mut **conn).await?;
+        }
+        drop((one, two));
+        assert!(matches!(client.acquire(&attempt("a")).await?, Acquired::Busy));
+        let other = exclusive("b");
+        take(&client, &other).await?;
+        assert_eq!(alone.inspect(&other.name).await?.holders.len(), 1);
+        free(&client, &other).await?;
+        free(&alone, &held).await?;
+        works_fully(&client, &alone, "c").await
     });
 }
 

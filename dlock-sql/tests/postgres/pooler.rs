@@ -46,6 +46,26 @@ fn the_tables_can_be_made_through_it() {
     });
 }
 
+/// Another client of the pooler leaves it in a session that all clients share.
+#[test]
+fn a_temporary_table_of_a_shared_session_is_not_used() {
+    run(async {
+        let (server, bouncer) = start_pooler(&["default_pool_size = 1"]).await?;
+        let url = format!("{}?dlock.pooler=true", bouncer.url());
+        let (client, alone) = (connect(&url).await?, connect(&server.url()).await?);
+        let left = "create temp table dlock_lock (like public.dlock_lock including all)";
+        server.query_at(&bouncer.url(), left).await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        assert_eq!(alone.inspect(&held.name).await?.holders.len(), 1);
+        free(&client, &held).await?;
+        works_fully(&client, &alone, "b").await?;
+        let foreign = ErrorKind::Config(ConfigIssue::ForeignStore);
+        says(&refused(&url).await?, foreign, "a temporary table");
+        Ok(())
+    });
+}
+
 #[test]
 fn an_undeclared_pooler_is_refused_with_the_option() {
     run(async {
