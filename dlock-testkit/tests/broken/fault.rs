@@ -89,6 +89,8 @@ pub(crate) enum Fault {
     ResendKeepsTheLease,
     /// Each client has another name for the store.
     NamesByClient,
+    /// Each client sees a table of its own, as behind a temporary table of its session.
+    TableByClient,
     /// The last token of a free lock is unknown.
     ForgetsTheLastToken,
     /// The lease is believed to begin later, by as much as the core takes off at its end.
@@ -222,6 +224,7 @@ impl Fault {
             (BreaksWhenDropped, &["cancel::renewals_and_reads_may_be_dropped"]),
             (ResendKeepsTheLease, &["resend::an_acquire_sent_again_renews_the_place"]),
             (NamesByClient, &["claims::all_clients_name_the_same_store"]),
+            (TableByClient, &["exclusion::clients_never_hold_together"]),
             (ForgetsTheLastToken, &["claims::the_last_token_outlives_its_claim"]),
             (ReleaseLetsNobodyIn, &["claims::a_release_lets_in_one"]),
             (WithdrawnStays, &["cancel::a_waiter_leaves_its_place"]),

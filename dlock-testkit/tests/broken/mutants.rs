@@ -27,7 +27,7 @@ pub(crate) enum Way {
 type Check = fn(Toy) -> Pin<Box<dyn Future<Output = Result<(), Failed>>>>;
 
 /// In the order in which they are counted, from 1.
-pub(crate) const ALL: [Mutant; 25] = {
+pub(crate) const ALL: [Mutant; 26] = {
     use Fault::*;
     use Way::{Check, Kit, Model};
     [
@@ -114,6 +114,7 @@ pub(crate) const ALL: [Mutant; 25] = {
                 Model { name: "multi", without: models::multi_with_two_kinds_of_steps },
             ],
         },
+        Mutant { name: "temporary_table_of_the_session", ways: &[Kit(TableByClient)] },
     ]
 };
 

@@ -113,6 +113,7 @@ impl Toy {
         match self.fault {
             Fault::FoldsNames => name.to_lowercase(),
             Fault::TrimsNames => name.trim_end().to_owned(),
+            Fault::TableByClient => format!("{name} of {}", self.client),
             Fault::CutsNames => name.chars().take(255).collect(),
             _ => name.to_owned(),
         }
