@@ -12,7 +12,8 @@
 --        {7, format} a record of its name has an unknown format, and stays unchanged; 65535 is also
 --        any larger format, and 0 the record of a waiter that can't be read;
 --        {0} the claim does not exist, or a key of its name can't be read
-local ret,frozen=ARGV[1]+0,#ARGV%4==2
+local ret=ARGV[1]+0
+local frozen=#ARGV%4==2
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=us

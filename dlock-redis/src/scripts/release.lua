@@ -17,7 +17,8 @@ if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]%d') and format+0<=%newest
   redis.call('DEL',KEYS[1])
   return 1
 end
-local ret,frozen=ARGV[3]+0,ARGV[4]~=nil
+local ret=ARGV[3]+0
+local frozen=ARGV[4]~=nil
 local T=redis.call('TIME')
 local us=T[1]*1000000+T[2]
 local clock=us
