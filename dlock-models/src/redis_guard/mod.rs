@@ -71,7 +71,7 @@ pub const RULES: [(Rule, &str); 16] = [
     (Rule::LastStart, EXCLUSION),
 ];
 
-struct Guard {
+struct RedisGuard {
     without: Option<Rule>,
 }
 
@@ -149,7 +149,7 @@ enum Action {
     Tick,
 }
 
-impl Guard {
+impl RedisGuard {
     fn has(&self, rule: Rule) -> bool {
         self.without != Some(rule)
     }
@@ -304,7 +304,7 @@ impl Store {
 
 /// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
-    breaks("redis_guard", rule, Guard { without: Some(rule) }, property)
+    breaks("redis_guard", rule, RedisGuard { without: Some(rule) }, property)
 }
 
 /// Visits every state of the protocol with all its rules. No property is violated.
@@ -312,5 +312,5 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// # Panics
 /// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
-    holds("redis_guard", Guard { without: None }, 10_000);
+    holds("redis_guard", RedisGuard { without: None }, 10_000);
 }

@@ -2,10 +2,10 @@
 
 use stateright::{Model, Property};
 
-use super::{Action, BELIEVED, CLAIMS, Client, END, Guard, NO_GRANT, READER, State, Verb};
+use super::{Action, BELIEVED, CLAIMS, Client, END, NO_GRANT, READER, RedisGuard, State, Verb};
 use crate::check::EXCLUSION;
 
-impl Model for Guard {
+impl Model for RedisGuard {
     type State = State;
     type Action = Action;
 
