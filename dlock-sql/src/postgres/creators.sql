@@ -3,6 +3,7 @@
 -- $1: text, the name of the table, with its schema.
 -- Returns a row for each schema and role, without owners, superusers and the user's own roles:
 --   0 the schema   1 the role, null for PUBLIC
+-- To a superuser each role seems to be its own.
 SELECT n.nspname::pg_catalog.text, r.rolname::pg_catalog.text
 FROM (
   SELECT pg_catalog.set_config('search_path', s.reset_val, true) AS path
@@ -21,8 +22,10 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL pg_catalog.aclexplode(
   coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))
 ) AS a
+JOIN pg_catalog.pg_roles AS me ON me.rolname OPERATOR(pg_catalog.=) current_user
 LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) a.grantee
 WHERE a.privilege_type OPERATOR(pg_catalog.=) 'CREATE'
   AND a.grantee OPERATOR(pg_catalog.<>) n.nspowner
-  AND (r.oid IS NULL OR NOT r.rolsuper AND NOT pg_catalog.pg_has_role(r.oid, 'MEMBER'))
+  AND (r.oid IS NULL OR NOT r.rolsuper
+    AND (me.rolsuper OR NOT pg_catalog.pg_has_role(r.oid, 'MEMBER')))
 ORDER BY 1, 2

@@ -55,6 +55,9 @@ pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Findi
                 findings.push(unvacuumed_table(name));
             }
             findings.push(creators(&roles.collect::<Result<Vec<_>, Fault>>()?));
+            let rows = link.fetch(queries::MEDDLERS, &[Arg::Text(&table_name)]).await?;
+            let role = rows.first().map(|row| get::<Option<String>>(row, 0)).transpose()?;
+            findings.push(meddlers(&table_name, role, rows.len()));
             if findings.iter().all(is_fine) && !link.keeps(keeps).await? {
                 findings.push(table());
             }
@@ -147,6 +150,27 @@ fn creators(found: &[Creator]) -> Finding {
             "run REVOKE CREATE ON SCHEMA {schema:.63} FROM {role:.63}: a user who may create there \
              can put a table where dlock looks for its own, and a program without a schema in front \
              of its names can run that user's functions and operators"
+        ),
+    )
+}
+
+/// `role` is the first of `roles` roles, or PUBLIC.
+fn meddlers(table: &str, role: Option<Option<String>>, roles: usize) -> Finding {
+    let Some(role) = role else {
+        let found = "no other user may add triggers or foreign keys to dlock's table";
+        return Finding::fine("table rights", found);
+    };
+    let role = role.as_deref().unwrap_or("PUBLIC");
+    let others = match roles.saturating_sub(1) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Finding::warning(
+        "table rights",
+        format!("{role:.63} may add triggers or foreign keys to {table:.130}{others}"),
+        format!(
+            "run REVOKE TRIGGER, REFERENCES ON {table:.130} FROM {role:.63}: triggers run with the \
+             rights of the user that writes"
         ),
     )
 }
@@ -258,6 +282,8 @@ mod tests {
             (idle(60_000), Level::Fine, ""),
             (creators(&[]), Level::Fine, ""),
             (creators(&[("public".to_owned(), None)]), Level::Warning, "public FROM PUBLIC"),
+            (meddlers("s.t", None, 0), Level::Fine, ""),
+            (meddlers("s.t", Some(None), 1), Level::Warning, "ON s.t FROM PUBLIC"),
             (vacuum("on"), Level::Fine, ""),
             (vacuum("off"), Level::Warning, "autovacuum = on"),
             (transactions(59, 0), Level::Fine, ""),

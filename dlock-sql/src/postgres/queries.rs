@@ -26,6 +26,7 @@ pub(super) const TELL: &str = include_str!("tell.sql");
 pub(super) const SERVER: &str = include_str!("server.sql");
 pub(super) const EXAMINE: &str = include_str!("examine.sql");
 pub(super) const CREATORS: &str = include_str!("creators.sql");
+pub(super) const MEDDLERS: &str = include_str!("meddlers.sql");
 pub(super) const TRUST: &str = include_str!("trust.sql");
 pub(super) const TABLES: &str = include_str!("tables.sql");
 

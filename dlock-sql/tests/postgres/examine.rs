@@ -110,6 +110,34 @@ fn hidden_transactions_are_not_reported_as_fine() {
     });
 }
 
+/// To a superuser too, who may act as each role.
+#[test]
+fn roles_that_may_run_code_as_others_are_reported() {
+    run(async {
+        let (server, client) = well().await?;
+        let admin = connect(&server.admin_url()).await?;
+        server.run_sql("create role mallory; create role team; grant team to dlock").await?;
+        for (right, about, remedy) in [
+            ("create on schema public", "schema rights", "FROM mallory"),
+            ("trigger on dlock_lock", "table rights", "FROM mallory"),
+            ("references on dlock_lock", "table rights", "FROM mallory"),
+        ] {
+            server.run_sql(&format!("grant {right} to mallory")).await?;
+            for client in [&client, &admin] {
+                let found = amiss(client).await?;
+                let found: Vec<_> = found.into_iter().filter(|one| one.about == about).collect();
+                only(&found, about, Level::Warning, remedy);
+            }
+            server.run_sql(&format!("revoke {right} from mallory")).await?;
+            // The user is a member of this role.
+            server.run_sql(&format!("grant {right} to team")).await?;
+            assert!(amiss(&client).await?.is_empty(), "{right}");
+            server.run_sql(&format!("revoke {right} from team")).await?;
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn whatever_keeps_old_row_versions_is_reported() {
     run(async {

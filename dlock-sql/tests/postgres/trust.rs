@@ -52,7 +52,7 @@ fn tables_of_an_untrusted_user_are_refused() {
         ("create index i on dlock_lock (yes(base))".to_owned(), given, "runs yes"),
         ("create table child () inherits (dlock_lock)".to_owned(), given, "plain table"),
         ("create rule r as on delete to dlock_lock do nothing".to_owned(), given, "plain table"),
-        // After triggers of a table to which a delete goes on run as the user that deletes.
+        // AFTER triggers of a table in which a delete goes on run as the user that deletes.
         (
             "create table r (name text collate \"C\" references dlock_lock on delete cascade)"
                 .to_owned(),
