@@ -61,6 +61,28 @@ fn only_the_granted_and_the_next_are_rung() {
     assert!(matches!(waiters.standing(&name(), id(2)), Standing::Unknown));
 }
 
+/// The claim was granted, lost its lease unseen, and queued again. A late notification of the grant
+/// does not begin a new lease.
+#[test]
+fn an_old_notification_grants_no_new_lease() {
+    const SECOND: Micros = 1_000_000;
+    let granted = Granted { claim: id(1), token: 7, block: 1, since: SECOND, home: 0 };
+    let note = Note { name: name(), granted, expiry: SECOND };
+    let seen = sight(2 * SECOND);
+    for is_early in [true, false] {
+        let waiters = Waiters::default();
+        if is_early {
+            waiters.told(&note);
+        }
+        waiters.register(&name(), id(1), seen);
+        if !is_early {
+            waiters.told(&note);
+        }
+        let Standing::Granted(grant) = waiters.standing(&name(), id(1)) else { panic!() };
+        assert_eq!(seen.sent.since(grant.since), Duration::from_secs(1));
+    }
+}
+
 #[test]
 fn the_next_takes_over_the_watch_when_the_first_leaves() {
     let waiters = Waiters::default();
