@@ -39,6 +39,7 @@
 //! | `notifications do not arrive` | warn | | PostgreSQL: waiters poll |
 //! | `LISTEN failed` | warn | `error` | the same |
 //! | `session lost with all its locks` | warn | `error` | PostgreSQL, advisory form |
+//! | `unlock refused, will be repeated` | warn | `error` | the same: the server refused to free a lock, for example for want of a right |
 //! | `database not in WAL mode` | warn | `journal` | SQLite |
 //! | `session timeout not above syncLimit` | warn | `store`, `session_timeout`, `sync_limit` | ZooKeeper |
 //! | `server older than supported` | warn | `store`, `version` | ZooKeeper: the server lacks something that dlock uses |
