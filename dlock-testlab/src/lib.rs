@@ -24,6 +24,7 @@ mod counts;
 mod daemon;
 pub mod etcd;
 mod home;
+mod hosts;
 mod instance;
 mod launch;
 pub mod mariadb;
@@ -49,6 +50,7 @@ pub mod zookeeper;
 
 pub use clock::SteppedClock;
 pub use dlock_testkit::{Stop, Verdict, judge, run_test};
+pub use hosts::{rerun_with_addresses, server_of_rerun};
 pub use proc::is_stopped;
 pub use proxy::Proxy;
 pub use pushes::Protocol;

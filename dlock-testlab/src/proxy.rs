@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Stop, Verdict};
 
-/// A TCP proxy on a free port of the loopback interface. It forwards everything until a fault is
+/// A TCP proxy, by default on a free port of the loopback interface. It forwards everything until a fault is
 /// injected. When it is dropped, it ends and closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
@@ -36,7 +36,15 @@ impl Proxy {
     /// # Errors
     /// Outside of a runtime, and if no port is available.
     pub async fn start(server: &str) -> Result<Self, Stop> {
-        Self::start_with(server, None).await
+        Self::start_with((Ipv4Addr::LOCALHOST, 0).into(), server, None).await
+    }
+
+    /// Starts a proxy that listens at this address.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub async fn start_at(listen: SocketAddr, server: &str) -> Result<Self, Stop> {
+        Self::start_with(listen, server, None).await
     }
 
     /// Starts a proxy for clients that speak this protocol without TLS. Messages that the server
@@ -45,11 +53,15 @@ impl Proxy {
     /// # Errors
     /// As for [`Self::start`].
     pub async fn start_for(server: &str, protocol: Protocol) -> Result<Self, Stop> {
-        Self::start_with(server, Some(protocol)).await
+        Self::start_with((Ipv4Addr::LOCALHOST, 0).into(), server, Some(protocol)).await
     }
 
-    async fn start_with(server: &str, protocol: Option<Protocol>) -> Result<Self, Stop> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    async fn start_with(
+        listen: SocketAddr,
+        server: &str,
+        protocol: Option<Protocol>,
+    ) -> Result<Self, Stop> {
+        let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
         let rules = watch::Sender::new(Rules::default());
         let ends = watch::Sender::new(End::Finish);
@@ -69,7 +81,7 @@ impl Proxy {
         Ok(Self { address, rules, ends, listening, server, counts })
     }
 
-    /// Returns the address that the proxy listens on: `127.0.0.1:port`.
+    /// Returns the address that the proxy listens on, such as `127.0.0.1:port`.
     pub fn address(&self) -> String {
         self.address.to_string()
     }

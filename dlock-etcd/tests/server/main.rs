@@ -5,6 +5,7 @@
 
 mod support;
 
+mod addresses;
 mod evicted;
 mod examine;
 mod foreign;

@@ -1,13 +1,9 @@
 //! Input that can't work: an error that names the remedy, before anything is done.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 use dlock_core::{ErrorKind, FencingToken, Mode};
 use tokio::{io::AsyncWriteExt, net::TcpListener};
 
-use crate::support::{
-    ask, connect, exclusive, free, name, refused, run, says, server, start, take, works,
-};
+use crate::support::{ask, exclusive, free, name, refused, run, says, start, take};
 
 #[test]
 fn endpoints_that_are_not_etcd_are_refused() {
@@ -33,55 +29,6 @@ fn endpoints_that_are_not_etcd_are_refused() {
         let error = refused(&format!("etcd://{gone}?dlock.session_timeout=6s")).await?;
         says(&error, ErrorKind::Unavailable, "check");
         Ok(())
-    });
-}
-
-/// A host with two addresses: behind one of them, nobody answers. A connection to it is accepted.
-#[test]
-fn an_address_that_is_silent_is_passed_over() {
-    run(async {
-        let server = server().await?;
-        let (port, name) = (server.port(), "localhost");
-        let mut found = tokio::net::lookup_host((name, port)).await?;
-        let Some(other) = found.find(|found| found.ip() != Ipv4Addr::LOCALHOST) else {
-            println!("not tested: localhost has one address");
-            return Ok(());
-        };
-        let silent = TcpListener::bind(other).await?;
-        for _ in 0..3 {
-            let client =
-                connect(&format!("etcd://{name}:{port}?dlock.session_timeout=15s")).await?;
-            works(&client, "a").await?;
-        }
-        drop(silent);
-        Ok(())
-    });
-}
-
-#[test]
-fn ipv6_literals_are_addresses() {
-    run(async {
-        let server = server().await?;
-        let Ok(proxy) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await else {
-            println!("not tested: there is no IPv6");
-            return Ok(());
-        };
-        let port = proxy.local_addr()?.port();
-        let relaying = async {
-            loop {
-                let (mut client, _) = proxy.accept().await?;
-                let mut stream = tokio::net::TcpStream::connect(server.address()).await?;
-                tokio::io::copy_bidirectional(&mut client, &mut stream).await?;
-            }
-        };
-        let working = async {
-            let client = connect(&format!("etcd://[::1]:{port}?dlock.session_timeout=15s")).await?;
-            works(&client, "a").await
-        };
-        tokio::select! {
-            ended = relaying => ended,
-            works = working => works,
-        }
     });
 }
 

@@ -2,13 +2,10 @@
 
 use dlock_core::{AcquireRequest, ErrorKind, Renewal, Renewed};
 use dlock_sql::Mysql;
-use dlock_testlab::{Proxy, Stop, mariadb::Options};
+use dlock_testlab::{Proxy, Stop, mariadb::Options, rerun_with_addresses, server_of_rerun};
 use tokio::net::TcpListener;
 
-use crate::{
-    help::{ask, attempt, config, connect, free, server, server_with, take, with_mariadb},
-    resolver::{in_child, of_child},
-};
+use crate::help::{ask, attempt, config, connect, free, server, server_with, take, with_mariadb};
 
 /// Accepts connections at ::1, which the system tries first, and says nothing.
 async fn silent(port: u16) -> Result<TcpListener, Stop> {
@@ -123,7 +120,7 @@ fn an_ipv6_address_leads_to_the_server() {
 fn a_silent_address_of_a_name_does_not_matter() {
     const TEST: &str = "connections::a_silent_address_of_a_name_does_not_matter";
     with_mariadb(async {
-        if let Some(url) = of_child() {
+        if let Some(url) = server_of_rerun() {
             let client = Mysql::open(config(&url)?).await?;
             let held = ask("a");
             take(&client, &held).await?;
@@ -132,7 +129,7 @@ fn a_silent_address_of_a_name_does_not_matter() {
         let server = server().await?;
         let _silent = silent(server.port()).await?;
         let url = server.url().replace("127.0.0.1", "localhost");
-        in_child(TEST, &url, &["::1", "127.0.0.1"])
+        rerun_with_addresses(TEST, &url, &["::1", "127.0.0.1"]).await
     });
 }
 
@@ -142,7 +139,7 @@ fn a_silent_address_of_a_name_does_not_matter() {
 fn a_silent_address_does_not_matter_with_tls() {
     const TEST: &str = "connections::a_silent_address_does_not_matter_with_tls";
     with_mariadb(async {
-        if let Some(url) = of_child() {
+        if let Some(url) = server_of_rerun() {
             let client = Mysql::open(config(&url)?).await?;
             take(&client, &ask("a")).await?;
             return Ok(());
@@ -153,6 +150,7 @@ fn a_silent_address_does_not_matter_with_tls() {
         let by_address = url.replace("127.0.0.1", "127.0.0.3");
         assert!(Mysql::open(config(&by_address)?).await.is_err());
         let _silent = silent(server.port()).await?;
-        in_child(TEST, &url.replace("127.0.0.1", "localhost"), &["::1", "127.0.0.3"])
+        rerun_with_addresses(TEST, &url.replace("127.0.0.1", "localhost"), &["::1", "127.0.0.3"])
+            .await
     });
 }

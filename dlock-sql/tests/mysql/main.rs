@@ -21,8 +21,6 @@ mod mixed;
 mod names;
 mod outside;
 mod pool;
-#[path = "../shared/resolver.rs"]
-mod resolver;
 mod rights;
 mod rows;
 mod schema;

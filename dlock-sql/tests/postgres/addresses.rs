@@ -4,15 +4,13 @@ use dlock_core::{ConfigIssue, ErrorKind};
 use dlock_testlab::{
     Stop,
     postgres::{Options, PostgresServer},
+    rerun_with_addresses, server_of_rerun,
 };
 use tokio::net::TcpListener;
 
-use crate::{
-    resolver::{in_child, of_child},
-    support::{
-        connect, create, exclusive, free, granted, queue, refused, run, says, server, start, take,
-        works,
-    },
+use crate::support::{
+    connect, create, exclusive, free, granted, queue, refused, run, says, server, start, take,
+    works,
 };
 
 #[test]
@@ -64,7 +62,7 @@ async fn silent(port: u16) -> Result<TcpListener, Stop> {
 fn a_silent_address_of_a_name_does_not_matter() {
     const TEST: &str = "addresses::a_silent_address_of_a_name_does_not_matter";
     run(async {
-        if let Some(url) = of_child() {
+        if let Some(url) = server_of_rerun() {
             let client = connect(&url).await?;
             let other = connect(&url).await?;
             // The listener has to find the server, too.
@@ -78,7 +76,7 @@ fn a_silent_address_of_a_name_does_not_matter() {
         let (server, _) = start().await?;
         let _silent = silent(server.port()).await?;
         let url = server.url().replace("127.0.0.1", "localhost");
-        in_child(TEST, &format!("{url}?sslmode=disable"), &["::1", "127.0.0.1"])
+        rerun_with_addresses(TEST, &format!("{url}?sslmode=disable"), &["::1", "127.0.0.1"]).await
     });
 }
 
@@ -89,7 +87,7 @@ fn a_silent_address_of_a_name_does_not_matter() {
 fn a_silent_address_does_not_matter_with_tls() {
     const TEST: &str = "addresses::a_silent_address_does_not_matter_with_tls";
     run(async {
-        if let Some(url) = of_child() {
+        if let Some(url) = server_of_rerun() {
             return works(&connect(&url).await?, "a").await;
         }
         let options =
@@ -101,7 +99,7 @@ fn a_silent_address_does_not_matter_with_tls() {
         says(&by_address, ErrorKind::Config(ConfigIssue::Access), "sslrootcert");
         let url = url.replace("127.0.0.1", "localhost");
         let url = format!("{url}&dlock.create_schema=true");
-        in_child(TEST, &url, &["::1", "127.0.0.3"])
+        rerun_with_addresses(TEST, &url, &["::1", "127.0.0.3"]).await
     });
 }
 

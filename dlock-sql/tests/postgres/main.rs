@@ -22,8 +22,6 @@ mod outside;
 mod planted;
 mod pool;
 mod pooler;
-#[path = "../shared/resolver.rs"]
-mod resolver;
 mod rights;
 mod rows;
 mod schema;

@@ -1,10 +1,9 @@
-//! A host name that stands for several addresses, some of which do not answer. A child process has
-//! its own file of host names, in which `localhost` has these addresses.
+//! A host name that stands for several addresses, some of which do not answer.
 
-use std::{process::Command, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use dlock_core::{LockOptions, Locks};
-use dlock_testlab::{Stop, Verdict};
+use dlock_testlab::{Stop, Verdict, rerun_with_addresses, server_of_rerun};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream},
@@ -13,9 +12,6 @@ use tokio::{
 };
 
 use crate::support::{connect, run, server, until, works};
-
-/// The address of the server, for a child.
-const SERVER: &str = "DLOCK_TEST_ZK_SERVER";
 
 /// The addresses of `localhost`, in the order in which they are tried.
 const ADDRESSES: [&str; 3] = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
@@ -66,49 +62,25 @@ impl Way {
     }
 }
 
-/// Returns the address of the server, if this process is a child, and a port that is free on all
-/// addresses.
-async fn of_child() -> Result<Option<(String, u16)>, Stop> {
-    let Ok(server) = std::env::var(SERVER) else { return Ok(None) };
+/// Returns the address of the server, if `localhost` has the [`ADDRESSES`] here, and a port that is
+/// free on all of them.
+async fn prepared() -> Result<Option<(String, u16)>, Stop> {
+    let Some(server) = server_of_rerun() else { return Ok(None) };
     let port = TcpListener::bind(("127.0.0.1", 0)).await?.local_addr()?.port();
     Ok(Some((server, port)))
 }
 
-/// Runs this test in a child.
-async fn in_child(test: &str) -> Verdict {
+/// Runs this test again where `localhost` has the [`ADDRESSES`].
+async fn rerun(test: &str) -> Verdict {
     let server = server().await?;
-    let lines: String = ADDRESSES.iter().map(|at| format!("{at} localhost\\n")).collect();
-    let script = format!(
-        "hosts=$(mktemp) && printf '{lines}' >\"$hosts\" && chmod 644 \"$hosts\" && \
-         mount --bind \"$hosts\" /etc/hosts && rm -f \"$hosts\" && exec \"$@\""
-    );
-    for namespace in ["-m", "-rm"] {
-        let child = |program: &str| {
-            let mut child = Command::new("unshare");
-            child.args([namespace, "sh", "-c", &script, "sh", program]);
-            child
-        };
-        let Ok(shown) = child("getent").args(["ahosts", "localhost"]).output() else { continue };
-        if !String::from_utf8_lossy(&shown.stdout).contains(ADDRESSES[2]) {
-            continue;
-        }
-        let program = std::env::current_exe()?.display().to_string();
-        let mut child = child(&program);
-        child.args(["--exact", test, "--nocapture"]).env(SERVER, server.address());
-        let ended = tokio::task::spawn_blocking(move || child.output()).await??;
-        let (text, errors) =
-            (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-        assert!(ended.status.success() && text.contains("1 passed"), "{text}\n{errors}");
-        return Ok(());
-    }
-    Err(Stop::missing("this user may not mount a file of host names"))
+    rerun_with_addresses(test, &server.address(), &ADDRESSES).await
 }
 
 #[test]
 fn an_address_that_swallows_packets_is_passed_over() {
     run(async {
-        let Some((server, port)) = of_child().await? else {
-            return in_child("addresses::an_address_that_swallows_packets_is_passed_over").await;
+        let Some((server, port)) = prepared().await? else {
+            return rerun("addresses::an_address_that_swallows_packets_is_passed_over").await;
         };
         let mut ways = Vec::new();
         for address in ADDRESSES {
@@ -123,8 +95,8 @@ fn an_address_that_swallows_packets_is_passed_over() {
 #[test]
 fn a_lock_outlives_a_server_that_goes_silent() {
     run(async {
-        let Some((server, port)) = of_child().await? else {
-            return in_child("addresses::a_lock_outlives_a_server_that_goes_silent").await;
+        let Some((server, port)) = prepared().await? else {
+            return rerun("addresses::a_lock_outlives_a_server_that_goes_silent").await;
         };
         let mut ways = Vec::new();
         for address in ADDRESSES {
