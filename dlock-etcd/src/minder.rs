@@ -122,6 +122,8 @@ async fn look(weak: &Weak<Session>) {
 
 /// Sends heartbeats, and moves to another member if one is late or the connection breaks.
 async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
+    // The pauses between dials since the last heartbeat that counted.
+    let mut dialled = None;
     loop {
         let Some(session) = weak.upgrade() else { return };
         if session.is_over() {
@@ -142,7 +144,11 @@ async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
                 if let Ok(Err(failure)) = &beat {
                     tracing::debug!(target: "dlock", %failure, member = %link.status.version, "heartbeat failed");
                 }
-                matches!(beat, Ok(Ok(())))
+                let well = matches!(beat, Ok(Ok(())));
+                if well {
+                    dialled = None;
+                }
+                well
             }
             Some(link) => {
                 drop(session);
@@ -153,15 +159,20 @@ async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
             }
         };
         if !well {
-            move_on(weak, store).await;
+            move_on(weak, store, &mut dialled).await;
         }
     }
 }
 
-/// Connects to another member, however long it takes, until the session is over.
-async fn move_on(weak: &Weak<Session>, store: &Weak<Store>) {
-    let Some(mut pause) = dials(store) else { return };
+/// Connects to another member, however long it takes, until the session is over. It dials at once if
+/// none was `dialled` since the last heartbeat that counted: a member may serve each new connection
+/// and refuse each heartbeat.
+async fn move_on(weak: &Weak<Session>, store: &Weak<Store>, dialled: &mut Option<Pause>) {
     loop {
+        match dialled {
+            Some(pause) => pause.wait().await,
+            None => *dialled = dials(store),
+        }
         let (Some(session), Some(store)) = (weak.upgrade(), store.upgrade()) else { return };
         if !session.is_alive() {
             return;
@@ -182,7 +193,5 @@ async fn move_on(weak: &Weak<Session>, store: &Weak<Store>) {
                 store.sessions.note(error);
             }
         }
-        drop((session, store));
-        pause.wait().await;
     }
 }

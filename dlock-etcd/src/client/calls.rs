@@ -120,7 +120,8 @@ impl Calls {
         let most = self.sender.most_streams().saturating_sub(KEPT).max(1);
         let more = |now| (now < most).then_some(now + 1);
         let begun = self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
-        begun.is_ok().then_some(UnderWay(self))
+        // Made only if it counts: its end is counted, too.
+        begun.is_ok().then(|| UnderWay(self))
     }
 
     async fn room(&self) -> UnderWay<'_> {

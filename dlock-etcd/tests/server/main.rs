@@ -6,6 +6,7 @@
 mod support;
 
 mod addresses;
+mod dials;
 mod evicted;
 mod examine;
 mod foreign;
@@ -17,6 +18,7 @@ mod late;
 mod login;
 mod refused;
 mod rights;
+mod streams;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;
