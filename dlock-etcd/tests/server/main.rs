@@ -17,6 +17,7 @@ mod lagging;
 mod late;
 mod login;
 mod refused;
+mod removed;
 mod rights;
 mod streams;
 #[cfg(feature = "tls")]

@@ -160,6 +160,24 @@ impl Ensemble {
         .await
     }
 
+    /// Removes this node from the cluster, and waits until it has ended, which it does by itself.
+    ///
+    /// # Errors
+    /// If another node refuses it, or if the node does not end.
+    pub async fn remove(&self, node: usize) -> Verdict {
+        let id = self.nodes[node].member_id().await?;
+        // It is refused until the members have been connected for 5 s.
+        until("the node is removed", || async {
+            match self.nodes[(node + 1) % NODES].etcdctl(&["member", "remove", &id]).await {
+                // By a request whose answer was lost.
+                Err(stop) if stop.clone().into_text().contains("member not found") => Ok(()),
+                removed => removed.map(drop),
+            }
+        })
+        .await?;
+        self.nodes[node].until_ended().await
+    }
+
     /// Holds back all bytes between these two nodes. Both stay connected to the third one.
     pub fn cut(&self, one: usize, other: usize) {
         self.links.between_those(|a, b| (a, b) == (one, other), Flow::Hold);

@@ -181,6 +181,10 @@ impl EtcdServer {
     pub async fn stop(&self) -> Verdict {
         self.daemon.resume()?;
         self.daemon.signal(Signal::TERM)?;
+        self.until_ended().await
+    }
+
+    pub(super) async fn until_ended(&self) -> Verdict {
         until("the server stops", || async {
             match self.daemon.ended()? {
                 Some(_) => Ok(()),
