@@ -86,14 +86,17 @@ impl Session {
         Ok(())
     }
 
-    /// Continues with a new lease, so that keys of claims that are over end with the earlier one. This
-    /// is for keys that can't be deleted for want of a right: etcd then refuses all puts with their
-    /// lease.
+    /// Continues with a new lease, unless the session has another one than this already, so that keys
+    /// of claims that are over end with the earlier one. This is for keys that can't be deleted for
+    /// want of a right: etcd then refuses all puts with their lease.
     ///
     /// The marker is written with the new lease first. If that is refused, too, the other keys could
     /// not be moved, and the earlier lease stays.
-    pub(crate) async fn leave_behind(self: &Arc<Self>) -> Result<(), Failure> {
+    pub(crate) async fn leave_behind(self: &Arc<Self>, lease: i64) -> Result<(), Failure> {
         let _beating = self.beating.lock().await;
+        if self.lease() != lease {
+            return Ok(());
+        }
         let term = self.proof.lock().granted();
         let granted = self.grant_lease().await?;
         {

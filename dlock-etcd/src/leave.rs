@@ -72,7 +72,7 @@ impl Session {
         // It does not keep the session alive: without a session, the key ends with the lease.
         warn(error);
         let (weak, claim) = (Arc::downgrade(self), Arc::clone(claim));
-        self.background(repeat(weak, move |session| {
+        self.background(repeat(weak, self.lease(), move |session| {
             let claim = Arc::clone(&claim);
             async move { session.clear_once(&claim).await.is_ok() || session.is_over() }
         }));
@@ -82,7 +82,7 @@ impl Session {
     /// long as the session lasts. `error` is that of the first deletion.
     pub(crate) fn delete_later(self: &Arc<Self>, key: Bytes, created: i64, error: &Error) {
         warn(error);
-        self.background(repeat(Arc::downgrade(self), move |session| {
+        self.background(repeat(Arc::downgrade(self), self.lease(), move |session| {
             let key = key.clone();
             async move { session.delete_created(&key, created).await.is_ok() || session.is_over() }
         }));
@@ -180,8 +180,9 @@ impl Session {
 }
 
 /// Repeats a deletion until it is done, or the session is gone. If it fails for longer than a
-/// heartbeat may take, the session leaves the key behind, once.
-async fn repeat<F>(weak: Weak<Session>, delete: impl Fn(Arc<Session>) -> F + Send)
+/// heartbeat may take, the session leaves the key behind, once. The key has this lease of the session
+/// or an earlier one.
+async fn repeat<F>(weak: Weak<Session>, lease: i64, delete: impl Fn(Arc<Session>) -> F + Send)
 where
     F: Future<Output = bool> + Send,
 {
@@ -193,7 +194,7 @@ where
             return;
         }
         if !is_left && Clock::Boot.now().since(began) > session.rhythm() {
-            match Box::pin(session.leave_behind()).await {
+            match Box::pin(session.leave_behind(lease)).await {
                 Ok(()) => {
                     (is_left, pause) = (true, Pause::between(session.rhythm(), session.patience()))
                 }

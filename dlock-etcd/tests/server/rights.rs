@@ -7,6 +7,7 @@ use dlock_testlab::{
     Stop, Verdict,
     etcd::{EtcdServer, Options},
 };
+use futures_util::future::join_all;
 
 use crate::support::{
     attempt, connect, exclusive, free, keys, queue, renew, run, says, take, until,
@@ -94,6 +95,32 @@ fn a_key_that_can_not_be_deleted_ends_while_other_locks_stay() {
         .await?;
         renew(&client, &stays).await?;
         free(&client, &stays).await
+    });
+}
+
+/// One holder and many waiters, whose ends are all refused.
+#[test]
+fn many_keys_that_can_not_be_deleted_cost_one_lease() {
+    run(async {
+        let (server, url) = start().await?;
+        let client = connect(&format!("{url}?dlock.session_timeout=6s")).await?;
+        let all: Vec<_> = (0..20).map(|_| exclusive("b")).collect();
+        for request in &all {
+            client.acquire(request).await?;
+        }
+        revoke(&server, "b/").await?;
+        let releases = all.iter().map(async |request| client.release(&request.as_claim()).await);
+        assert!(join_all(releases).await.iter().all(Result::is_err));
+        let mut most = 0;
+        until("the keys end", async || {
+            most = most.max(server.leases().await?.len());
+            Ok(keys(&server, "b").await?.is_empty())
+        })
+        .await?;
+        // The session's, and the one that it has left behind.
+        assert!(most <= 2, "{most} leases");
+        grant(&server, "b/").await?;
+        is_free(&client, "b").await
     });
 }
 
