@@ -1,10 +1,13 @@
 //! A member that is removed from the cluster while a client uses it.
 
-use std::{cell::Cell, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use dlock_core::{DynBackend, ErrorKind};
 use dlock_testlab::{
-    Door, Proxy, Stop, Verdict,
+    Door, Proxy, Verdict,
     etcd::{Ensemble, Options},
 };
 use futures_util::{
@@ -20,17 +23,21 @@ const CALLERS: usize = 16;
 
 #[test]
 fn locks_outlive_the_removal_of_a_follower() {
-    run(removal(async |servers: &Ensemble| Ok(servers.followers().await?[0])));
+    run(async {
+        let servers = Ensemble::start(&Options::new()).await?;
+        removal(&servers, servers.followers().await?[0]).await
+    });
 }
 
 #[test]
 fn locks_outlive_the_removal_of_the_leader() {
-    run(removal(Ensemble::leader));
+    run(async {
+        let servers = Ensemble::start(&Options::new()).await?;
+        removal(&servers, servers.leader().await?).await
+    });
 }
 
-async fn removal(choose: impl AsyncFnOnce(&Ensemble) -> Result<usize, Stop>) -> Verdict {
-    let servers = Ensemble::start(&Options::new()).await?;
-    let removed = choose(&servers).await?;
+async fn removal(servers: &Ensemble, removed: usize) -> Verdict {
     let mut addresses = vec![servers.addresses()[removed].clone()];
     let mut others = Vec::new();
     for (_, address) in servers.addresses().iter().enumerate().filter(|(at, _)| *at != removed) {
@@ -48,10 +55,10 @@ async fn removal(choose: impl AsyncFnOnce(&Ensemble) -> Result<usize, Stop>) -> 
         other.door(Door::Open).await?;
     }
 
-    let is_removed = Cell::new(false);
+    let is_removed = AtomicBool::new(false);
     let removing = async {
         let removed = servers.remove(removed).await;
-        is_removed.set(true);
+        is_removed.store(true, Ordering::SeqCst);
         removed
     };
     let calling = join_all((0..CALLERS).map(|caller| calls(&client, caller, &is_removed)));
@@ -70,9 +77,9 @@ async fn removal(choose: impl AsyncFnOnce(&Ensemble) -> Result<usize, Stop>) -> 
 }
 
 /// Acquires and releases locks until the member has ended, and once more. A request may fail.
-async fn calls(client: &DynBackend, caller: usize, is_removed: &Cell<bool>) -> Verdict {
+async fn calls(client: &DynBackend, caller: usize, is_removed: &AtomicBool) -> Verdict {
     for number in 0.. {
-        let was_removed = is_removed.get();
+        let was_removed = is_removed.load(Ordering::SeqCst);
         let request = exclusive(&format!("{caller}-{number}"));
         let acquired = client.acquire(&request).await;
         let released = client.release(&request.as_claim()).await;

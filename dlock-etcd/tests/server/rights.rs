@@ -144,7 +144,12 @@ fn a_waiter_outlasts_a_right_and_a_login_that_are_missing() {
         server.etcdctl(&["user", "delete", "app"]).await?;
         let error = other.granted(&next).await.err().ok_or("it is granted")?;
         says(&error, ErrorKind::Unavailable, "password");
-        add(&server).await?;
+        // A new claim outlasts it, too.
+        let new = exclusive("b");
+        let (taken, added) = tokio::join!(take(&client, &new), add(&server));
+        added?;
+        taken?;
+        free(&client, &new).await?;
         until("the holder can release", async || {
             Ok(client.release(&held.as_claim()).await.is_ok())
         })
