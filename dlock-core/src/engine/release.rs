@@ -19,7 +19,7 @@ use std::{
 
 use super::{Engine, end, withdraw};
 use crate::{
-    Answer, Ended, Error, ErrorKind, Fairness, FencingToken, Released,
+    Answer, Ended, Error, ErrorKind, Fairness, FencingToken, OrphanRelease, Released, Scope,
     hold::{
         Hold,
         local_queue::{Lead, Turn},
@@ -136,10 +136,26 @@ pub(super) fn hand_off_after_work(engine: &Engine, hold: &Arc<Hold>) -> bool {
     is_wanted && hold.prepare_to_confirm() && hand_off(engine, hold)
 }
 
+/// Returns whether renewals confirm hand-offs before these end. The renewal of a session proves
+/// less than a release: the session may have lost the claim. A store in this process answers a
+/// release at once.
+fn renews_early(engine: &Engine) -> bool {
+    let guarantees = engine.backend.guarantees();
+    guarantees.orphan_release != OrphanRelease::SessionEnd && guarantees.scope != Scope::Process
+}
+
 /// Waits until it is known whether the guard with this token, which was handed off, was held to its
-/// end. Only if that is still unknown when hand-offs end, a renewal is sent for it, which confirms
-/// all hand-offs of the claim.
+/// end. If that is still unknown when hand-offs end, or if the process runs out of tasks that wait
+/// for the lock, a renewal is sent for it, which confirms all hand-offs before it.
 pub(super) async fn confirmed(engine: &Engine, hold: &Hold, token: FencingToken) -> Released {
+    let ask = || {
+        if hold.ask_to_confirm(token) {
+            engine.holds.hurry(hold);
+        }
+    };
+    if renews_early(engine) && hold.runs_out_of_tasks() {
+        ask();
+    }
     let mut late = pin!(engine.clock.sleep_until(hold.granted_at().saturating_add(LONGEST)));
     let mut is_late = false;
     loop {
@@ -153,9 +169,7 @@ pub(super) async fn confirmed(engine: &Engine, hold: &Hold, token: FencingToken)
             () = told => {}
             () = &mut late, if !is_late => {
                 is_late = true;
-                if hold.ask_to_confirm(token) {
-                    engine.holds.hurry(hold);
-                }
+                ask();
             }
         }
     }

@@ -173,7 +173,12 @@ impl Books {
     ) -> Settled {
         let mut settled = Settled::default();
         for (i, ((hold, last), renewal)) in batch.holds.iter().zip(&batch.renewals).enumerate() {
-            match answers.and_then(|answers| answers.get(i)) {
+            let answer = answers.and_then(|answers| answers.get(i));
+            // It has ended while the renewal was in flight. A success confirms hand-offs anyway.
+            if !hold.is_running() && answer != Some(&Renewed::Kept) {
+                continue;
+            }
+            match answer {
                 // These two keep `renewing` set, so that no other renewal is sent before the
                 // engine has ended them.
                 Some(Renewed::Kept) if *last => {

@@ -3,7 +3,7 @@
 //! A hand-off sends no release, whose answer would reveal that somebody has revoked the lock. So
 //! after a hand-off, work whose output depends on the lock waits for one of these: the answer to the
 //! release of a later guard, a renewal that was sent after the hand-off, or a loss. The next task
-//! does not wait for it.
+//! does not wait for it. Decision 2 states when a renewal is sent.
 //!
 //! # Concurrency
 //!
@@ -31,6 +31,16 @@ impl Hold {
     pub(crate) fn ask_to_confirm(&self, token: FencingToken) -> bool {
         self.rare().asked.fetch_max(token.get() + 1, Ordering::SeqCst);
         self.is_doubted()
+    }
+
+    /// Returns whether at least as many guards have ended since the last renewal that was asked for
+    /// as tasks of this process wait for the lock. Their tasks may want the lock again, and it
+    /// would go to the store if they came back too late.
+    pub(crate) fn runs_out_of_tasks(&self) -> bool {
+        let rare = self.rare();
+        let asked = rare.asked.load(Ordering::SeqCst).max(rare.answered.load(Ordering::SeqCst));
+        let ended = self.used().saturating_sub(asked.max(self.first));
+        self.queue.as_ref().is_some_and(|queue| queue.len() as u64 <= ended)
     }
 
     /// Returns whether a guard waits for a renewal that confirms its end.

@@ -164,6 +164,18 @@ fn answers_tell_kept_lost_and_doubtful_holds_apart() {
 }
 
 #[test]
+fn hold_that_was_released_meanwhile_is_not_lost() {
+    for answers in [Some(&[Renewed::Lost]), Some(&[Renewed::Forgotten]), None] {
+        let hold = hold();
+        let mut books = booked(&hold);
+        let batch = books.collect(at(10.0), &|_| 0).batches.remove(0);
+        assert!(hold.end(Ended::Released));
+        let settled = books.settle(&batch, answers.map(|answers| &answers[..]), at(11.0));
+        assert_eq!((settled.kept, settled.lost.len(), settled.failed), (0, 0, 0), "{answers:?}");
+    }
+}
+
+#[test]
 fn step_shortens_what_it_met_and_has_it_renewed_at_once() {
     let hold = hold();
     let mut books = booked(&hold);

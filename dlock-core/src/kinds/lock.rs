@@ -176,8 +176,8 @@ pub trait LockExt: Lock {
     ///
     /// If the lock is handed off to another task of this process, that task begins at once. This
     /// call returns when an answer of the store shows whether the lock was held until the end of
-    /// `work`: after the release that follows the last hand-off, or 10 ms after the grant and one
-    /// renewal.
+    /// `work`: after the release that follows the last hand-off, or after a renewal, which is sent
+    /// 10 ms after the grant, or earlier if few tasks wait for the lock.
     ///
     /// ```
     /// # use dlock_core::{Locks, LockExt, Memory};

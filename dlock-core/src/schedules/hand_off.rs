@@ -38,6 +38,12 @@ fn revoked_work_is_never_ok() {
     check(|| of_revoked_work(Answers::Later));
 }
 
+#[test]
+fn a_renewal_confirms_no_work_that_ended_after_it() {
+    check(|| of_work_revoked_after_a_renewal(Answers::AtOnce));
+    check(|| of_work_revoked_after_a_renewal(Answers::Later));
+}
+
 pub(super) async fn within_a_process(answers: Answers) {
     let world = World::new(answers);
     world.warm().await;
@@ -104,6 +110,27 @@ async fn of_revoked_work(answers: Answers) {
     other.await.unwrap();
     drop(lock);
     world.is_over(2).await;
+}
+
+/// As above, while a renewal that confirms earlier work is in flight.
+async fn of_work_revoked_after_a_renewal(answers: Answers) {
+    let world = World::new(answers);
+    let locks = [(); 3].map(|()| world.locks.mutex(NAME).unwrap());
+    world.warm().await;
+    let [lock, earlier, revoked] = locks;
+    // It may be lost as well: its renewal may come after the revocation.
+    let earlier = shuttle::future::spawn(async move { drop(earlier.with(|_| async {}).await) });
+    let store = world.store.clone();
+    let revoked = shuttle::future::spawn(async move {
+        let ran = revoked.with(|_| async { store.revoke_silently().await }).await;
+        assert!(ran.is_err(), "the work outlived its lock: {ran:?}");
+    });
+    let other = world.worker_that_may_lose(1);
+    for task in [earlier, revoked, other] {
+        task.await.unwrap();
+    }
+    drop(lock);
+    world.is_over(3).await;
 }
 
 pub(super) async fn between_processes(answers: Answers) {

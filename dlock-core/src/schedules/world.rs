@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::{
     AcquireRequest, Acquired, Answer, Backend, Claim, ClaimId, Clock, Error, ErrorKind, Grant,
-    Guarantees, LockName, LockState, Locks, Memory, Released, Renewal, Renewed, StoreEvent,
+    Guarantees, LockName, LockState, Locks, Memory, Released, Renewal, Renewed, Scope, StoreEvent,
     StoreEventSender, StoreEvents,
     sync::{point, time},
 };
@@ -193,7 +193,8 @@ impl Backend for Store {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.inner.guarantees()
+        // So that renewals confirm hand-offs early, as on a server.
+        self.inner.guarantees().with_scope(Scope::Network)
     }
 
     fn clock(&self) -> Clock {

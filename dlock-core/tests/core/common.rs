@@ -29,6 +29,8 @@ pub(crate) struct Faulty {
     pub(crate) slow: AtomicBool,
     /// It does not say that it grants in order.
     pub(crate) unordered: AtomicBool,
+    /// It says that it is a server, where renewals confirm hand-offs early.
+    pub(crate) remote: AtomicBool,
     /// What becomes of the next acquires.
     pub(crate) script: Mutex<VecDeque<Fate>>,
     /// After how many milliseconds the next waits in the queue fail.
@@ -76,6 +78,7 @@ impl Faulty {
             acquire_fails: AtomicUsize::new(0),
             slow: AtomicBool::new(false),
             unordered: AtomicBool::new(false),
+            remote: AtomicBool::new(false),
             script: Mutex::default(),
             granted_fails: Mutex::default(),
             renew_takes: AtomicU64::new(0),
@@ -100,7 +103,10 @@ impl Backend for Faulty {
         self.inner.store()
     }
     fn guarantees(&self) -> Guarantees {
-        let guarantees = self.inner.guarantees();
+        let mut guarantees = self.inner.guarantees();
+        if self.remote.load(Ordering::SeqCst) {
+            guarantees = guarantees.with_scope(Scope::Network);
+        }
         match self.unordered.load(Ordering::SeqCst) {
             true => guarantees.with_fairness(Fairness::None),
             false => guarantees,

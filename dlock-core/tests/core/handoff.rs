@@ -122,6 +122,40 @@ async fn work_waits_for_the_confirmation_of_its_hand_off() {
     }
 }
 
+/// On a server the tasks that wait for a confirmation would otherwise come back too late, and the
+/// lock would go to the store and back.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_confirms_work_when_no_more_tasks_wait() {
+    for waiting in 1..4 {
+        let (store, lock, ..) = warm().await.unwrap();
+        store.remote.store(true, Ordering::SeqCst);
+        let renewals = || store.renew_calls.load(Ordering::SeqCst);
+        let began = tokio::time::Instant::now();
+        let (ends, end) = oneshot::channel();
+        let mut first = pin!(lock.with(|_| async { end.await.unwrap() }));
+        assert!(poll!(first.as_mut()).is_pending());
+        let mut others: Vec<_> = (0..waiting).map(|_| Box::pin(lock.lock())).collect();
+        for other in &mut others {
+            assert!(poll!(other).is_pending());
+        }
+        ends.send(7).unwrap();
+        assert!(poll!(first.as_mut()).is_pending());
+        // The task that has the lock now keeps it.
+        let guard = others.remove(0).await.unwrap();
+        tokio::time::sleep(millis(1)).await;
+        // One task waits for its confirmation, and the others for the lock.
+        let early = others.len() <= 1;
+        assert_eq!(renewals(), usize::from(early), "{waiting}");
+        assert_eq!(poll!(first.as_mut()).is_ready(), early, "{waiting}");
+        if !early {
+            assert_eq!(first.await.unwrap(), 7);
+            assert!(began.elapsed() >= millis(10), "{waiting}");
+            assert_eq!(renewals(), 1, "{waiting}");
+        }
+        guard.check().unwrap();
+    }
+}
+
 /// While tasks contend, the release at the end of each claim confirms all work that ended before.
 /// A holder that goes on for longer costs one renewal, however many tasks wait for it.
 #[tokio::test(start_paused = true)]

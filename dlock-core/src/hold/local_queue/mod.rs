@@ -244,6 +244,11 @@ impl<H> LocalQueue<H> {
         self.flags.load(Ordering::Acquire) & QUEUED != 0
     }
 
+    /// Returns the number of tasks that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.members.lock().waiters.as_ref().map_or(0, |waiters| waiters.line.len())
+    }
+
     /// Returns whether a task has joined since the last call.
     pub(crate) fn was_joined(&self) -> bool {
         self.hot.load(Ordering::Relaxed) && {
@@ -327,7 +332,7 @@ impl<H> Members<H> {
 
 impl<H> fmt::Debug for LocalQueue<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.members.lock().waiters.as_ref().map_or(0, |waiters| waiters.line.len());
+        let waiting = self.len();
         f.debug_struct("LocalQueue")
             .field("name", &self.name)
             .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))
