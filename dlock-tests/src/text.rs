@@ -37,6 +37,7 @@ pub fn texts(root: &Path) -> Vec<Text> {
         "README.md",
         "SECURITY.md",
         "dlock-core/DESIGN.md",
+        "dlock-etcd/DESIGN.md",
         "dlock-redis/DESIGN.md",
         "dlock-sql/DESIGN.md",
         "dlock-zk/DESIGN.md",
