@@ -226,6 +226,19 @@ fn code_of_the_web_service_is_that_of_its_example() {
 }
 
 #[test]
+fn first_program_of_the_readme_is_part_of_its_tested_program() {
+    let readme = Text::read(root(), "README.md").content;
+    let (_, tested) = readme.split_once("```rust\n").expect("a program");
+    let (tested, _) = tested.split_once("```").expect("its end");
+    // The tested program needs no server.
+    let first = ignored_code(&readme).concat().replace("redis://localhost", "memory:");
+    assert!(!first.is_empty() && first.lines().count() <= 4, "{first}");
+    for line in first.lines() {
+        assert!(plain(tested).contains(&plain(line)), "the tested program lacks: {line}");
+    }
+}
+
+#[test]
 fn wrong_links_paths_and_commands_are_found() {
     let text = |content: &str| Text { path: "docs/src/x.md".into(), content: content.into() };
     for (link, is_wrong) in [

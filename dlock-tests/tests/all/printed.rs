@@ -28,6 +28,9 @@ const NOT_HERE: [(&str, &str); 5] = [
     ),
 ];
 
+/// A line of a text that stands for any number of lines of the output.
+const OMITTED: &str = "...";
+
 /// Options that make one short, which plays a longer game otherwise.
 const SHORT: [(&str, &[&str]); 1] = [("inventory", &["--items", "12", "--buyers", "40"])];
 
@@ -146,7 +149,7 @@ impl Printed {
             let said = said.lines().skip(last).collect::<Vec<_>>().join("\n");
             return Err(Stop::failed(format!("{place}: {}, says {told:?}\n{said}", output.status)));
         }
-        match shown.is_empty() || looks(said.lines()) == looks(shown.iter().map(String::as_str)) {
+        match shown.is_empty() || is_shown(said.lines(), shown.iter().map(String::as_str)) {
             true => Ok(()),
             false => Err(Stop::failed(format!("{place}: shown otherwise, it prints\n{said}"))),
         }
@@ -163,6 +166,21 @@ fn looks<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
         file.unwrap_or_else(|| line.to_owned())
     };
     lines.map(|line| shape(&nowhere(line))).collect()
+}
+
+/// Whether a text shows this output, apart from what is another each time and what it leaves out.
+fn is_shown<'a>(said: impl Iterator<Item = &'a str>, shown: impl Iterator<Item = &'a str>) -> bool {
+    let (said, shown) = (looks(said), looks(shown));
+    let parts: Vec<&[String]> = shown.split(|line| line == OMITTED).collect();
+    let [first, between @ .., last] = parts.as_slice() else { return said == shown };
+    let Some(mut rest) = said.strip_prefix(*first) else { return false };
+    for part in between.iter().filter(|part| !part.is_empty()) {
+        let Some(at) = rest.windows(part.len()).position(|lines| lines == *part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
 }
 
 #[test]
@@ -207,6 +225,31 @@ fn different_output_is_found() {
         assert_ne!(looks([line].into_iter()), looks([other].into_iter()));
     }
     assert_ne!(looks([line].into_iter()), looks([line, ""].into_iter()));
+}
+
+#[test]
+fn omitted_lines_may_be_any_but_the_others_are_compared() {
+    let said = ["begins", "one 1", "two", "one 2", "ends"];
+    let shows = |shown: &[&str]| is_shown(said.into_iter(), shown.iter().copied());
+    for shown in [
+        &["begins", "one 7", "two", "one 8", "ends"][..],
+        &["...", "one 7", "...", "one 8", "..."],
+        &["begins", "...", "ends"],
+        &["...", "two", "one 7", "ends"],
+        &["..."],
+    ] {
+        assert!(shows(shown), "{shown:?}");
+    }
+    for shown in [
+        &["begins", "one 7", "two"][..],
+        &["...", "two", "...", "two", "..."],
+        &["one 7", "..."],
+        &["...", "one 7"],
+        &["begins", "...", "three", "..."],
+        &["begins", "...", "one 7", "...", "one 8", "two", "..."],
+    ] {
+        assert!(!shows(shown), "{shown:?}");
+    }
 }
 
 #[test]
