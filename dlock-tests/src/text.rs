@@ -45,8 +45,9 @@ pub fn texts(root: &Path) -> Vec<Text> {
     ]
     .map(str::to_owned)
     .to_vec();
-    let decisions = files(root, "docs/decisions");
-    paths.extend(decisions.into_iter().map(|name| format!("docs/decisions/{name}")));
+    for folder in ["docs/contributing", "docs/decisions"] {
+        paths.extend(files(root, folder).into_iter().map(|name| format!("{folder}/{name}")));
+    }
     paths.extend(chapters(root).into_iter().map(|name| format!("docs/src/{name}")));
     paths.push("docs/src/SUMMARY.md".to_owned());
     // The command is a separate package, which a copy of this repository may leave out.

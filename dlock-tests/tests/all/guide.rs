@@ -159,7 +159,7 @@ fn page_of_guarantees() -> String {
             _ => line
                 .replace("](docs/src/", "](")
                 .replace("]: docs/src/", "]: ")
-                .replace("[CONTRIBUTING.md](CONTRIBUTING.md#soak)", "`CONTRIBUTING.md`"),
+                .replace("[Soak](docs/contributing/tools.md#soak)", "`docs/contributing/tools.md`"),
         };
         page += &(line + "\n");
     }

@@ -1,9 +1,12 @@
 //! Documents and messages use the terms of the glossary: no phrase of the table "Words to avoid" in
-//! CONTRIBUTING.md is in them, and no sentence begins with "Who", "What" or "Whoever".
+//! docs/contributing/prose.md is in them, and no sentence begins with "Who", "What" or "Whoever".
 
 use std::path::Path;
 
 use dlock_tests::{Text, prose, root, rust_files, spans, texts};
+
+/// The document with the table.
+const RULES: &str = "docs/contributing/prose.md";
 
 /// The heading of the table.
 const AVOID: &str = "### Words to avoid";
@@ -23,8 +26,8 @@ pub(crate) const SOURCES: [&str; 7] = [
 const OPENINGS: [&str; 3] = ["Who ", "What ", "Whoever "];
 
 /// The table and what is behind it, and the document without the table.
-fn avoided(contributing: &str) -> (Vec<String>, String) {
-    let (before, rest) = contributing.split_once(AVOID).expect("the table of words to avoid");
+fn avoided(rules: &str) -> (Vec<String>, String) {
+    let (before, rest) = rules.split_once(AVOID).expect("the table of words to avoid");
     let rows = rest.lines().skip(1).skip_while(|line| !line.starts_with('|'));
     let rows: Vec<_> = rows.take_while(|line| line.starts_with('|')).collect();
     let phrases = rows.iter().skip(2).filter_map(|row| spans(row).into_iter().next()).collect();
@@ -82,10 +85,9 @@ fn openings(text: &str) -> Vec<String> {
 
 fn documents() -> (Vec<String>, Vec<Text>) {
     let mut texts = texts(root());
-    let contributing = texts.iter_mut().find(|text| text.path == "CONTRIBUTING.md");
-    let contributing = contributing.expect("it is among them");
-    let (phrases, rest) = avoided(&contributing.content);
-    contributing.content = rest;
+    let rules = texts.iter_mut().find(|text| text.path == RULES).expect("it is among them");
+    let (phrases, rest) = avoided(&rules.content);
+    rules.content = rest;
     (phrases, texts)
 }
 
