@@ -18,7 +18,6 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
 /// | `dlock.lease` | how long the store keeps a lock for a holder that is dead or cut off: `100ms` to `24h`. On ZooKeeper at most half of `dlock.session_timeout`, on etcd two thirds; a warning reports a lease that was shortened to that | `30s` |
 /// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | no limit |
 /// | `dlock.prefix` | a prefix of every name, which counts towards the 512 bytes of a name | none |
-/// | `dlock.format` | the [format](crate::admin::Format) of the records that dlock writes: `1`, which the previous version of dlock reads, or `2`, when no such program uses the store any more. All formats are read. It has no effect in memory and with `dlock.plain` or `dlock.advisory` | `1` |
 /// | `dlock.token_offset` | a number that is added to every fencing token, at most 2^62: the largest token of another store that a resource has seen, so that the tokens of this store continue above it. All clients must use the same offset ([`TokenOffset`]) | `0` |
 /// | `dlock.note` | a text of 1 to 128 bytes on every claim, which `inspect` shows to people: no secrets ([`Note`]) | none |
 ///

@@ -138,9 +138,7 @@ pub mod guarantees {
 
 /// Types for operators: holders, waiters, findings, health.
 pub mod admin {
-    pub use dlock_core::{
-        ClaimId, ClaimState, Finding, Format, Health, Level, LockState, Mode, Note,
-    };
+    pub use dlock_core::{ClaimId, ClaimState, Finding, Health, Level, LockState, Mode, Note};
 }
 
 /// Stores: the memory backend, wrappers of any backend, and the registry that maps URLs to

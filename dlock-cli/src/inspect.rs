@@ -16,8 +16,7 @@ use crate::{
 /// its client (if the store keeps notes).
 ///
 /// With --json it prints one object: name, free, holders, waiters, last_token; each claim has claim,
-/// mode (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms, note, and
-/// format (the format in which its client writes).
+/// mode (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms, and note.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dlock inspect inventory/42")]
 pub(crate) struct Inspect {

@@ -43,8 +43,6 @@ pub(crate) struct ClaimView {
     pub(crate) remaining_ms: u64,
     /// The note of the claim's client; null if the client sets none or the store keeps no notes.
     pub(crate) note: Option<String>,
-    /// The format in which its client writes (`dlock.format`).
-    format: u16,
 }
 
 impl LockView {
@@ -127,7 +125,6 @@ impl ClaimView {
             age_ms: state.age.map(millis),
             remaining_ms: millis(state.remaining),
             note: state.note.as_ref().map(dlock::admin::Note::to_string),
-            format: state.format.number(),
         }
     }
 
@@ -208,7 +205,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 mod tests {
     use dlock::{
         FencingToken,
-        admin::{ClaimId, Format, Note},
+        admin::{ClaimId, Note},
     };
 
     use super::*;
@@ -263,8 +260,5 @@ mod tests {
         assert_eq!(json["holders"][0]["note"], "web-3 pid 4711 sh");
         assert!(json["waiters"][0]["note"].is_null());
         assert!(json["holders"][0].get("permits").is_none());
-        assert_eq!(json["holders"][0]["format"], 1);
-        let newest = claim(Mode::Shared, None).with_format(Format::NEWEST);
-        assert_eq!(serde_json::to_value(ClaimView::new(&newest)).unwrap()["format"], 2);
     }
 }

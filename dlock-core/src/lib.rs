@@ -60,7 +60,7 @@ pub use vocabulary::clock::{Clock, Instant};
 pub use vocabulary::error::{Certainty, ConfigIssue, Error, ErrorKind};
 pub use vocabulary::fence::{Fence, StaleToken};
 pub use vocabulary::finding::{Finding, Level};
-pub use vocabulary::format::Format;
+pub use vocabulary::format::{FORMAT, unknown_format};
 pub use vocabulary::guarantees::{
     Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
 };

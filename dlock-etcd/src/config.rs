@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, Format, TlsFiles};
+use dlock_core::{BackendUrl, ConfigIssue, Error, TlsFiles};
 
 use crate::{client::Access, error::value};
 
@@ -24,13 +24,12 @@ pub struct EtcdConfig {
     pub(crate) root: String,
     pub(crate) session_timeout: Duration,
     pub(crate) access: Access,
-    pub(crate) format: Format,
 }
 
 impl EtcdConfig {
     /// The names of dlock's own options in a URL, without `dlock.`.
     pub const OPTIONS: &'static [&'static str] =
-        &["format", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
+        &["root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
 
     /// The schemes of the URLs.
     pub const SCHEMES: &'static [&'static str] = &["etcd", "etcds"];
@@ -60,7 +59,6 @@ impl EtcdConfig {
             root: Self::DEFAULT_ROOT.to_owned(),
             session_timeout: Self::DEFAULT_TIMEOUT,
             access: Access::default(),
-            format: Format::default(),
         }
     }
 
@@ -110,15 +108,6 @@ impl EtcdConfig {
         self
     }
 
-    /// Sets the format in which dlock writes records. The default is the one that the previous
-    /// version of dlock reads. Set [`Format::NEWEST`] when no such program uses the servers any
-    /// more. All formats are read. `dlock.format` in a URL does the same.
-    #[must_use]
-    pub const fn with_format(mut self, format: Format) -> Self {
-        self.format = format;
-        self
-    }
-
     /// Takes dlock's options out of a URL and reads the rest.
     pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
         let scheme = url.scheme().to_owned();
@@ -150,7 +139,6 @@ impl EtcdConfig {
         if let Some(timeout) = url.take_duration("session_timeout")? {
             config.session_timeout = timeout;
         }
-        config.format = url.take_format()?;
         config.access.tls = url.take_tls("etcds", scheme == "etcds")?;
         Ok(config)
     }
@@ -262,7 +250,6 @@ mod tests {
             ("etcd://e1?dlock.session_timeout=6m", OptionValue),
             ("etcd://e1?dlock.session_timeout=2500ms", OptionValue),
             ("etcd://e1?dlock.tls_ca=a", OptionValue),
-            ("etcd://e1?dlock.format=7", OptionValue),
         ] {
             let error = EtcdConfig::from_url(url).unwrap_err();
             assert_eq!(error.kind(), dlock_core::ErrorKind::Config(issue), "{url}: {error}");

@@ -13,7 +13,7 @@
 
 use std::sync::{Arc, Weak};
 
-use dlock_core::{Certainty, Claim, Clock, Error, Format, Released, session::Pause};
+use dlock_core::{Certainty, Claim, Clock, Error, Released, session::Pause, unknown_format};
 
 use crate::{
     client::{
@@ -168,8 +168,8 @@ impl Session {
             if id != claim.id {
                 continue;
             }
-            if let Some(format) = record.and_then(|record| record.newer()) {
-                return Err(Format::unknown(format));
+            if let Some(format) = record.and_then(|record| record.newer) {
+                return Err(unknown_format(format));
             }
             if self.delete_created(&kv.key, kv.create_revision).await? == Released::Released {
                 released = Released::Released;

@@ -23,7 +23,6 @@
 //! |---|---|---|
 //! | `dlock.root` | the prefix of all keys; the same as the path of the URL | `/dlock` |
 //! | `dlock.session_timeout` | how long the servers keep the session of a silent client; `2s` to `5m`, in whole seconds | `15s` |
-//! | `dlock.format` | the [format](dlock_core::Format) of the records that dlock writes: `1`, which the previous version reads, or `2`. All formats are read | `1` |
 //! | `dlock.tls_ca` | PEM file of the authorities to trust; required with `etcds` | |
 //! | `dlock.tls_cert`, `dlock.tls_key` | PEM files of the client's own certificate and key | |
 //!

@@ -5,13 +5,12 @@
 
 use std::time::Duration;
 
-use dlock_core::{ClaimState, Clock, Error, Format, LockName, LockState};
+use dlock_core::{ClaimState, Clock, Error, LockName, LockState};
 
 use crate::{
     client::{KeyValue, LeaseTimeToLiveRequest, RangeRequest},
     key::{past, token},
     queue::{Node, holding, is_nested, whole},
-    record::Record,
     session::Session,
 };
 
@@ -35,8 +34,7 @@ impl Session {
             let record = node.record.as_ref();
             states.push(
                 ClaimState::new(node.claim, mode, token, remaining)
-                    .with_note(record.and_then(|record| record.note.clone()))
-                    .with_format(record.map_or(Format::OLDEST, Record::known_format)),
+                    .with_note(record.and_then(|record| record.note.clone())),
             );
         }
         let waiters = states.split_off(held);

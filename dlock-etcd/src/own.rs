@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use dlock_core::{AcquireRequest, Format, Mode, Note, session::Life};
+use dlock_core::{AcquireRequest, Mode, Note, session::Life};
 use parking_lot::Mutex;
 
 use crate::{
@@ -44,7 +44,6 @@ pub(crate) struct OwnClaim {
     /// The watch of its own key from the time when it waited, until its guard takes it.
     watch: Mutex<Option<OwnWatch>>,
     note: Option<Note>,
-    format: Format,
     /// The state of the key.
     pub(crate) stage: tokio::sync::Mutex<Stage>,
 }
@@ -83,7 +82,6 @@ impl OwnClaim {
         keys: &Keys,
         session: i64,
         places: &Arc<Places>,
-        format: Format,
     ) -> Self {
         let prefix = keys.prefix(&request.name);
         let number = places.take(&prefix);
@@ -98,7 +96,6 @@ impl OwnClaim {
             attached: AtomicI64::new(0),
             watch: Mutex::default(),
             note: request.note.clone(),
-            format,
             stage: tokio::sync::Mutex::new(Stage::New),
         }
     }
@@ -106,8 +103,7 @@ impl OwnClaim {
     /// Returns the value of its key in this mode.
     pub(crate) fn value(&self, mode: Mode) -> Bytes {
         let (lease, note) = (self.lease(), self.note.clone());
-        let (claim, format) = (self.claim(), self.format.number().into());
-        Record { mode, lease, claim, note, format }.text().into()
+        Record { mode, lease, claim: self.claim(), note, newer: None }.text().into()
     }
 
     /// Watches the end of its own key, which was created at this revision.
@@ -175,7 +171,7 @@ mod tests {
     fn claim(places: &Arc<Places>) -> OwnClaim {
         let (name, lease) = (LockName::new("x").unwrap(), Duration::from_secs(1));
         let request = AcquireRequest::new(name, Mode::Exclusive, lease).with_tokens(TOKENS + 1);
-        OwnClaim::new(&request, &Keys::below("/dlock"), 7, places, Format::OLDEST)
+        OwnClaim::new(&request, &Keys::below("/dlock"), 7, places)
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! | permits, next in line | any holder | all keys | changes of all permits |
 //! | permits, further back | the waiter before it | all keys | changes of that waiter, which writes its key again when it is granted |
 
-use dlock_core::{ClaimId, Error, Format, Mode};
+use dlock_core::{ClaimId, Error, Mode, unknown_format};
 
 use crate::{
     client::{Bytes, KeyValue, RangeRequest, SortOrder, SortTarget},
@@ -78,12 +78,12 @@ impl Node {
         let (kind, id, is_go) = match rest.map_or(Entry::Foreign, Entry::of) {
             Entry::Ours(kind, place) => (kind, place.as_claim(), false),
             Entry::Go(claim) => (Kind::Writer, claim, true),
-            Entry::Newer(format) => return Err(Format::unknown(format)),
+            Entry::Newer(format) => return Err(unknown_format(format)),
             Entry::Nested | Entry::Foreign => return Err(foreign(&kv.key)),
         };
         let record = if is_go { None } else { Record::parse(&kv.value) };
-        if let Some(format) = record.as_ref().and_then(Record::newer) {
-            return Err(Format::unknown(format));
+        if let Some(format) = record.as_ref().and_then(|record| record.newer) {
+            return Err(unknown_format(format));
         }
         let claim = record.as_ref().map_or(id, |record| record.claim);
         let (created, modified, lease) = (kv.create_revision, kv.mod_revision, kv.lease);
@@ -228,7 +228,7 @@ mod tests {
     /// A key of this mode that was created at this revision.
     fn kv(kind: Kind, mode: Mode, created: i64) -> KeyValue {
         let claim = ClaimId::from_bits(created.unsigned_abs().into());
-        let record = Record { mode, lease: Duration::from_secs(1), claim, note: None, format: 1 };
+        let record = Record { mode, lease: Duration::from_secs(1), claim, note: None, newer: None };
         KeyValue {
             key: kind.key(PREFIX, Place::of(created, 0)).into(),
             value: record.text().into(),

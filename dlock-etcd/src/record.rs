@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{ClaimId, Format, Mode, Note};
+use dlock_core::{ClaimId, Mode, Note};
 
 /// The start of a word with the number of a format. No note contains this character.
 const FORMAT: char = '\u{1}';
@@ -19,8 +19,8 @@ pub(crate) struct Record {
     pub(crate) lease: Duration,
     pub(crate) claim: ClaimId,
     pub(crate) note: Option<Note>,
-    /// The number of its format, which this version may not read.
-    pub(crate) format: u64,
+    /// The number of its format, if that is not the one of this version.
+    pub(crate) newer: Option<u64>,
 }
 
 impl Record {
@@ -31,8 +31,8 @@ impl Record {
             _ => "x".to_owned(),
         };
         let mut text = format!("{mode} {} {}", self.lease.as_millis(), self.claim);
-        if self.format != 1 {
-            text += &format!(" {FORMAT}{}", self.format);
+        if let Some(format) = self.newer {
+            text += &format!(" {FORMAT}{format}");
         }
         if let Some(note) = &self.note {
             text += " ";
@@ -57,23 +57,13 @@ impl Record {
         let (claim, behind) = text.split_once(' ').unwrap_or((text, ""));
         let marked = behind.strip_prefix(FORMAT).and_then(|behind| {
             let (format, note) = behind.split_once(' ').unwrap_or((behind, ""));
-            Some((number(format)?, note))
+            Some((Some(number(format)?), note))
         });
-        let (format, note) = marked.unwrap_or((1, behind));
+        let (newer, note) = marked.unwrap_or((None, behind));
         // An invalid note is left out: the queue depends on the mode.
         let note = Note::new(note).ok();
         let lease = Duration::from_millis(number(lease)?);
-        Some(Self { mode, lease, claim: claim.parse().ok()?, note, format })
-    }
-
-    /// Returns its format, or format 1 if this version does not read its format.
-    pub(crate) fn known_format(&self) -> Format {
-        Format::known(self.format).unwrap_or_default()
-    }
-
-    /// Returns the number of its format, if this version does not read it.
-    pub(crate) fn newer(&self) -> Option<u64> {
-        Format::known(self.format).is_err().then_some(self.format)
+        Some(Self { mode, lease, claim: claim.parse().ok()?, note, newer })
     }
 }
 
@@ -90,9 +80,9 @@ mod tests {
         let lease = Duration::from_secs(30);
         for note in [None, Note::new("web-3 pid 4711 é").ok()] {
             for mode in [Mode::Exclusive, Mode::Shared, Mode::permits(2, 5).unwrap()] {
-                for format in [1, 2, 9] {
+                for newer in [None, Some(9)] {
                     let claim = ClaimId::random();
-                    let record = Record { mode, lease, claim, note: note.clone(), format };
+                    let record = Record { mode, lease, claim, note: note.clone(), newer };
                     assert_eq!(Record::parse(record.text().as_bytes()), Some(record));
                 }
             }
@@ -103,8 +93,7 @@ mod tests {
     fn a_later_format_is_named_and_its_mode_is_read() {
         let text = |rest: &str| format!("2/5 1 {} {rest}", ClaimId::from_bits(7));
         let read = Record::parse(text("\u{1}9 web-3").as_bytes()).unwrap();
-        assert_eq!((read.newer(), read.mode), (Some(9), Mode::permits(2, 5).unwrap()));
-        assert_eq!(Record::parse(text("\u{1}2").as_bytes()).unwrap().newer(), None);
+        assert_eq!((read.newer, read.mode), (Some(9), Mode::permits(2, 5).unwrap()));
     }
 
     #[test]
@@ -112,7 +101,7 @@ mod tests {
         for note in ["", "a\n", &"x".repeat(Note::MAX_BYTES + 1)] {
             let claim = ClaimId::from_bits(7);
             let read = Record::parse(format!("s 1 {claim} {note}").as_bytes()).unwrap();
-            assert_eq!((read.mode, read.note, read.format), (Mode::Shared, None, 1));
+            assert_eq!((read.mode, read.note, read.newer), (Mode::Shared, None, None));
         }
     }
 

@@ -21,7 +21,7 @@ use std::{
 };
 
 use dlock_core::{
-    AcquireRequest, Certainty, Clock, Error, Format, Instant, StoreEventSender,
+    AcquireRequest, Certainty, Clock, Error, Instant, StoreEventSender,
     session::{Pause, SessionBase},
 };
 use parking_lot::Mutex;
@@ -49,7 +49,6 @@ const MOST: usize = 512;
 /// One session.
 pub(crate) struct Session {
     pub(crate) keys: Keys,
-    format: Format,
     /// Its first lease, by which it is known.
     pub(crate) id: i64,
     /// The current lease. The minder revokes it when the session was dropped.
@@ -94,7 +93,6 @@ impl Session {
         let (header, _) = link.client.call(put, deadline).await?;
         Ok(Arc::new(Self {
             keys,
-            format: config.format,
             id,
             lease: Arc::new(AtomicI64::new(id)),
             ttl,
@@ -128,9 +126,7 @@ impl Session {
 
     /// Returns this client's claim, a new one if necessary, with its lease restarted.
     pub(crate) fn claim(&self, request: &AcquireRequest) -> Arc<OwnClaim> {
-        let (places, format) = (&self.places, self.format);
-        let new = || OwnClaim::new(request, &self.keys, self.id, places, format);
-        self.claim_of(request, new)
+        self.claim_of(request, || OwnClaim::new(request, &self.keys, self.id, &self.places))
     }
 
     /// Returns the local deadline: until then the servers keep the lease. The margin is for clocks

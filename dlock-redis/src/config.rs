@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, Format, LockOptions, TlsFiles};
+use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions, TlsFiles};
 use redis::ConnectionAddr;
 
 mod client;
@@ -37,7 +37,6 @@ pub struct RedisConfig {
     pub(crate) plain: bool,
     /// The prefix of all names.
     pub(crate) prefix: String,
-    pub(crate) format: Format,
 }
 
 /// How the servers work together.
@@ -84,7 +83,6 @@ impl RedisConfig {
     /// The names of dlock's own options in a URL, without `dlock.`.
     pub const OPTIONS: &'static [&'static str] = &[
         "durability",
-        "format",
         "plain",
         "response_timeout",
         "restart_guard",
@@ -162,15 +160,6 @@ impl RedisConfig {
     #[must_use]
     pub const fn with_plain(mut self, plain: bool) -> Self {
         self.plain = plain;
-        self
-    }
-
-    /// Sets the format in which dlock writes records. The default is the one that the previous
-    /// version of dlock reads. Set [`Format::NEWEST`] when no such program uses the server any more.
-    /// All formats are read. `dlock.format` in a URL does the same.
-    #[must_use]
-    pub const fn with_format(mut self, format: Format) -> Self {
-        self.format = format;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, Format};
+use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, unknown_format};
 use redis::{RedisError, ServerErrorKind};
 
 /// The remedy for a failed command.
@@ -106,7 +106,7 @@ pub(crate) fn explain_for(error: RedisError, acl: &str) -> Error {
         false => Certainty::Unknown,
     };
     if let Some(format) = format_in(&error) {
-        return Format::unknown(format).with_certainty(certainty).with_source(error);
+        return unknown_format(format).with_certainty(certainty).with_source(error);
     }
     let unavailable = |message: String| Error::new(ErrorKind::Unavailable, message);
     let explained = match error.kind() {
@@ -346,7 +346,7 @@ fn format_in(error: &RedisError) -> Option<u64> {
 pub(crate) fn unread(format: u16) -> Error {
     match format {
         0 => damaged("`dlock inspect` names both"),
-        format => Format::unknown(format),
+        format => unknown_format(format),
     }
 }
 

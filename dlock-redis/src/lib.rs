@@ -34,7 +34,6 @@
 //! | `dlock.restart_guard` | how long nothing is granted after a server starts, by the clocks of clients; set it to the longest lease in use | off; `30s` for a quorum |
 //! | `dlock.retention` | how long the last token of a free lock is kept | `10m` |
 //! | `dlock.response_timeout` | how long to wait for the answer to a request | `2s` |
-//! | `dlock.format` | the [format](dlock_core::Format) of the records that dlock writes: `1`, which the previous version reads, or `2`. All formats are read. It has no effect with `dlock.plain` | `1` |
 //! | `dlock.plain` | `true`: the [plain form](#the-plain-form), which other programs know | `false` |
 //! | `dlock.tls_ca`, `dlock.tls_cert`, `dlock.tls_key` | files in PEM: authorities to trust instead of the system's; the client's own certificate and key | |
 //! | `dlock.sentinel_user`, `dlock.sentinel_password` | user and password for the sentinels | none |

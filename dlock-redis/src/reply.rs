@@ -3,11 +3,11 @@
 //! An answer that can't be read is an error, and never counts as a grant. Another program, a proxy
 //! or a later version may have written it.
 
-use dlock_core::{ClaimId, ClaimState, Error, FencingToken, Format, LockState, Mode, Note, Queue};
+use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Note, Queue};
 use redis::{RedisResult, Value};
 use std::{collections::HashMap, time::Duration};
 
-use crate::{error::unreadable, scripts::MARKER};
+use crate::error::unreadable;
 
 /// The state of a claim on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,13 +237,9 @@ fn read_state(value: &Value) -> Option<LockState> {
         };
         let age = number(age).map(Duration::from_micros);
         let note = notes.get(&**id).and_then(|note| std::str::from_utf8(note).ok());
-        let (format, note) = note.and_then(marked).unwrap_or((Format::OLDEST, note.unwrap_or("")));
         // A text that is no valid note is left out, since nothing depends on it.
-        let note = Note::new(note).ok();
-        let state = ClaimState::new(claim, mode, token, remaining)
-            .with_age(age)
-            .with_note(note)
-            .with_format(format);
+        let note = note.and_then(|note| Note::new(note).ok());
+        let state = ClaimState::new(claim, mode, token, remaining).with_age(age).with_note(note);
         if token.is_some() { holders.push(state) } else { waiters.push(state) }
     }
     // In the order of their grants. The script lists shared holders by the ends of their leases.
@@ -258,14 +254,6 @@ fn read_state(value: &Value) -> Option<LockState> {
         last => FencingToken::new(number(last)?).ok(),
     };
     Some(LockState::new(holders, waiters, last))
-}
-
-/// Returns the format of a marker and the note behind it, if the text has a marker. The script has
-/// refused unknown formats.
-fn marked(text: &str) -> Option<(Format, &str)> {
-    let text = text.strip_prefix(MARKER)?;
-    let (format, note) = text.split_once(' ').unwrap_or((text, ""));
-    Some((Format::known(format.parse().ok()?).ok()?, note))
 }
 
 fn number(value: &Value) -> Option<u64> {

@@ -5,14 +5,11 @@
 //! write": a key of a wrong type then fails the script before it has changed anything.
 
 use std::{
-    borrow::Cow,
     sync::{Arc, LazyLock},
     time::Duration,
 };
 
-use dlock_core::{
-    AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, Format, LockName, Mode, Note,
-};
+use dlock_core::{AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode};
 use redis::{Cmd, Pipeline, ToRedisArgs};
 
 use crate::{
@@ -25,9 +22,6 @@ use crate::{
 /// The largest token for FLOOR. Numbers in a script are exact to 2^53, which microseconds reach in
 /// the year 2255, and the tokens above the floor need some room.
 const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
-
-/// The character before the number of a format, in the place of a note.
-pub(crate) const MARKER: char = '\u{1}';
 
 /// A Lua script and the digest by which the server caches it.
 #[derive(Clone, Debug)]
@@ -62,16 +56,14 @@ pub(crate) struct Scripts {
     pub(crate) plain: Script,
     /// How long the last token of a free lock is kept, in milliseconds.
     pub(crate) retention: u64,
-    /// The format in which claims are written.
-    format: Format,
 }
 
 impl Scripts {
-    pub(crate) fn new(retention: Duration, format: Format) -> Self {
+    pub(crate) fn new(retention: Duration) -> Self {
         /// The texts are the same for all connections, so they are made and hashed once.
         static PREPARED: LazyLock<Scripts> = LazyLock::new(Scripts::prepare);
         let retention = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
-        Self { retention, format, ..PREPARED.clone() }
+        Self { retention, ..PREPARED.clone() }
     }
 
     fn prepare() -> Self {
@@ -84,10 +76,8 @@ impl Scripts {
         );
         // The rules are inserted as text, because the server has no libraries of scripts before
         // version 7.
-        let newest = Format::NEWEST.to_string();
         let script = |kind, text: &str| {
-            let text = text.replace("--%lock\n", LOCK).replace("--%formats\n", FORMATS);
-            Script::new(text.replace("%newest", &newest), kind)
+            Script::new(text.replace("--%lock\n", LOCK).replace("--%formats\n", FORMATS), kind)
         };
         Self {
             acquire: script(Kind::Acquire, acquire),
@@ -101,7 +91,6 @@ impl Scripts {
             floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
             plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
             retention: 0,
-            format: Format::OLDEST,
         }
     }
 
@@ -116,21 +105,10 @@ impl Scripts {
         let call = self.acquire.on(Keys::COUNT).keys(&Keys::of(&request.name));
         let call = call.request(request, channel).arg(self.retention).arg(proposal);
         // Without a note there is no such argument, which saves bytes of each request.
-        match self.note(request) {
-            Some(note) => call.arg(&*note),
+        match &request.note {
+            Some(note) => call.arg(note.as_str()),
             None => call,
         }
-    }
-
-    /// Returns the text in the place of the note. If the format is not format 1, that is its marker
-    /// and the note behind it. No note contains the first character of the marker.
-    pub(crate) fn note<'r>(&self, request: &'r AcquireRequest) -> Option<Cow<'r, str>> {
-        let note = request.note.as_ref().map(Note::as_str);
-        if self.format == Format::OLDEST {
-            return note.map(Cow::Borrowed);
-        }
-        let space = if note.is_some() { " " } else { "" };
-        Some(format!("{MARKER}{}{space}{}", self.format, note.unwrap_or_default()).into())
     }
 
     /// RELEASE for this claim.
@@ -308,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_restart_guard_knows_every_script_that_can_grant() {
-        let scripts = Scripts::new(Duration::from_secs(60), Format::OLDEST);
+        let scripts = Scripts::new(Duration::from_secs(60));
         let (id, lease) = (ClaimId::random(), Duration::from_secs(1));
         let (book, name) = (Unanswered::default(), LockName::new("a").unwrap());
         let request = AcquireRequest::new(name.clone(), Mode::Exclusive, lease);

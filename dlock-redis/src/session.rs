@@ -66,7 +66,7 @@ impl Session {
             store: config.store(),
             topology: config.topology.clone(),
             link,
-            scripts: Scripts::new(config.retention, config.format),
+            scripts: Scripts::new(config.retention),
             unanswered: Unanswered::default(),
             later: Later::default(),
             guard: config.restart_guard.unwrap_or_default(),

@@ -26,7 +26,6 @@
 //! | `dlock.durability` | `full`, or `relaxed` (PostgreSQL): the server answers dlock's statements before they are on the disk, so a crash of the server may lose the last grants; tokens still grow | `full` |
 //! | `dlock.response_timeout` | how long to wait for an answer, and how long to retry while the server is unreachable | `5s` |
 //! | `dlock.retention` | how long the row of an unused lock is kept | `24h` |
-//! | `dlock.format` | the [format](dlock_core::Format) of the records that dlock writes: `1`, which the previous version reads, or `2`. All formats are read. It has no effect with `dlock.plain` and `dlock.advisory` | `1` |
 //! | `dlock.plain` | `row` or `version`: a table scheme that other programs know, see below | none |
 //! | `dlock.pooler` | PostgreSQL: a pooler such as PgBouncer in transaction mode is in front of the server | `false` |
 //! | `dlock.listen` | PostgreSQL: notify waiters of their grants | `true` without a pooler |

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::{
-    ClaimId, Format, Mode, Note, Queue,
+    ClaimId, Mode, Note, Queue,
     machine::{Granted, Machine, Op, Outcome, text},
 };
 use dlock_testkit::model::{Member, Model, Standing};
@@ -180,7 +180,7 @@ proptest! {
             clean += &line;
             met += &line;
             if at >= given_up && places.iter().any(|place| place.index(ops.len()) <= at) {
-                met += &format!("{} {now};", text::ops_text(Format::OLDEST, Some(by), [&copy]));
+                met += &format!("{} {now};", text::ops_text(Some(by), [&copy]));
             }
             // The grants that are due come with the next operation, whoever's it is.
             let nothing = format!("F 0 {now};");
@@ -219,7 +219,7 @@ proptest! {
             let (some, behind) = rest.split_at_mut(size.min(rest.len()));
             let now = some[some.len() - 1].1;
             some.iter_mut().for_each(|(_, at)| *at = now);
-            text += &format!("{} {now};", text::ops_text(Format::OLDEST, None, some.iter().map(|(op, _)| op)));
+            text += &format!("{} {now};", text::ops_text(None, some.iter().map(|(op, _)| op)));
             (last, rest) = (some.len(), behind);
         }
         let (mut outcomes, mut granted) = (Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, Format, TlsFiles};
+use dlock_core::{BackendUrl, ConfigIssue, Error, TlsFiles};
 
 use crate::{acl::Acl, error::value};
 
@@ -37,13 +37,12 @@ pub struct ZkConfig {
     pub(crate) login: Option<String>,
     pub(crate) acl: Option<Acl>,
     pub(crate) tls: Option<TlsFiles>,
-    pub(crate) format: Format,
 }
 
 impl ZkConfig {
     /// The names of dlock's own options in a URL, without `dlock.`.
     pub const OPTIONS: &'static [&'static str] =
-        &["acl", "format", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
+        &["acl", "root", "session_timeout", "tls_ca", "tls_cert", "tls_key"];
 
     /// The schemes of the URLs.
     pub const SCHEMES: &'static [&'static str] = &["zk", "zks"];
@@ -76,7 +75,6 @@ impl ZkConfig {
             login: None,
             acl: None,
             tls: None,
-            format: Format::default(),
         }
     }
 
@@ -149,15 +147,6 @@ impl ZkConfig {
         self
     }
 
-    /// Sets the format in which dlock writes nodes. The default is the one that the previous version
-    /// of dlock reads. Set [`Format::NEWEST`] when no such program uses the servers any more. All
-    /// formats are read. `dlock.format` in a URL does the same.
-    #[must_use]
-    pub const fn with_format(mut self, format: Format) -> Self {
-        self.format = format;
-        self
-    }
-
     /// Takes dlock's options out of a URL and reads the rest.
     pub(crate) fn take(url: &mut BackendUrl) -> Result<Self, Error> {
         let scheme = url.scheme().to_owned();
@@ -189,7 +178,6 @@ impl ZkConfig {
         if let Some(acl) = url.take("acl") {
             config.acl = Some(acl.parse()?);
         }
-        config.format = url.take_format()?;
         config.tls = url.take_tls("zks", scheme == "zks")?;
         Ok(config)
     }

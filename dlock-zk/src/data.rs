@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Format, Note};
+use dlock_core::Note;
 
 /// The text before a note. It does not occur earlier in the data.
 const NOTE: &str = " note=";
@@ -23,8 +23,8 @@ pub(crate) struct Data {
     pub(crate) lease: Duration,
     pub(crate) mark: Option<Mark>,
     pub(crate) note: Option<Note>,
-    /// The number of its format, which this version may not read.
-    pub(crate) format: u64,
+    /// The number of its format, if that is not the one of this version.
+    pub(crate) newer: Option<u64>,
 }
 
 /// A change of the claim since the creation of its node.
@@ -37,9 +37,9 @@ pub(crate) enum Mark {
 }
 
 impl Data {
-    /// Creates the data of a new node in format 1.
+    /// Creates the data of a new node.
     pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
-        Self { lease, mark: None, note, format: 1 }
+        Self { lease, mark: None, note, newer: None }
     }
 
     pub(crate) fn marked(self, mark: Mark) -> Self {
@@ -53,7 +53,7 @@ impl Data {
             Some(Mark::Granted) => " granted",
         };
         let mut text = format!("lease={}ms{mark}", self.lease.as_millis());
-        let marker = (self.format != 1).then(|| format!("{FORMAT}{}", self.format));
+        let marker = self.newer.map(|format| format!("{FORMAT}{format}"));
         let note = self.note.as_ref().map(|note| note.as_str().to_owned());
         let behind: Vec<_> = marker.into_iter().chain(note).collect();
         if !behind.is_empty() {
@@ -67,7 +67,7 @@ impl Data {
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (text, behind) = text.split_once(NOTE).unwrap_or((text, ""));
-        let (format, note) = behind.strip_prefix(FORMAT).and_then(marked).unwrap_or((1, behind));
+        let (newer, note) = behind.strip_prefix(FORMAT).and_then(marked).unwrap_or((None, behind));
         // An invalid note is left out. The mark must still be read, since the queue depends on it.
         let note = Note::new(note).ok();
         let (lease, mark) = match text.split_once(' ') {
@@ -77,22 +77,7 @@ impl Data {
             Some(_) => return None,
         };
         let lease = lease.strip_prefix("lease=")?.strip_suffix("ms")?.parse().ok()?;
-        Some(Self { lease: Duration::from_millis(lease), mark, note, format })
-    }
-
-    /// Returns the data in this format.
-    pub(crate) fn in_format(self, format: Format) -> Self {
-        Self { format: format.number().into(), ..self }
-    }
-
-    /// Returns its format, or format 1 if this version does not read its format.
-    pub(crate) fn known_format(&self) -> Format {
-        Format::known(self.format).unwrap_or_default()
-    }
-
-    /// Returns the number of its format, if this version does not read it.
-    pub(crate) fn newer(&self) -> Option<u64> {
-        Format::known(self.format).is_err().then_some(self.format)
+        Some(Self { lease: Duration::from_millis(lease), mark, note, newer })
     }
 
     /// Returns whether these bytes have this mark.
@@ -102,9 +87,9 @@ impl Data {
 }
 
 /// Returns the number of the format in a marker, and the note behind it.
-fn marked(text: &str) -> Option<(u64, &str)> {
+fn marked(text: &str) -> Option<(Option<u64>, &str)> {
     let (format, note) = text.split_once(' ').unwrap_or((text, ""));
-    Some((format.parse().ok()?, note))
+    Some((Some(format.parse().ok()?), note))
 }
 
 #[cfg(test)]
@@ -143,8 +128,8 @@ mod tests {
         for (behind, note) in [("\u{1}9", None), ("\u{1}9 web-3 x", Note::new("web-3 x").ok())] {
             let text = format!("lease=1ms shared note={behind}");
             let read = Data::parse(text.as_bytes()).unwrap();
-            assert_eq!((read.newer(), read.text()), (Some(9), text));
-            assert_eq!(read, Data { format: 9, note, ..data.clone() });
+            assert_eq!(read.text(), text);
+            assert_eq!(read, Data { newer: Some(9), note, ..data.clone() });
         }
     }
 

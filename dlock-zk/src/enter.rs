@@ -8,8 +8,7 @@
 use std::sync::Arc;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Format, Grant, Instant, Mode,
-    Queue,
+    AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Grant, Instant, Mode, Queue,
 };
 
 use crate::{
@@ -137,7 +136,7 @@ impl Session {
             }
             // Like a failed read: the core releases the claim.
             Standing::Unread(format) => {
-                Err(Format::unknown(format).with_certainty(Certainty::Unknown))
+                Err(dlock_core::unknown_format(format).with_certainty(Certainty::Unknown))
             }
             Standing::Gone => {
                 *stage = Stage::Gone;

@@ -108,7 +108,7 @@ impl Session {
             return Ok(());
         }
         let (session, place) = (Arc::clone(self), Arc::clone(place));
-        let data = Data::of(renewal.lease, place.note.clone()).in_format(place.format);
+        let data = Data::of(renewal.lease, place.note.clone());
         let mode = renewal.mode;
         // It runs to its end. Otherwise the name of the node could be lost.
         self.see_through(async move {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Claim, Error, Format, Released, session::SessionBase};
+use dlock_core::{Claim, Error, Released, session::SessionBase, unknown_format};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
@@ -117,8 +117,8 @@ impl Session {
                 let path = format!("{dir}/{}", node.child);
                 match self.read(|| self.client.get_data(&path)).await {
                     Ok((data, _)) => {
-                        if let Some(format) = Data::parse(&data).and_then(|data| data.newer()) {
-                            return Err(Format::unknown(format));
+                        if let Some(format) = Data::parse(&data).and_then(|data| data.newer) {
+                            return Err(unknown_format(format));
                         }
                     }
                     // The ACL may permit to delete the node of another session, but not to read it.

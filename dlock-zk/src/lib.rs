@@ -25,7 +25,6 @@
 //! | `dlock.root` | the directory that contains the locks' directories, below the chroot; created if it is missing | `/dlock` |
 //! | `dlock.session_timeout` | how long the servers keep the session of a silent client; `1s` to `1h`, within the servers' limits | `15s` |
 //! | `dlock.acl` | the access rights of new nodes: `open`, `creator`, or `scheme:id:rights,...` | `creator` with credentials, else `open` |
-//! | `dlock.format` | the [format](dlock_core::Format) of the records that dlock writes: `1`, which the previous version reads, or `2`. All formats are read | `1` |
 //! | `dlock.tls_ca` | PEM file of the authorities to trust; required with `zks` | |
 //! | `dlock.tls_cert`, `dlock.tls_key` | PEM files of the client's own certificate and key | |
 //!

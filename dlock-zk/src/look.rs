@@ -4,7 +4,7 @@
 //! result may be out of date, as any inspection may be, but it is never older than the heartbeat
 //! before it.
 
-use dlock_core::{ClaimState, Clock, Error, Format, LockName, LockState, Mode};
+use dlock_core::{ClaimState, Clock, Error, LockName, LockState, Mode, unknown_format};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
 
 use crate::{
@@ -27,7 +27,7 @@ impl Session {
             return Ok(LockState::default());
         };
         if let Some(format) = queue.newer_before(None) {
-            return Err(Format::unknown(format));
+            return Err(unknown_format(format));
         }
         let mut seen = Vec::with_capacity(queue.nodes().len());
         for batch in queue.nodes().chunks(BATCH) {
@@ -47,8 +47,8 @@ impl Session {
                 // A node that was deleted meanwhile is left out.
                 if let MultiReadResult::Data { data, stat } = result {
                     let data = Data::parse(&data);
-                    if let Some(format) = data.as_ref().and_then(Data::newer) {
-                        return Err(Format::unknown(format));
+                    if let Some(format) = data.as_ref().and_then(|data| data.newer) {
+                        return Err(unknown_format(format));
                     }
                     let reads = data.as_ref().is_some_and(|data| data.mark == Some(Mark::Shared));
                     let mode = if reads { Mode::Shared } else { node.mode };
@@ -68,7 +68,6 @@ impl Session {
             };
             ClaimState::new(*claim, *mode, if at < held { token(*czxid) } else { None }, remaining)
                 .with_note(data.as_ref().and_then(|data| data.note.clone()))
-                .with_format(data.as_ref().map_or(Format::OLDEST, Data::known_format))
         };
         let holders: Vec<_> = (0..held).map(state).collect();
         let waiters = (held..seen.len()).map(state).collect();

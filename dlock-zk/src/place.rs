@@ -9,7 +9,7 @@
 
 use std::{ops::Deref, pin::Pin, sync::Arc};
 
-use dlock_core::{AcquireRequest, Format, Mode, Note, session::Life};
+use dlock_core::{AcquireRequest, Mode, Note, session::Life};
 use parking_lot::Mutex;
 use zookeeper_client::WatchedEvent;
 
@@ -19,8 +19,6 @@ use crate::{data::Data, queue::Watch, token::TOKENS};
 pub(crate) struct Place {
     life: Life,
     pub(crate) note: Option<Note>,
-    /// The format in which its node is written.
-    pub(crate) format: Format,
     /// The state of the node.
     pub(crate) stage: tokio::sync::Mutex<Stage>,
     /// The watch of its own node, left from the time when it waited.
@@ -70,11 +68,10 @@ pub(crate) struct OwnWatch {
 }
 
 impl Place {
-    pub(crate) fn new(request: &AcquireRequest, format: Format) -> Self {
+    pub(crate) fn new(request: &AcquireRequest) -> Self {
         Self {
             life: Life::new(request, TOKENS),
             note: request.note.clone(),
-            format,
             stage: tokio::sync::Mutex::new(Stage::New),
             watch: Mutex::default(),
         }
@@ -96,7 +93,7 @@ impl Place {
 
     /// Returns the data of its node, without a mark.
     pub(crate) fn data(&self) -> Data {
-        Data::of(self.lease(), self.note.clone()).in_format(self.format)
+        Data::of(self.lease(), self.note.clone())
     }
 }
 
@@ -129,7 +126,7 @@ mod tests {
         assert_eq!(b.get() - a.get(), u64::from(TOKENS));
         let (name, lease) = (LockName::new("x").unwrap(), Duration::from_secs(1));
         let request = AcquireRequest::new(name, Mode::Exclusive, lease).with_tokens(TOKENS + 1);
-        let place = Place::new(&request, Format::OLDEST);
+        let place = Place::new(&request);
         let (grant, _) = place.grant(a, Instant::from_nanos(0)).unwrap();
         assert_eq!((grant.token, grant.tokens), (a, TOKENS));
     }

@@ -22,7 +22,7 @@ use std::{
 };
 
 use dlock_core::{
-    AcquireRequest, Clock, Error, Format, Instant, LockName, StoreEventSender,
+    AcquireRequest, Clock, Error, Instant, LockName, StoreEventSender,
     session::{Pause, SessionBase},
 };
 use parking_lot::Mutex;
@@ -58,8 +58,6 @@ pub(crate) struct Session {
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
     root: String,
-    /// The format in which nodes are written.
-    format: Format,
     pub(crate) servers: Servers,
     /// The epoch node to which the next creation writes, if it exists. Locked while it changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
@@ -96,7 +94,6 @@ impl Session {
             servers: servers(&client).await?,
             acl: config.acl(),
             root: config.root.clone(),
-            format: config.format,
             epoch: tokio::sync::Mutex::default(),
             proof: Proof::new(began, client.session_timeout()),
             next_beat: Mutex::default(),
@@ -128,7 +125,7 @@ impl Session {
 
     /// Returns the claim's place, a new one if necessary, with its lease restarted.
     pub(crate) fn place(&self, request: &AcquireRequest) -> Arc<Place> {
-        let place = self.claim_of(request, || Place::new(request, self.format));
+        let place = self.claim_of(request, || Place::new(request));
         self.rest.stir();
         place
     }

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Clock, Error, Format, Grant};
+use dlock_core::{AcquireRequest, Clock, Error, Grant, unknown_format};
 use futures_util::FutureExt;
 use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 
@@ -105,7 +105,7 @@ impl Session {
             }
             Turn::Deduced => Some(true),
             Turn::Gone => None,
-            Turn::Unread(format) => return Err(Format::unknown(format)),
+            Turn::Unread(format) => return Err(unknown_format(format)),
         };
         match followed {
             Some(followed) => self.grant(&place, &spot, followed).await,

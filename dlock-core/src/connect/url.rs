@@ -5,7 +5,7 @@ use std::{fmt, net::Ipv6Addr, str::FromStr, time::Duration};
 use percent_encoding::percent_decode_str;
 
 use super::meant;
-use crate::{ConfigIssue, Error, Format, vocabulary::options::shown_duration};
+use crate::{ConfigIssue, Error, vocabulary::options::shown_duration};
 
 /// A backend's URL: `scheme:address?option=value&...`.
 ///
@@ -126,20 +126,6 @@ impl BackendUrl {
     /// `Config(OptionValue)`.
     pub fn take_bool(&mut self, name: &str) -> Result<Option<bool>, Error> {
         self.take_parsed(name, "true or false", |text| text.parse().ok())
-    }
-
-    /// Removes the option `dlock.format` and returns the format in which the store writes records.
-    ///
-    /// # Errors
-    /// `Config(OptionValue)` for a format that this version does not write.
-    pub fn take_format(&mut self) -> Result<Format, Error> {
-        let expected =
-            format!("a format that this program writes, {} or {}", Format::OLDEST, Format::NEWEST);
-        let format = self.take_parsed("format", &expected, |text| {
-            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse().ok().filter(|_| digits).and_then(|number| Format::known(number).ok())
-        })?;
-        Ok(format.unwrap_or_default())
     }
 
     /// Removes the option `dlock.NAME` and parses it as a whole number, at most `largest`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{ClaimId, FencingToken, Format, Mode, Note};
+use crate::{ClaimId, FencingToken, Mode, Note};
 
 /// The state of one name in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,11 +60,6 @@ pub struct ClaimState {
     pub age: Option<Duration>,
     /// The text that its client has set ([`Note`]), if the store keeps notes.
     pub note: Option<Note>,
-    /// The format in which its client writes (`dlock.format`): format 1, unless the record has
-    /// another. As long as a claim has an older format, its program may be unable to read newer
-    /// ones. It is always format 1, and means nothing, in memory and in the plain and advisory
-    /// forms, whose records have no format.
-    pub format: Format,
 }
 
 impl ClaimState {
@@ -75,19 +70,13 @@ impl ClaimState {
         token: Option<FencingToken>,
         remaining: Duration,
     ) -> Self {
-        Self { claim, mode, token, remaining, age: None, note: None, format: Format::OLDEST }
+        Self { claim, mode, token, remaining, age: None, note: None }
     }
 
     /// Returns the claim with this age, if it is known.
     #[must_use]
     pub fn with_age(self, age: impl Into<Option<Duration>>) -> Self {
         Self { age: age.into(), ..self }
-    }
-
-    /// Returns the claim with this format.
-    #[must_use]
-    pub fn with_format(self, format: Format) -> Self {
-        Self { format, ..self }
     }
 
     /// Returns the claim with this note, if it has one.

@@ -33,7 +33,7 @@ use std::time::Duration;
 use self::barred::Barred;
 pub use self::op::{Granted, Micros, Op, Outcome};
 pub use self::refused::{conflict, in_use_as, spent};
-use crate::{ClaimId, ClaimState, FencingToken, Format, LockState, Mode, Note, Queue};
+use crate::{ClaimId, ClaimState, FencingToken, LockState, Mode, Note, Queue};
 
 /// The state of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,8 +65,6 @@ struct Entry {
     is_final: bool,
     /// A text that identifies the client to people.
     note: Option<Note>,
-    /// The format in which its client writes.
-    format: Format,
 }
 
 /// The parameters of a claim that joins the queue.
@@ -222,7 +220,6 @@ impl Machine {
             expires: now.saturating_add(lease),
             is_final: false,
             note: note.clone(),
-            format: Format::OLDEST,
         });
         Ok(())
     }
@@ -287,8 +284,7 @@ impl Machine {
             let age = token.and(now.checked_sub(entry.token)).map(Duration::from_micros);
             let state = ClaimState::new(entry.claim, mode, token, remaining)
                 .with_age(age)
-                .with_note(entry.note.clone())
-                .with_format(entry.format);
+                .with_note(entry.note.clone());
             if token.is_some() { holders.push(state) } else { waiters.push(state) }
         }
         LockState::new(holders, waiters, FencingToken::new(self.last).ok())

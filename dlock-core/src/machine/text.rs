@@ -1,12 +1,12 @@
 //! The machine and its operations as text, for stores that keep a row.
 //!
 //! ```text
-//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ l][ nNOTE][ fFORMAT];...
+//! snapshot  v1 LAST CAPACITY;CLAIM WEIGHT BLOCK TOKEN LEASE EXPIRES HOME[ l][ nNOTE];...
 //!                                                                 l: the last renewal set EXPIRES
 //!           X CLAIM UNTIL;...                                     barred until then
-//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE][ fFORMAT] NOW;
+//! log       A CLAIM WEIGHT CAPACITY LEASE BLOCK HOME Q|T[ nNOTE] NOW;
 //!                                                                 acquire: queue, or try
-//!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE][ fFORMAT] NOW;
+//!           J CLAIM WEIGHT CAPACITY LEASE BLOCK HOME[ nNOTE] NOW;
 //!                                                                 join the queue, grant nothing
 //!           K CLAIM WEIGHT LEASE NOW;                             renew (keep)
 //!           L CLAIM WEIGHT LEASE NOW;                             renew for the last time
@@ -23,29 +23,27 @@
 //! is ASCII, so that bytes and characters are the same in every database. The store appends ` NOW;`
 //! to each operation: [`op_text`] returns the text without it.
 //!
-//! Format 1 has no field for a format. Format 2 has this field after each claim whose client writes
-//! format 2. A snapshot with such a claim starts with `v2`. Later formats have their marker there,
+//! The first word of a snapshot is the marker of its format. Later formats have their marker there,
 //! too. A statement appends nothing to a row whose marker it does not know.
 
 use std::fmt::{self, Write};
 
 use super::{Entry, Granted, Machine, Micros, Op, Outcome};
-use crate::{ClaimId, Error, ErrorKind, FencingToken, Format, Mode, Note, Queue};
+use crate::{ClaimId, Error, ErrorKind, FORMAT, FencingToken, Mode, Note, Queue, unknown_format};
 
 /// The capacity in bytes that suffices for most operations.
 const ROOM: usize = 80;
 
-/// Returns the snapshot of a machine, in the oldest format that has a field for all of its state.
+/// Returns the snapshot of a machine.
 pub fn snapshot(machine: &Machine) -> String {
-    let format = machine.entries.iter().map(|entry| entry.format).max().unwrap_or(Format::OLDEST);
     let mut text = String::with_capacity(24 + 96 * machine.entries.len());
     // Writing to a String can't fail.
-    let _ = write!(text, "v{format} {} {};", machine.last, machine.capacity);
+    let _ = write!(text, "v{FORMAT} {} {};", machine.last, machine.capacity);
     for e in &machine.entries {
         let weight = Weight(e.weight, machine.capacity);
         let _ = write!(
             text,
-            "{} {weight} {} {} {} {} {}{}{}{};",
+            "{} {weight} {} {} {} {} {}{}{};",
             e.claim,
             e.block,
             e.token,
@@ -53,8 +51,7 @@ pub fn snapshot(machine: &Machine) -> String {
             e.expires,
             e.home,
             if e.is_final { " l" } else { "" },
-            NoteText(e.note.as_ref()),
-            FormatText(e.format)
+            NoteText(e.note.as_ref())
         );
     }
     for (claim, until) in machine.barred.iter() {
@@ -63,13 +60,9 @@ pub fn snapshot(machine: &Machine) -> String {
     text
 }
 
-/// Returns the text of operations that are applied one after the other at one time, in this format
-/// and with their deadline if they have one. The store appends ` NOW;`.
-pub fn ops_text<'a>(
-    format: Format,
-    deadline: Option<Micros>,
-    ops: impl IntoIterator<Item = &'a Op>,
-) -> String {
+/// Returns the text of operations that are applied one after the other at one time, with their
+/// deadline if they have one. The store appends ` NOW;`.
+pub fn ops_text<'a>(deadline: Option<Micros>, ops: impl IntoIterator<Item = &'a Op>) -> String {
     let mut text = String::with_capacity(ROOM);
     if let Some(deadline) = deadline {
         // Writing to a String can't fail.
@@ -78,33 +71,32 @@ pub fn ops_text<'a>(
     for op in ops {
         let between = if text.is_empty() { "" } else { ";" };
         // Writing to a String can't fail.
-        let _ = write!(text, "{between}{}", OpText(op, format));
+        let _ = write!(text, "{between}{}", OpText(op));
     }
     text
 }
 
-/// Returns the text of one operation in format 1, to which the store appends ` NOW;`.
+/// Returns the text of one operation, to which the store appends ` NOW;`.
 pub fn op_text(op: &Op) -> String {
-    ops_text(Format::OLDEST, None, [op])
+    ops_text(None, [op])
 }
 
-/// An operation without its time, in this format.
-struct OpText<'a>(&'a Op, Format);
+/// An operation without its time.
+struct OpText<'a>(&'a Op);
 
 impl fmt::Display for OpText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let format = FormatText(self.1);
         match *self.0 {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
                 let wait = if queue == Queue::FailIfBusy { 'T' } else { 'Q' };
                 let (weight, cap) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = NoteText(note.as_ref());
-                write!(f, "A {claim} {weight} {cap} {lease} {block} {home} {wait}{note}{format}")
+                write!(f, "A {claim} {weight} {cap} {lease} {block} {home} {wait}{note}")
             }
             Op::Join { claim, mode, lease, block, home, ref note } => {
                 let (weight, cap) = (Weight(mode.weight(), mode.capacity()), mode.capacity());
                 let note = NoteText(note.as_ref());
-                write!(f, "J {claim} {weight} {cap} {lease} {block} {home}{note}{format}")
+                write!(f, "J {claim} {weight} {cap} {lease} {block} {home}{note}")
             }
             Op::Renew { claim, mode, lease, is_last } => {
                 let letter = if is_last { 'L' } else { 'K' };
@@ -123,15 +115,6 @@ struct NoteText<'a>(Option<&'a Note>);
 impl fmt::Display for NoteText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |note| write!(f, " n{}", note.to_ascii()))
-    }
-}
-
-/// The field of a format, if it is not format 1.
-struct FormatText(Format);
-
-impl fmt::Display for FormatText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == Format::OLDEST { Ok(()) } else { write!(f, " f{}", self.0) }
     }
 }
 
@@ -190,14 +173,7 @@ pub fn resume(mut machine: Machine, log: &str) -> Result<Replayed, Error> {
         outcomes.clear();
         grants.clear();
         let (ops, by) = (together.drain(..).chain([op]), deadline.take());
-        outcomes.extend(ops.map(|(op, format)| {
-            let outcome = machine.apply_by(&op, by, now, &mut grants);
-            let entry = op.claim().and_then(|claim| machine.entry_mut(claim));
-            if let Some(entry) = entry.filter(|_| format != Format::OLDEST) {
-                entry.format = format;
-            }
-            outcome
-        }));
+        outcomes.extend(ops.map(|op| machine.apply_by(&op, by, now, &mut grants)));
     }
     if !together.is_empty() || deadline.is_some() {
         return Err(malformed(log));
@@ -218,7 +194,10 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
     let mut head = Fields::of(lines.next().unwrap_or_default());
     let version = head.word()?;
     let number = version.strip_prefix('v').ok_or_else(|| malformed(text))?;
-    Format::known(head.parsed(number)?)?;
+    let number: u64 = head.parsed(number)?;
+    if number != u64::from(FORMAT) {
+        return Err(unknown_format(number));
+    }
     let mut machine = Machine::after_token(head.token()?);
     machine.capacity = head.capacity()?;
     head.end()?;
@@ -240,7 +219,6 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
             home: fields.number()?,
             is_final: fields.rest.next_if_eq(&"l").is_some(),
             note: fields.note()?,
-            format: fields.format()?,
         };
         fields.end()?;
         machine.entries.push(entry);
@@ -256,9 +234,8 @@ fn lines(text: &str) -> Result<std::str::SplitTerminator<'_, char>, Error> {
     Ok(text.split_terminator(';'))
 }
 
-/// Parses an operation, the format of its client, and its time. The time is missing if the next
-/// operation carries it.
-fn parse_op(line: &str) -> Result<((Op, Format), Option<Micros>), Error> {
+/// Parses an operation and its time. The time is missing if the next operation carries it.
+fn parse_op(line: &str) -> Result<(Op, Option<Micros>), Error> {
     let mut fields = Fields::of(line);
     let op = match fields.word()? {
         "A" => Op::Acquire {
@@ -305,13 +282,9 @@ fn parse_op(line: &str) -> Result<((Op, Format), Option<Micros>), Error> {
         "F" => Op::Raise { above: fields.token()? },
         _ => return Err(malformed(line)),
     };
-    let format = match op {
-        Op::Acquire { .. } | Op::Join { .. } => fields.format()?,
-        _ => Format::OLDEST,
-    };
     let now = fields.rest.next().map(|word| fields.parsed(word)).transpose()?;
     fields.end()?;
-    Ok(((op, format), now))
+    Ok((op, now))
 }
 
 /// The space-separated fields of one line.
@@ -378,14 +351,6 @@ impl<'a> Fields<'a> {
         let Some(word) = self.rest.next_if(|word| word.starts_with('n')) else { return Ok(None) };
         let note = Note::from_ascii(&word[1..]);
         note.map(Some).ok_or_else(|| malformed(self.line))
-    }
-
-    /// Reads the format, if present. No number begins with its letter.
-    fn format(&mut self) -> Result<Format, Error> {
-        match self.rest.next_if(|word| word.starts_with('f')) {
-            Some(word) => Format::known(self.parsed(&word[1..])?),
-            None => Ok(Format::OLDEST),
-        }
     }
 
     fn end(&mut self) -> Result<(), Error> {

@@ -74,9 +74,8 @@ struct Record {
 struct WaitingTasks(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
-    /// The factory of `memory:`. Its only option `dlock.format` has no effect, since no other
-    /// program reads these records. Each connection is a separate store.
-    pub const FACTORY: Factory = Factory::new("memory", &["memory"], &["format"], connect);
+    /// The factory of `memory:`, which has no options. Each connection is a separate store.
+    pub const FACTORY: Factory = Factory::new("memory", &["memory"], &[], connect);
 
     /// Creates an empty store. Its leases expire by tokio's clock, so they also expire under paused
     /// time (`tokio::time::pause`).
@@ -365,8 +364,7 @@ impl Backend for Memory {
     }
 }
 
-fn connect(mut url: BackendUrl) -> Connecting {
-    let format = url.take_format();
+fn connect(url: BackendUrl) -> Connecting {
     let refused = match url.address().split_once('?') {
         Some((_, options)) => Some(Error::config(
             ConfigIssue::UnknownOption,
@@ -383,7 +381,6 @@ fn connect(mut url: BackendUrl) -> Connecting {
              and share the Locks",
         )),
     };
-    let refused = refused.or(format.err());
     Box::pin(async move { refused.map_or_else(|| Ok(Memory::new() as DynBackend), Err) })
 }
 

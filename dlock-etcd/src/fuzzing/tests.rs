@@ -25,7 +25,6 @@ const URL: &[&str] = &[
     "etcd://a:b@host",
     "root",
     "dlock.root=",
-    "dlock.format=2",
     "dlock.session_timeout=",
     "15s",
     "dlock.tls_ca=x",

@@ -1,18 +1,13 @@
-//! The keys of each format as they stand in `tests/golden`: they are read, and written the same.
+//! The keys as they stand in `tests/golden`: they are read, and written the same.
 //!
-//! A line there is `KEY: VALUE`, with `^A` for the character of a marker, and with one lease for all.
+//! A line there is `KEY: VALUE`, with one lease for all.
 
-use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Format, Mode, Note, Renewal, Renewed,
-};
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Note, Renewal, Renewed};
 use dlock_testlab::{Stop, Verdict, etcd::EtcdServer};
 
 use crate::support::{ask, connect, free, granted, queue, run, server, take, url};
 
-const FORMATS: [(Format, &str); 2] = [
-    (Format::OLDEST, include_str!("../golden/format-1.txt")),
-    (Format::NEWEST, include_str!("../golden/format-2.txt")),
-];
+const GOLDEN: &str = include_str!("../golden/format-1.txt");
 
 /// The lease in the golden keys.
 const LEASE: &str = "000000000000005e";
@@ -51,7 +46,7 @@ async fn dump(server: &EtcdServer) -> Result<String, Stop> {
             let value = server.value(&key).await?.unwrap_or_default();
             let lease = key.len() - 32..key.len() - 16;
             let key = [&key[..lease.start], LEASE, &key[lease.end..]].concat();
-            text.push_str(&format!("{key}: {}\n", value.replace('\u{1}', "^A")));
+            text.push_str(&format!("{key}: {value}\n"));
         }
     }
     Ok(text)
@@ -60,22 +55,20 @@ async fn dump(server: &EtcdServer) -> Result<String, Stop> {
 #[test]
 fn golden_keys_are_written() {
     run(async {
-        for (format, golden) in FORMATS {
-            let server = server().await?;
-            let client = connect(&format!("{}&dlock.format={format}", url(&server))).await?;
-            for (lock, mode, later) in locks() {
-                let held = request(lock, mode, 1);
-                take(&client, &held).await?;
-                if later != mode {
-                    let weaker = Renewal::new(held.as_claim(), later, held.lease);
-                    assert_eq!(client.renew(&[weaker]).await?, [Renewed::Kept]);
-                }
-                if let Some(mode) = waiting(lock) {
-                    queue(&client, &request(lock, mode, 2)).await?;
-                }
+        let server = server().await?;
+        let client = connect(&url(&server)).await?;
+        for (lock, mode, later) in locks() {
+            let held = request(lock, mode, 1);
+            take(&client, &held).await?;
+            if later != mode {
+                let weaker = Renewal::new(held.as_claim(), later, held.lease);
+                assert_eq!(client.renew(&[weaker]).await?, [Renewed::Kept]);
             }
-            assert_eq!(dump(&server).await?, golden);
+            if let Some(mode) = waiting(lock) {
+                queue(&client, &request(lock, mode, 2)).await?;
+            }
         }
+        assert_eq!(dump(&server).await?, GOLDEN);
         Ok(())
     });
 }
@@ -83,32 +76,28 @@ fn golden_keys_are_written() {
 #[test]
 fn golden_keys_are_read() {
     run(async {
-        for (format, golden) in FORMATS {
-            let server = server().await?;
-            let client = connect(&url(&server)).await?;
-            let mut lines: Vec<_> = golden.lines().collect();
-            // The holders, whose keys end with 0, before the waiters.
-            lines.sort_by_key(|line| line.split_once(": ").and_then(|(key, _)| key.chars().last()));
-            for line in lines {
-                let (key, value) = line.split_once(": ").ok_or("a value")?;
-                server.put(key, &value.replace("^A", "\u{1}")).await?;
-            }
-            for (lock, _, mode) in locks() {
-                are_read(&client, lock, mode, format).await?;
-            }
+        let server = server().await?;
+        let client = connect(&url(&server)).await?;
+        let mut lines: Vec<_> = GOLDEN.lines().collect();
+        // The holders, whose keys end with 0, before the waiters.
+        lines.sort_by_key(|line| line.split_once(": ").and_then(|(key, _)| key.chars().last()));
+        for line in lines {
+            let (key, value) = line.split_once(": ").ok_or("a value")?;
+            server.put(key, value).await?;
+        }
+        for (lock, _, mode) in locks() {
+            are_read(&client, lock, mode).await?;
         }
         Ok(())
     });
 }
 
-async fn are_read(client: &DynBackend, lock: &str, mode: Mode, format: Format) -> Verdict {
+async fn are_read(client: &DynBackend, lock: &str, mode: Mode) -> Verdict {
     let held = request(lock, mode, 1);
     let state = client.inspect(&held.name).await?;
     let holder = &state.holders[0];
     assert_eq!((holder.claim, holder.mode), (held.claim, mode), "{lock}");
     assert_eq!(holder.note, held.note, "{lock}");
-    let mut claims = state.holders.iter().chain(&state.waiters);
-    assert!(claims.all(|claim| claim.format == format), "{state:?}");
     assert_eq!(state.waiters.first().map(|waiter| waiter.mode), waiting(lock), "{lock}");
     // Other claims wait behind them, and can end them.
     let next = match mode {

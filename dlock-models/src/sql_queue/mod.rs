@@ -21,7 +21,7 @@
 use std::rc::Rc;
 
 use dlock_core::{
-    ClaimId, Format, Mode, Queue,
+    ClaimId, Mode, Queue,
     machine::{
         Op, Outcome,
         text::{Replayed, ops_text, snapshot},
@@ -233,7 +233,7 @@ impl SqlQueue {
         }
         let by = letter.filter(|letter| !letter.release && self.has(Rule::Deadline));
         let by = by.map(|letter| self.deadline(letter.sent));
-        row.log += &format!("{} {at};", ops_text(Format::OLDEST, by, [op]));
+        row.log += &format!("{} {at};", ops_text(by, [op]));
         let replayed = row.replay();
         for granted in replayed.grants.iter().filter(|granted| Some(granted.claim) != op.claim()) {
             let client = usize::try_from(granted.home - 1).unwrap_or_default();

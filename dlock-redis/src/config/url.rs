@@ -40,7 +40,6 @@ impl RedisConfig {
             response_timeout: Duration::from_secs(2),
             plain: url.take_bool("plain")?.unwrap_or(false),
             prefix: url.prefix().to_owned(),
-            format: url.take_format()?,
         };
         if let Some(text) = url.take("durability") {
             config.durability = text.parse()?;

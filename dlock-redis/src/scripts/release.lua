@@ -11,9 +11,8 @@
 -- RETURN 1: it was there; 0: it was not
 local id=ARGV[1]
 local o=redis.call('GET',KEYS[1])
-local format=o and string.match(o,'\1(%d+)') or 1
 -- A record of an unknown format takes the long way, which does not delete it.
-if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]%d') and format+0<=%newest then
+if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]%d') and not string.find(o,'\1',1,true) then
   redis.call('DEL',KEYS[1])
   return 1
 end

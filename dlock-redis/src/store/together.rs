@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Acquired, Certainty, Error};
+use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
 use redis::Value;
 
 use super::Store;
@@ -39,7 +39,7 @@ impl Store {
         for request in requests {
             call = call.keys(&Keys::of(&request.name));
         }
-        let notes = requests.iter().map(|request| self.session.scripts.note(request));
+        let notes = requests.iter().map(|request| request.note.as_ref().map(Note::as_str));
         let notes: Vec<_> = notes.collect();
         let noted = notes.iter().any(Option::is_some);
         call = call.arg(self.session.scripts.retention);

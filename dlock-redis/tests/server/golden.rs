@@ -1,15 +1,13 @@
-//! The keys and the message of each format as they stand in `tests/golden`: they are read, and
+//! The keys and the message as they stand in `tests/golden`: they are read, and
 //! written the same.
 //!
 //! A line there is `KEY TYPE`, and behind it what the key holds: a text, or the members of a set with
 //! their scores, or the fields of a hash with their values. `T` is a time or a token, and `CHANNEL` is
-//! the channel of a client. `^A` is the character of a marker. The last line is a message.
+//! the channel of a client. The last line is a message.
 
 use std::time::Duration;
 
-use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Format, Mode, Note, Renewal, Renewed,
-};
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Note, Renewal, Renewed};
 use dlock_redis::{Redis, RedisConfig};
 use dlock_testlab::{
     Stop, Verdict,
@@ -18,12 +16,7 @@ use dlock_testlab::{
 
 use crate::support::{ask, connect, free, granted, queue, run, start, take};
 
-/// A file stays that of its format when a newer format is added.
-fn formats() -> [(Format, &'static str); 2] {
-    let files =
-        [(1, include_str!("../golden/format-1.txt")), (2, include_str!("../golden/format-2.txt"))];
-    files.map(|(number, golden)| (Format::known(number).expect("it is read"), golden))
-}
+const GOLDEN: &str = include_str!("../golden/format-1.txt");
 
 /// A time in the year 2100, so that no lease of a golden record has ended.
 const LATE: u64 = 4_102_444_800_000_000;
@@ -87,7 +80,6 @@ fn masked(word: &str) -> String {
         text.push(c);
     }
     text.pop();
-    let text = text.replace('\u{1}', "^A");
     match text.split_once("dlock:i:") {
         Some((before, channel)) => {
             let end = channel.find(' ').unwrap_or(channel.len());
@@ -130,7 +122,6 @@ async fn load(server: &RedisServer, golden: &str) -> Verdict {
         let (key, kind) = key.rsplit_once(' ').ok_or("a type")?;
         let late = LATE.to_string();
         let value = value.replace("CHANNEL", "dlock:i:0").replace('T', &late);
-        let value = value.replace("^A", "\u{1}");
         for part in value.split(" | ") {
             let (name, behind) = part.split_once(" = ").unwrap_or((part, ""));
             let command: &[&str] = match kind {
@@ -148,22 +139,19 @@ async fn load(server: &RedisServer, golden: &str) -> Verdict {
 #[test]
 fn golden_keys_and_messages_are_written() {
     run(async {
-        for (format, golden) in formats() {
-            let (server, _) = start().await?;
-            let client = connect(&format!("{}?dlock.format={format}", server.url())).await?;
-            write(&client).await?;
-            let mut written = dump(&server).await?;
-            let mut listener = Resp::connect(&server.address()).await?;
-            listener.command(&["PSUBSCRIBE", "dlock:i:*"]).await?.ok()?;
-            free(&client, &request("waited", Mode::Exclusive, HOLDER)).await?;
-            granted(&client, &request("waited", Mode::Exclusive, WAITER)).await?;
-            let Reply::Array(Some(parts)) = listener.receive().await? else {
-                return Err(Stop::failed("no message"));
-            };
-            let message = parts.into_iter().next_back().ok_or("a message")?.text()?;
-            written.push_str(&format!("message: {}\n", masked(&message)));
-            assert_eq!(written, golden);
-        }
+        let (server, client) = start().await?;
+        write(&client).await?;
+        let mut written = dump(&server).await?;
+        let mut listener = Resp::connect(&server.address()).await?;
+        listener.command(&["PSUBSCRIBE", "dlock:i:*"]).await?.ok()?;
+        free(&client, &request("waited", Mode::Exclusive, HOLDER)).await?;
+        granted(&client, &request("waited", Mode::Exclusive, WAITER)).await?;
+        let Reply::Array(Some(parts)) = listener.receive().await? else {
+            return Err(Stop::failed("no message"));
+        };
+        let message = parts.into_iter().next_back().ok_or("a message")?.text()?;
+        written.push_str(&format!("message: {}\n", masked(&message)));
+        assert_eq!(written, GOLDEN);
         Ok(())
     });
 }
@@ -171,22 +159,18 @@ fn golden_keys_and_messages_are_written() {
 #[test]
 fn golden_keys_are_read() {
     run(async {
-        for (format, golden) in formats() {
-            let (server, client) = start().await?;
-            load(&server, golden).await?;
-            for (lock, mode) in locks() {
-                are_read(&client, lock, mode, format).await?;
-            }
+        let (server, client) = start().await?;
+        load(&server, GOLDEN).await?;
+        for (lock, mode) in locks() {
+            are_read(&client, lock, mode).await?;
         }
         Ok(())
     });
 }
 
-async fn are_read(client: &DynBackend, lock: &str, mode: Mode, format: Format) -> Verdict {
+async fn are_read(client: &DynBackend, lock: &str, mode: Mode) -> Verdict {
     let held = request(lock, mode, HOLDER);
     let state = client.inspect(&held.name).await?;
-    let mut claims = state.holders.iter().chain(&state.waiters);
-    assert!(claims.all(|claim| claim.format == format), "{state:?}");
     if lock != "free" {
         let holder = &state.holders[0];
         assert_eq!((holder.claim, holder.mode), (held.claim, mode), "{lock}");

@@ -17,7 +17,6 @@ mod golden;
 mod left;
 mod list;
 mod memory;
-mod mixed;
 mod names;
 mod outside;
 mod plain;

@@ -58,7 +58,7 @@ pub(crate) use conn::Ears;
 pub(crate) use conn::{Conn, Paged, Sighting};
 pub(crate) use dlock_core::machine::Micros;
 use dlock_core::{
-    Exclusion, Fairness, Fencing, Format, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
+    Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
 };
 #[cfg(feature = "sqlite")]
 pub(crate) use fault::DatabaseGone;
@@ -105,8 +105,6 @@ pub(crate) struct EngineSettings {
     pub(crate) home: u32,
     /// How often the rows are polled while the listener works.
     pub(crate) rarely: Rarely,
-    /// The format in which rows are written.
-    pub(crate) format: Format,
 }
 
 /// Converts a time to the form that statements take.

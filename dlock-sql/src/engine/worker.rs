@@ -220,7 +220,7 @@ impl<C: Conn> Worker<C> {
                 let ops: Vec<Cow<'_, Op>> = ops.map(|op| self.as_sent(op, hurries)).collect();
                 let by = deadline.filter(|_| ops.iter().any(|op| has_deadline(op)));
                 let ops = ops.iter().map(AsRef::as_ref);
-                let op = ops_text(self.settings.format, by, ops);
+                let op = ops_text(by, ops);
                 let fold = self.cache.fold(&name);
                 let known = self.shared.snapshots.known(&name);
                 Write { name, op, fold, known, hurries }

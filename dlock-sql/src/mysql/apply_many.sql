@@ -28,7 +28,7 @@ ON DUPLICATE KEY UPDATE
       SUBSTRING(dlock_lock.log, MOD(VALUES(cut), 16777216) + 1), dlock_lock.log
     ),
     IF(
-      LEFT(dlock_lock.snap, 3) IN ('', 'v1 ', 'v2 ') AND RIGHT(dlock_lock.snap, 1) IN ('', ';')
+      LEFT(dlock_lock.snap, 3) IN ('', 'v1 ') AND RIGHT(dlock_lock.snap, 1) IN ('', ';')
         AND RIGHT(dlock_lock.log, 1) IN ('', ';'),
       VALUES(log), ''
     )

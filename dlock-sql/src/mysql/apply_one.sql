@@ -31,7 +31,7 @@ ON DUPLICATE KEY UPDATE
       SUBSTRING(log, MOD(VALUES(cut), 16777216) + 1), log
     ),
     IF(
-      LEFT(snap, 3) IN ('', 'v1 ', 'v2 ') AND RIGHT(snap, 1) IN ('', ';') AND RIGHT(log, 1) IN ('', ';'),
+      LEFT(snap, 3) IN ('', 'v1 ') AND RIGHT(snap, 1) IN ('', ';') AND RIGHT(log, 1) IN ('', ';'),
       VALUES(log), ''
     )
   ),

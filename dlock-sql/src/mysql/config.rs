@@ -46,7 +46,6 @@ impl ServerConfig<MysqlDriver> {
         "connections",
         "create_schema",
         "durability",
-        "format",
         "plain",
         "response_timeout",
         "retention",

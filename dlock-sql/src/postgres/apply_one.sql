@@ -30,7 +30,7 @@ ON CONFLICT (name) DO UPDATE SET
               ELSE d.log END
          OPERATOR(pg_catalog.||) CASE
               WHEN pg_catalog.left(d.snap, 3)
-                  OPERATOR(pg_catalog.=) ANY (ARRAY['', 'v1 ', 'v2 ']::pg_catalog.text[])
+                  OPERATOR(pg_catalog.=) ANY (ARRAY['', 'v1 ']::pg_catalog.text[])
                 AND pg_catalog.right(d.snap, 1)
                   OPERATOR(pg_catalog.=) ANY (ARRAY['', ';']::pg_catalog.text[])
                 AND pg_catalog.right(d.log, 1)

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, Format, LockOptions};
+use dlock_core::{BackendUrl, ConfigIssue, Error, LockOptions};
 
 use crate::{
     engine::{EngineSettings, Micros, Rarely},
@@ -25,7 +25,6 @@ pub struct ServerConfig<Driver> {
     pub(crate) retention: Duration,
     pub(crate) patience: Duration,
     pub(crate) plain: Option<Scheme>,
-    pub(crate) format: Format,
 }
 
 /// The grants that survive a crash of the server.
@@ -60,7 +59,6 @@ impl<Driver> ServerConfig<Driver> {
             durability: durability.unwrap_or_default(),
             retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
             patience: patience.unwrap_or(Duration::from_secs(5)),
-            format: url.take_format()?,
             plain: url.take("plain").map(|text| text.parse::<Scheme>()).transpose()?,
         }
         // Checked here, too, so that the error of a URL comes before any I/O.
@@ -115,16 +113,6 @@ impl<Driver> ServerConfig<Driver> {
         self
     }
 
-    /// Sets the format in which dlock writes rows. The default is the one that the previous version
-    /// of dlock reads. Set [`Format::NEWEST`] when no such program uses the database any more. All
-    /// formats are read. `dlock.format` in a URL does the same. It has no effect on the plain and
-    /// advisory forms.
-    #[must_use]
-    pub fn with_format(mut self, format: Format) -> Self {
-        self.format = format;
-        self
-    }
-
     /// Returns the settings of the engine. `home` is the number by which notifications reach it.
     pub(crate) fn settings(&self, tick: Micros, home: u32) -> EngineSettings {
         EngineSettings {
@@ -135,7 +123,6 @@ impl<Driver> ServerConfig<Driver> {
             rest: 1,
             home,
             rarely: Rarely::SERVER,
-            format: self.format,
         }
     }
 

@@ -21,7 +21,7 @@ ON CONFLICT (name) DO UPDATE SET
   snap = CASE WHEN d.base = excluded.seen THEN excluded.snap ELSE d.snap END,
   log  = CASE WHEN d.base = excluded.seen THEN substr(d.log, excluded.cut + 1) ELSE d.log END
          || CASE
-              WHEN substr(d.snap, 1, 3) IN ('', 'v1 ', 'v2 ') AND substr(d.snap, -1) IN ('', ';')
+              WHEN substr(d.snap, 1, 3) IN ('', 'v1 ') AND substr(d.snap, -1) IN ('', ';')
                 AND substr(d.log, -1) IN ('', ';')
               THEN excluded.log ELSE ''
             END

@@ -65,7 +65,6 @@ impl Sqlite {
             rest: 5,
             home: home.unwrap_or(0),
             rarely,
-            format: config.format,
         };
         let wake_up = if ears.is_some() { WakeUp::Push } else { WakeUp::Poll };
         let guarantees = guarantees(Scope::Machine, wake_up);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{BackendUrl, ConfigIssue, Error, Format};
+use dlock_core::{BackendUrl, ConfigIssue, Error};
 use percent_encoding::percent_decode_str;
 
 /// The configuration of a [`Sqlite`](super::Sqlite) store.
@@ -30,12 +30,11 @@ pub struct SqliteConfig {
     pub(super) create_schema: bool,
     pub(super) patience: Duration,
     pub(super) retention: Duration,
-    pub(super) format: Format,
 }
 
 impl SqliteConfig {
     /// The `dlock.*` options of a URL.
-    pub(super) const OPTIONS: &'static [&'static str] = &["create_schema", "format"];
+    pub(super) const OPTIONS: &'static [&'static str] = &["create_schema"];
 
     /// The statements that create dlock's tables, to run them by hand: `schema.sql` of this crate.
     /// Running them again changes nothing.
@@ -48,7 +47,6 @@ impl SqliteConfig {
             create_schema: false,
             patience: Duration::from_secs(5),
             retention: Duration::from_secs(24 * 60 * 60),
-            format: Format::default(),
         }
     }
 
@@ -77,17 +75,8 @@ impl SqliteConfig {
         self
     }
 
-    /// Sets the format in which dlock writes rows. The default is the one that the previous version
-    /// of dlock reads. Set [`Format::NEWEST`] when no such program uses the file any more. All
-    /// formats are read. `dlock.format` in a URL does the same.
-    #[must_use]
-    pub const fn with_format(mut self, format: Format) -> Self {
-        self.format = format;
-        self
-    }
-
     /// Reads `sqlite:locks.db`, `sqlite://locks.db`, `sqlite:/dir/locks.db` or
-    /// `sqlite:///dir/locks.db`, with the options `dlock.create_schema` and `dlock.format`. A `%` in
+    /// `sqlite:///dir/locks.db`, with the option `dlock.create_schema`. A `%` in
     /// the path starts a percent-encoded byte, as in every URL.
     ///
     /// # Errors
@@ -96,7 +85,6 @@ impl SqliteConfig {
     pub fn from_url(url: &BackendUrl) -> Result<Self, Error> {
         let mut url = url.clone();
         let create_schema = url.take_bool("create_schema")?.unwrap_or(false);
-        let format = url.take_format()?;
         let address = url.address();
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
         if let Some(option) = query.split('&').find(|option| !option.is_empty()) {
@@ -127,7 +115,7 @@ impl SqliteConfig {
             .with_source(error)
         })?;
         check_path(Path::new(&*path))?;
-        Ok(Self::new(&*path).with_create_schema(create_schema).with_format(format))
+        Ok(Self::new(&*path).with_create_schema(create_schema))
     }
 }
 

@@ -16,8 +16,6 @@ mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
 mod help;
-#[path = "../shared/mixed.rs"]
-mod mixed;
 mod names;
 mod outside;
 mod pool;

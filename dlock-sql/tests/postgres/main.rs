@@ -14,8 +14,6 @@ mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
 mod listen;
-#[path = "../shared/mixed.rs"]
-mod mixed;
 mod names;
 mod open;
 mod outside;

@@ -1,14 +1,14 @@
-//! The rows of each format as they stand in `tests/golden`, on every database: they are read, and
+//! The rows as they stand in `tests/golden`, on every database: they are read, and
 //! written the same.
 //!
 //! A row there is `NAME|SNAP|LOG`. Times and tokens are `T`, and the address of a waiter is `HOME`.
-//! `snapshots.txt` has a snapshot of each format, with times in the year 2100.
+//! `snapshot.txt` has a snapshot, with times in the year 2100.
 
 use std::{fmt::Debug, time::Duration};
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, FencingToken, Format, LockName, Mode, Note,
-    Released, Renewal, Renewed,
+    AcquireRequest, Acquired, ClaimId, DynBackend, FencingToken, LockName, Mode, Note, Released,
+    Renewal, Renewed,
 };
 use dlock_testlab::{Stop, Verdict};
 
@@ -22,8 +22,8 @@ const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
 const BARRED: u128 = 3;
 
-/// Checks that a client writes the golden rows of its format, and that another one reads them and
-/// the golden snapshots. Leaves no rows.
+/// Checks that a client writes the golden rows, and that another one reads them and the golden
+/// snapshot. Leaves no rows.
 pub(crate) async fn written_and_read(
     writer: &DynBackend,
     reader: &DynBackend,
@@ -37,7 +37,7 @@ pub(crate) async fn written_and_read(
     assert_eq!(rows.collect::<String>(), golden);
     run(NONE.to_owned()).await?;
     read(reader, golden, run).await?;
-    read_snapshots(reader, run).await?;
+    read_snapshot(reader, run).await?;
     run(NONE.to_owned()).await
 }
 
@@ -104,37 +104,34 @@ async fn read(client: &DynBackend, golden: &str, run: impl AsyncFn(String) -> Ve
     Ok(())
 }
 
-/// Reads a row with a snapshot of each format, which has a holder, a waiter and a barred claim. `run`
-/// runs a statement.
-async fn read_snapshots(client: &DynBackend, run: impl AsyncFn(String) -> Verdict) -> Verdict {
-    for (number, snap) in (1..).zip(include_str!("../golden/snapshots.txt").lines()) {
-        let (name, format) = (format!("snapshot {number}"), Format::known(number)?);
-        run(insert(&name, snap, "")).await?;
-        let lock = LockName::new(&name)?;
-        let request = |mode, claim| {
-            AcquireRequest::new(lock.clone(), mode, Duration::from_secs(30))
-                .with_claim(ClaimId::from_bits(claim))
-                .with_tokens(7)
-        };
-        let (held, waiting) = (request(Mode::Exclusive, HOLDER), request(Mode::Shared, WAITER));
-        let state = client.inspect(&lock).await?;
-        for (claims, of) in [(&state.holders, &held), (&state.waiters, &waiting)] {
-            let claims: Vec<_> = claims.iter().map(|c| (c.claim, c.mode, c.format)).collect();
-            is(claims, |claims| *claims == [(of.claim, of.mode, format)])?;
-        }
-        is(state.holders[0].note.clone(), |note| *note == Note::new("web-3 pid 1").ok())?;
-        let barred = client.acquire(&request(Mode::Exclusive, BARRED)).await;
-        is(barred, |barred| !matches!(barred, Ok(Acquired::Granted(_) | Acquired::Queued)))?;
-        let renewal = Renewal::new(held.as_claim(), held.mode, held.lease);
-        is(client.renew(&[renewal]).await?, |renewed| *renewed == [Renewed::Kept])?;
-        let released = client.release(&held.as_claim().with_used(held.tokens)).await?;
-        is(released, |released| *released == Released::Released)?;
-        match client.acquire(&waiting).await? {
-            Acquired::Granted(grant) if Some(grant.token) > state.last_token => {}
-            other => return Err(Stop::failed(format!("{name}: {other:?} after {state:?}"))),
-        }
+/// Reads a row with a snapshot, which has a holder, a waiter and a barred claim. `run` runs a
+/// statement.
+async fn read_snapshot(client: &DynBackend, run: impl AsyncFn(String) -> Verdict) -> Verdict {
+    let name = "snapshot";
+    run(insert(name, include_str!("../golden/snapshot.txt").trim_end(), "")).await?;
+    let lock = LockName::new(name)?;
+    let request = |mode, claim| {
+        AcquireRequest::new(lock.clone(), mode, Duration::from_secs(30))
+            .with_claim(ClaimId::from_bits(claim))
+            .with_tokens(7)
+    };
+    let (held, waiting) = (request(Mode::Exclusive, HOLDER), request(Mode::Shared, WAITER));
+    let state = client.inspect(&lock).await?;
+    for (claims, of) in [(&state.holders, &held), (&state.waiters, &waiting)] {
+        let claims: Vec<_> = claims.iter().map(|claim| (claim.claim, claim.mode)).collect();
+        is(claims, |claims| *claims == [(of.claim, of.mode)])?;
     }
-    Ok(())
+    is(state.holders[0].note.clone(), |note| *note == Note::new("web-3 pid 1").ok())?;
+    let barred = client.acquire(&request(Mode::Exclusive, BARRED)).await;
+    is(barred, |barred| !matches!(barred, Ok(Acquired::Granted(_) | Acquired::Queued)))?;
+    let renewal = Renewal::new(held.as_claim(), held.mode, held.lease);
+    is(client.renew(&[renewal]).await?, |renewed| *renewed == [Renewed::Kept])?;
+    let released = client.release(&held.as_claim().with_used(held.tokens)).await?;
+    is(released, |released| *released == Released::Released)?;
+    match client.acquire(&waiting).await? {
+        Acquired::Granted(grant) if Some(grant.token) > state.last_token => Ok(()),
+        other => Err(Stop::failed(format!("{name}: {other:?} after {state:?}"))),
+    }
 }
 
 fn insert(name: &str, snap: &str, log: &str) -> String {

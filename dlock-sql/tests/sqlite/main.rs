@@ -18,8 +18,6 @@ mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
 mod lease;
-#[path = "../shared/mixed.rs"]
-mod mixed;
 mod names;
 mod open;
 mod outside;

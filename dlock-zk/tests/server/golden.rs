@@ -1,21 +1,13 @@
-//! The nodes of each format as they stand in `tests/golden`: they are read, and written the same.
+//! The nodes as they stand in `tests/golden`: they are read, and written the same.
 //!
-//! A line there is `PATH: DATA`. `T` is the number of a transaction, and `^A` the
-//! character of a marker.
+//! A line there is `PATH: DATA`. `T` is the number of a transaction.
 
-use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, DynBackend, Format, Mode, Note, Renewal, Renewed,
-};
+use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Note, Renewal, Renewed};
 use dlock_testlab::{Stop, Verdict, zookeeper::ZooKeeperServer};
 
-use crate::support::{
-    ask, connect, free, granted, queue, run, server, start, take, until, url, works,
-};
+use crate::support::{ask, connect, free, granted, queue, run, start, take, until, url, works};
 
-const FORMATS: [(Format, &str); 2] = [
-    (Format::OLDEST, include_str!("../golden/format-1.txt")),
-    (Format::NEWEST, include_str!("../golden/format-2.txt")),
-];
+const GOLDEN: &str = include_str!("../golden/format-1.txt");
 
 const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
@@ -83,11 +75,7 @@ async fn dump(server: &ZooKeeperServer) -> Result<String, Stop> {
         nodes.sort();
         for node in nodes {
             let data = server.data(&node).await?.unwrap_or_default();
-            text.push_str(&format!(
-                "{}: {}\n",
-                masked(&node),
-                String::from_utf8(data)?.replace('\u{1}', "^A")
-            ));
+            text.push_str(&format!("{}: {}\n", masked(&node), String::from_utf8(data)?));
         }
     }
     Ok(text)
@@ -96,17 +84,14 @@ async fn dump(server: &ZooKeeperServer) -> Result<String, Stop> {
 #[test]
 fn golden_nodes_are_written() {
     run(async {
-        for (format, golden) in FORMATS {
-            let server = server().await?;
-            let client = connect(&format!("{}&dlock.format={format}", url(&server))).await?;
-            write(&client).await?;
-            let marks = golden.matches("granted").count();
-            until("the grant is marked", async || {
-                Ok(dump(&server).await?.matches("granted").count() == marks)
-            })
-            .await?;
-            assert_eq!(dump(&server).await?, golden);
-        }
+        let (server, client) = start().await?;
+        write(&client).await?;
+        let marks = GOLDEN.matches("granted").count();
+        until("the grant is marked", async || {
+            Ok(dump(&server).await?.matches("granted").count() == marks)
+        })
+        .await?;
+        assert_eq!(dump(&server).await?, GOLDEN);
         Ok(())
     });
 }
@@ -114,38 +99,28 @@ fn golden_nodes_are_written() {
 #[test]
 fn golden_nodes_are_read() {
     run(async {
-        for (format, golden) in FORMATS {
-            let (server, client) = start().await?;
-            works(&client, "other").await?;
-            for (lock, ..) in locks() {
-                let dir = format!("/dlock/{lock}");
-                server.create(&dir, "").await?;
-                // The server then numbers later claims behind the golden ones.
-                server.create(&format!("{dir}/x"), "").await?;
-                server.delete_recursively(&format!("{dir}/x")).await?;
-            }
-            for line in golden.lines() {
-                let (path, data) = line.split_once(": ").ok_or("data")?;
-                let (path, data) =
-                    (path.replace("-since-T-", "-since-7-"), data.replace("^A", "\u{1}"));
-                server.create(&path, &data).await?;
-            }
-            let other = connect(&url(&server)).await?;
-            for (lock, _, mode) in locks() {
-                are_read(&client, &other, lock, mode, format).await?;
-            }
+        let (server, client) = start().await?;
+        works(&client, "other").await?;
+        for (lock, ..) in locks() {
+            let dir = format!("/dlock/{lock}");
+            server.create(&dir, "").await?;
+            // The server then numbers later claims behind the golden ones.
+            server.create(&format!("{dir}/x"), "").await?;
+            server.delete_recursively(&format!("{dir}/x")).await?;
+        }
+        for line in GOLDEN.lines() {
+            let (path, data) = line.split_once(": ").ok_or("data")?;
+            server.create(&path.replace("-since-T-", "-since-7-"), data).await?;
+        }
+        let other = connect(&url(&server)).await?;
+        for (lock, _, mode) in locks() {
+            are_read(&client, &other, lock, mode).await?;
         }
         Ok(())
     });
 }
 
-async fn are_read(
-    client: &DynBackend,
-    other: &DynBackend,
-    lock: &str,
-    mode: Mode,
-    format: Format,
-) -> Verdict {
+async fn are_read(client: &DynBackend, other: &DynBackend, lock: &str, mode: Mode) -> Verdict {
     // The holder of this lock has gone, and the waiter has its permits.
     let (claim, mode) = match lock {
         "permits" => (WAITER, Mode::Permits { n: 4, of: 5 }),
@@ -156,8 +131,6 @@ async fn are_read(
     let holder = &state.holders[0];
     assert_eq!((holder.claim, holder.mode), (held.claim, mode), "{lock}");
     assert_eq!(holder.note, held.note, "{lock}");
-    let mut claims = state.holders.iter().chain(&state.waiters);
-    assert!(claims.all(|claim| claim.format == format), "{state:?}");
     let waits = matches!(lock, "held" | "read");
     assert_eq!(state.waiters.len(), usize::from(waits), "{lock}");
     // Other claims wait behind them, and can remove them by force.

@@ -17,7 +17,6 @@ mod formats;
 mod golden;
 mod left;
 mod login;
-mod mixed;
 mod names;
 mod numbers;
 mod numbers_storm;

@@ -62,16 +62,14 @@ fn only_a_release_takes_effect_after_its_deadline() {
     let late = [acquire(2, Mode::Exclusive), renew, join, Op::Raise { above: 1_000_000 }];
     let before = format!("{} 5;", text::op_text(&acquire(1, Mode::Exclusive)));
     let (machine, _) = told(&before);
-    let by = |deadline, now| {
-        format!("{before}{} {now};", text::ops_text(Format::OLDEST, Some(deadline), &late))
-    };
+    let by = |deadline, now| format!("{before}{} {now};", text::ops_text(Some(deadline), &late));
     let (same, outcomes) = told(&by(100, 101));
     assert_eq!((same, outcomes), (machine.clone(), vec![Outcome::Late; 4]));
     let (_, outcomes) = told(&by(100, 100));
     assert!(!outcomes.contains(&Outcome::Late), "{outcomes:?}");
     // Operations that are written together share one deadline; the next one has none.
     let mixed = [late[0].clone(), release(1)];
-    let log = format!("{before}{} 101;", text::ops_text(Format::OLDEST, Some(100), &mixed));
+    let log = format!("{before}{} 101;", text::ops_text(Some(100), &mixed));
     let (free, outcomes) = told(&log);
     assert!(free.is_free(101));
     assert_eq!(outcomes, [Outcome::Late, Outcome::Released]);

@@ -84,35 +84,12 @@ fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
 fn golden_rows_are_written_and_read() {
     with_mariadb(async {
         let server = server().await?;
-        let old = connect(&server).await?;
-        for (format, golden) in [
-            (1, include_str!("../../golden/mysql-format-1.txt")),
-            (2, include_str!("../../golden/mysql-format-2.txt")),
-        ] {
-            let url = format!("{}?dlock.format={format}", server.url());
-            let client = Mysql::open(config(&url)?).await?;
-            let rows = "SELECT CONVERT(name USING utf8mb4), CONVERT(snap USING utf8mb4), \
-                        CONVERT(log USING utf8mb4) FROM dlock_lock ORDER BY name";
-            let rows = async || server.query(rows).await;
-            let run = async |sql: String| server.run_sql(&sql).await;
-            crate::golden::written_and_read(&client, &old, golden, rows, run).await?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn clients_of_two_formats_share_locks() {
-    with_mariadb(async {
-        let server = server().await?;
-        for returning in [true, false] {
-            let old = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
-            let new = config(&format!("{}?dlock.format=2", server.url()))?;
-            let new = Mysql::open(new.with_returning(returning)).await?;
-            crate::mixed::share_locks(&old, &new).await?;
-            crate::mixed::survive_a_downgrade(&old, new).await?;
-            server.run_sql("DELETE FROM dlock_lock").await?;
-        }
-        Ok(())
+        let (writer, reader) = (connect(&server).await?, connect(&server).await?);
+        let golden = include_str!("../../golden/mysql-format-1.txt");
+        let rows = "SELECT CONVERT(name USING utf8mb4), CONVERT(snap USING utf8mb4), \
+                    CONVERT(log USING utf8mb4) FROM dlock_lock ORDER BY name";
+        let rows = async || server.query(rows).await;
+        let run = async |sql: String| server.run_sql(&sql).await;
+        crate::golden::written_and_read(&writer, &reader, golden, rows, run).await
     });
 }

@@ -71,28 +71,11 @@ fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
 fn golden_rows_are_written_and_read() {
     run(async {
         let server = server().await?;
-        let old = connect(&create(&server)).await?;
-        for (format, golden) in [
-            (1, include_str!("../../golden/postgres-format-1.txt")),
-            (2, include_str!("../../golden/postgres-format-2.txt")),
-        ] {
-            let client = connect(&format!("{}?dlock.format={format}", server.url())).await?;
-            let rows = "SELECT name, snap, log FROM dlock_lock ORDER BY name";
-            let rows = async || server.query(rows).await;
-            let run = async |sql: String| server.run_sql(&sql).await;
-            crate::golden::written_and_read(&client, &old, golden, rows, run).await?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn clients_of_two_formats_share_locks() {
-    run(async {
-        let server = server().await?;
-        let old = connect(&create(&server)).await?;
-        let new = connect(&format!("{}?dlock.format=2", server.url())).await?;
-        crate::mixed::share_locks(&old, &new).await?;
-        crate::mixed::survive_a_downgrade(&old, new).await
+        let (writer, reader) = (connect(&create(&server)).await?, connect(&server.url()).await?);
+        let golden = include_str!("../../golden/postgres-format-1.txt");
+        let rows = "SELECT name, snap, log FROM dlock_lock ORDER BY name";
+        let rows = async || server.query(rows).await;
+        let run = async |sql: String| server.run_sql(&sql).await;
+        crate::golden::written_and_read(&writer, &reader, golden, rows, run).await
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Format, Renewal, Renewed};
+use dlock_core::{AcquireRequest, Renewal, Renewed};
 use dlock_sql::{Sqlite, SqliteConfig};
 
 use crate::support::{Store, exclusive, free, take};
@@ -76,38 +76,16 @@ async fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
 
 #[tokio::test]
 async fn golden_rows_are_written_and_read() {
-    for (format, golden) in [
-        (Format::OLDEST, include_str!("../../golden/sqlite-format-1.txt")),
-        (Format::NEWEST, include_str!("../../golden/sqlite-format-2.txt")),
-    ] {
-        let store = Store::new();
-        let client = Sqlite::open(store.config().with_format(format)).await.unwrap();
-        let rows = async || {
-            let rows = store.rows().await;
-            Ok(rows.into_iter().map(|(name, snap, log)| vec![name, snap, log]).collect())
-        };
-        let run = async |sql: String| {
-            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut store.raw().await).await?;
-            Ok(())
-        };
-        let old = store.open().await;
-        crate::golden::written_and_read(&client, &old, golden, rows, run).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn clients_of_two_formats_share_locks() {
     let store = Store::new();
-    let old = store.open().await;
-    let newest = store.config().with_format(Format::NEWEST);
-    let new = Sqlite::open(newest.clone()).await.unwrap();
-    crate::mixed::share_locks(&old, &new).await.unwrap();
-    crate::mixed::survive_a_downgrade(&old, new).await.unwrap();
-    // After a fold, a row without claims of the newest format has format 1 again.
-    let rows = store.rows().await;
-    assert!(
-        rows.iter().any(|(name, snap, _)| name == "down" && snap.starts_with("v1 ")),
-        "{rows:?}"
-    );
-    assert!(!rows.iter().any(|(name, _, log)| name == "down" && log.contains(" f2 ")), "{rows:?}");
+    let (writer, reader) = (store.open().await, store.open().await);
+    let golden = include_str!("../../golden/sqlite-format-1.txt");
+    let rows = async || {
+        let rows = store.rows().await;
+        Ok(rows.into_iter().map(|(name, snap, log)| vec![name, snap, log]).collect())
+    };
+    let run = async |sql: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut store.raw().await).await?;
+        Ok(())
+    };
+    crate::golden::written_and_read(&writer, &reader, golden, rows, run).await.unwrap();
 }
