@@ -12,9 +12,7 @@
 //! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
 //! The mark in H states what a release has to do: `:` only delete H, `!` read the queue, `+` also
-//! return tokens of its block. `?` and `&` are `:` and `!` of a claim for which a client of a
-//! former version took H with `SET`, without reading F. Behind their token is the value that F must
-//! have. That client reads F itself. For all other clients the claim holds the lock.
+//! return tokens of its block.
 //!
 //! A `*` behind the token in H, or in place of the channel of a shared holder in W, means that the
 //! last renewal has set the lease: no later request extends it.

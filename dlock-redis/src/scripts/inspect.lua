@@ -9,21 +9,20 @@ local us=T[1]*1000000+T[2]
 local H,F,Q,W,R=KEYS[1],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local out,last,notes,past={},0,{},nil
 --%formats
--- Tokens start at the clock, except those that were in reserve.
-local function add(id,weight,cap,token,left,timed,note)
+-- Tokens start at the clock. A waiter has none.
+local function add(id,weight,cap,token,left,note)
   local n=#out
   out[n+1],out[n+2],out[n+3],out[n+4],out[n+5]=id,weight+0,cap+0,token+0,left
-  out[n+6]=timed and us>=token+0 and us-token or -1
+  out[n+6]=token+0>0 and us>=token+0 and us-token or -1
   if token+0>last then last=token+0 end
   local m=#notes
   if note and note~='' then notes[m+1],notes[m+2]=id,note end
 end
 local o=redis.call('GET',H)
 if o then
-  local id,mark,token,note=string.match(o,'^(%x+)([:!+?&])(%d+)%*?/?%d*(.*)$')
+  local id,token,note=string.match(o,'^(%x+)[:!+](%d+)%*?(.*)$')
   if not id or note~='' and string.byte(note)~=32 or newer(note) then foreign(H,o) end
-  local timed=mark~='?' and mark~='&'
-  add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000,timed,string.sub(note,2))
+  add(id,1073741824,1073741824,token,redis.call('PTTL',H)*1000,string.sub(note,2))
 end
 local f=redis.call('GET',F)
 if f then
@@ -39,8 +38,8 @@ if f then
         local w,c,_,_,n,note=string.match(held,'^(%d+):(%d+):(%d+):(%d+):(%d+):[^ ]*(.*)$')
         if held~='' and (not w or newer(note)) then foreign(W,held,key==Q and list[i]) end
         note=note and string.sub(note,2)
-        if w and key==R and list[i+1]-us>0 then add(list[i],w,c,n,list[i+1]-us,true,note) end
-        if w and key==Q and n-us>0 then add(list[i],w,c,0,n-us,false,note) end
+        if w and key==R and list[i+1]-us>0 then add(list[i],w,c,n,list[i+1]-us,note) end
+        if w and key==Q and n-us>0 then add(list[i],w,c,0,n-us,note) end
       end
     end
   end

@@ -29,12 +29,12 @@ local function open(k,o)
   s.was=f
   if o==nil then o=call('GET',s.H) end
   if o then
-    local owner,mark,token,final,last,note=string.match(o,'^(%x+)([:!+?&])(%d+)(%*?)/?(%d*)(.*)$')
+    local owner,mark,token,final,note=string.match(o,'^(%x+)([:!+])(%d+)(%*?)(.*)$')
     if not owner or note~='' and string.byte(note)~=32 or newer(note) then foreign(s.H,o) end
-    s.owner,s.mark,s.token,s.final,s.last,s.note=owner,mark,token+0,final,last,note
+    s.owner,s.mark,s.token,s.final,s.note=owner,mark,token+0,final,note
   end
-  -- A holder whose H was written by these scripts does not share the lock.
-  local shared=s.flag and (not s.owner or s.last~='') and call('HGET',s.W,'#')
+  -- The holder in H does not share the lock.
+  local shared=s.flag and not s.owner and call('HGET',s.W,'#')
   if shared then
     local cap,used=string.match(shared,'^(%d+):(%d+)$')
     if not cap then foreign(s.W,shared) end
@@ -272,7 +272,7 @@ local function hold(s,id,lease,last)
     end
     if last and s.final=='' then
       s.final='*'
-      call('SET',s.H,string.gsub(call('GET',s.H),'^(%x+[:!+?&]%d+)','%1*',1),'KEEPTTL')
+      call('SET',s.H,string.gsub(call('GET',s.H),'^(%x+[:!+]%d+)','%1*',1),'KEEPTTL')
     end
     return s.token
   end
@@ -371,8 +371,6 @@ local function acquire(s,id,lease,weight,cap,block,try,inbox,note)
       call('HSET',s.W,id,w)
       -- From now on the holder's release has to look at the queue: see the short path in release.lua.
       if s.mark==':' then call('SETRANGE',s.H,32,'!') end
-      -- A client of a former version took it by SET: see keys.rs.
-      if s.mark=='?' then call('SETRANGE',s.H,32,'&') end
       if lease>s.need then s.need=lease end
       answer={2,s.waiting and 2 or 1,s.waiting and 0 or next_end(s),us}
       s.waiting=true

@@ -12,7 +12,7 @@
 local id=ARGV[1]
 local o=redis.call('GET',KEYS[1])
 -- A record of an unknown format takes the long way, which does not delete it.
-if o and ARGV[2]~='0' and string.find(o,'^'..id..'[:?]%d') and not string.find(o,'\1',1,true) then
+if o and ARGV[2]~='0' and string.find(o,'^'..id..':%d') and not string.find(o,'\1',1,true) then
   redis.call('DEL',KEYS[1])
   return 1
 end
@@ -26,9 +26,7 @@ local s=open(1,o)
 local there=false
 if s.owner==id then
   -- While it held the lock alone, all tokens from its first token on were its own. The tokens of
-  -- its block that no client has seen can be used again. If a client of a former version has
-  -- reserved tokens behind a single one, they can't be used again: F would show the end of that
-  -- reserve again after other claims have held the lock.
+  -- its block that no client has seen can be used again.
   local last=s.token+ARGV[2]-1
   if s.mark=='+' and ARGV[2]~='0' and s.t>last then s.t=last end
   s.owner,s.leaves=nil,true

@@ -19,7 +19,7 @@ for i=1,n do
     local lease=ARGV[2*i]+0
     local last=lease<0
     if last then lease=-lease end
-    local head,final,note=string.match(o,'^(%x+[:!+?&]%d+)(%*?)(.*)$')
+    local head,final,note=string.match(o,'^(%x+[:!+]%d+)(%*?)(.*)$')
     if final=='*' then
       if last then redis.call('PEXPIRE',KEYS[i],lease,'LT') end
     elseif last then

@@ -11,7 +11,6 @@ mod duplicates;
 mod durable;
 mod floor;
 mod foreign;
-mod former;
 mod full;
 mod guard;
 mod left;
