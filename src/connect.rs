@@ -6,7 +6,7 @@ use dlock_core::{
 };
 
 /// The options that every backend's URL accepts, without the prefix `dlock.`.
-const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
+const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
 
 /// Connects to the store that `url` names, and returns the locks in it.
 ///
@@ -19,7 +19,6 @@ const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset", "note"];
 /// | `dlock.wait` | how long `lock()` waits; `0s` is one attempt | no limit |
 /// | `dlock.prefix` | a prefix of every name, which counts towards the 512 bytes of a name | none |
 /// | `dlock.token_offset` | a number that is added to every fencing token, at most 2^62: the largest token of another store that a resource has seen, so that the tokens of this store continue above it. All clients must use the same offset ([`TokenOffset`]) | `0` |
-/// | `dlock.note` | a text of 1 to 128 bytes on every claim, which `inspect` shows to people: no secrets ([`Note`]) | none |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::Error> {
@@ -62,12 +61,11 @@ pub async fn connect_with(url: &str, options: ConnectOptions) -> Result<Locks, E
     let mut url: BackendUrl = url.parse()?;
     // This runs first, so that a missing backend is reported before one of its options.
     registry.factory(&url)?;
-    let mut shared = Shared::take(&mut url)?;
-    shared.note = note.or(shared.note);
+    let shared = Shared::take(&mut url)?;
     let url = url.with_prefix(shared.prefix.as_deref().unwrap_or_default());
     // Drivers may panic without a runtime, so this check comes before any driver is called.
     current_runtime()?;
-    shared.apply(registry.connect(url, SHARED).await?)
+    shared.apply(registry.connect(url, SHARED).await?, note)
 }
 
 /// The options of [`connect_with`]: what a program sets in its code rather than in the URL.
@@ -78,7 +76,7 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Returns options with the compiled-in backends and without a note; the URL may set one.
+    /// Returns options with the compiled-in backends and without a note.
     pub fn new() -> Self {
         Self { registry: registry(), note: None }
     }
@@ -89,10 +87,10 @@ impl ConnectOptions {
         Self { registry: self.registry.with(factory), ..self }
     }
 
-    /// Puts this text on every claim of the locks, in place of the URL's `dlock.note`, so that
-    /// people can identify the owner of a claim: `web-3 pid 4711`. The store keeps the text with
-    /// the claim if it supports notes ([`Notes`](dlock_core::Notes)). **No secrets**: everybody
-    /// with read access to the store sees it.
+    /// Puts this text on every claim of the locks, so that people can identify the owner of a
+    /// claim: `web-3 pid 4711`. The store keeps the text with the claim if it supports notes
+    /// ([`Notes`](dlock_core::Notes)). **No secrets**: everybody with read access to the store sees
+    /// it.
     ///
     /// # Errors
     /// `Config(Note)` if the text is not a valid [`Note`].
@@ -172,7 +170,6 @@ struct Shared {
     options: LockOptions,
     prefix: Option<String>,
     token_offset: u64,
-    note: Option<Note>,
 }
 
 impl Shared {
@@ -191,12 +188,10 @@ impl Shared {
             LockName::new(prefix).map_err(|error| of_option("prefix", &error))?;
         }
         let token_offset = url.take_number("token_offset", TokenOffset::MAX)?.unwrap_or_default();
-        let note = url.take("note").map(|note| Note::new(&note)).transpose();
-        let note = note.map_err(|error| of_option("note", &error))?;
-        Ok(Self { options, prefix, token_offset, note })
+        Ok(Self { options, prefix, token_offset })
     }
 
-    fn apply(self, backend: DynBackend) -> Result<Locks, Error> {
+    fn apply(self, backend: DynBackend, note: Option<Note>) -> Result<Locks, Error> {
         let backend: DynBackend = match self.prefix {
             Some(prefix) => Prefixed::new(backend, &prefix)?,
             None => backend,
@@ -205,7 +200,7 @@ impl Shared {
             0 => backend,
             offset => TokenOffset::new(backend, offset)?,
         };
-        let backend: DynBackend = match self.note {
+        let backend: DynBackend = match note {
             Some(note) => Noted::new(backend, note),
             None => backend,
         };

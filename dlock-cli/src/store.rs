@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// Connects within `limit`, unless --connect-timeout is given, with this note for the claims.
-    /// Without one, the note of the URL applies, or else the default.
+    /// Without one, the default applies.
     pub(crate) async fn connect_noted(
         &self,
         source: &Source,
@@ -86,8 +86,7 @@ impl Store {
         told: impl Fn(&Error) + Send + Sync,
     ) -> Result<Locks, Failure> {
         let url = source.url();
-        let in_url = || url.parse().is_ok_and(|mut url: BackendUrl| url.take("note").is_some());
-        let options = match note.or_else(|| if in_url() { None } else { default() }) {
+        let options = match note.or_else(default) {
             Some(note) => ConnectOptions::new().with_note(note)?,
             None => ConnectOptions::new(),
         };

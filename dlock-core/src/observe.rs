@@ -36,8 +36,7 @@
 //! | `some renewals of a batch failed` | warn | `error`, `failed` | PostgreSQL, MySQL, SQLite |
 //! | `sweep of unused rows failed` | warn | `error` | PostgreSQL, MySQL, SQLite: retried in the next round; until then the table grows |
 //! | `pooled connection` | warn | | PostgreSQL, MySQL: the application left a pooled connection in a state that dlock cannot use; dlock closed it |
-//! | `notifications do not arrive` | warn | | PostgreSQL: waiters poll |
-//! | `LISTEN failed` | warn | `error` | the same |
+//! | `LISTEN failed` | warn | `error` | PostgreSQL: waiters poll |
 //! | `session lost with all its locks` | warn | `error` | PostgreSQL, advisory form |
 //! | `unlock refused, will be repeated` | warn | `error` | the same: the server refused to free a lock, for example for want of a right |
 //! | `database not in WAL mode` | warn | `journal` | SQLite |

@@ -28,11 +28,9 @@
 //! | `dlock.retention` | how long the row of an unused lock is kept | `24h` |
 //! | `dlock.plain` | `row` or `version`: a table scheme that other programs know, see below | none |
 //! | `dlock.pooler` | PostgreSQL: a pooler such as PgBouncer in transaction mode is in front of the server | `false` |
-//! | `dlock.listen` | PostgreSQL: notify waiters of their grants | `true` without a pooler |
 //! | `dlock.advisory` | PostgreSQL: advisory locks of a session, see below | `false` |
-//! | `dlock.returning` | MySQL and MariaDB: whether the server supports `INSERT .. RETURNING` | detected |
 //!
-//! SQLite has only `dlock.create_schema` and `dlock.format`. Put its locks into a file of their
+//! SQLite has only `dlock.create_schema`. Put its locks into a file of their
 //! own, on a local disk, and neither delete nor replace the file while a program uses it. Each
 //! client has a socket beside the file, on which it is notified of its grants.
 //!

@@ -106,8 +106,8 @@ pub(crate) struct Run {
     #[arg(long, short = 'E', value_name = "CODE", default_value_t = code::BUSY)]
     busy_code: u8,
 
-    /// The text that `inspect`, `list` and `watch` show beside the claim [default: dlock.note in the
-    /// URL, or else host, process id and the name of the program]
+    /// The text that `inspect`, `list` and `watch` show beside the claim [default: host, process
+    /// id and the name of the program]
     ///
     /// At most 128 bytes without control characters. Everybody with read access to the store can see
     /// it, so it must not contain secrets. Plain and advisory locks keep no notes.

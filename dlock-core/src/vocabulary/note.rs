@@ -12,7 +12,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// A short text that tells people which client made a claim, such as `web-3 pid 4711 migrate`: any
 /// UTF-8 of 1 to 128 bytes without control characters.
 ///
-/// A client sets one on all its claims with the option `dlock.note` of a URL or with
+/// A client sets one on all its claims with `ConnectOptions::with_note` or with
 /// [`Noted`](crate::Noted), and [`ClaimState::note`](crate::ClaimState) shows it. No secrets:
 /// **everybody with read access to the store sees it**, and backups and logs contain it. No lock
 /// depends on it. Cloning is cheap.

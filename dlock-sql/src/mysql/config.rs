@@ -42,15 +42,8 @@ impl ServerConfig<MysqlDriver> {
     pub const PLAIN_SCHEMA: &'static str = super::queries::PLAIN_SCHEMA;
 
     /// The `dlock.*` options of a URL.
-    pub(super) const OPTIONS: &'static [&'static str] = &[
-        "connections",
-        "create_schema",
-        "durability",
-        "plain",
-        "response_timeout",
-        "retention",
-        "returning",
-    ];
+    pub(super) const OPTIONS: &'static [&'static str] =
+        &["connections", "create_schema", "durability", "plain", "response_timeout", "retention"];
 
     /// Reads `mysql://user:password@host:port/database` or the same with `mariadb:`, with dlock's
     /// options, which the crate's documentation lists, and these of the driver:
@@ -75,7 +68,7 @@ impl ServerConfig<MysqlDriver> {
             .map_err(|error| address::unreadable(classify(error).error))?;
         let (options, store) = chosen.apply(options)?;
         let options = options.disable_statement_logging();
-        let driver = MysqlDriver { options, pool: None, returning: url.take_bool("returning")? };
+        let driver = MysqlDriver { options, pool: None, returning: None };
         Self::take(&mut url, driver, store)?.supported()
     }
 
@@ -104,8 +97,9 @@ impl ServerConfig<MysqlDriver> {
     }
 
     /// Sets whether the server can return the rows that it writes (`INSERT ... RETURNING`), which
-    /// saves half of the round trips. By default dlock detects this: MariaDB can, MySQL can't. Set
-    /// it for a server or proxy that reports the wrong one of the two.
+    /// saves half of the round trips. dlock detects this: MariaDB can, MySQL can't. Tests use it to
+    /// run the statements for MySQL on MariaDB.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_returning(mut self, returning: bool) -> Self {
         self.driver.returning = Some(returning);

@@ -43,7 +43,6 @@ impl PostgresConfig {
         let tls = url::check(&url)?;
         let pooler = url.take_bool("pooler")?.unwrap_or(false);
         let advisory = url.take_bool("advisory")?.unwrap_or(false);
-        let listen = url.take_bool("listen")?;
         let options = PgConnectOptions::from_str(&url::for_driver(&url)).map_err(|error| {
             // The text contains at most the value of an option, and a password may have any form.
             Error::config(
@@ -55,8 +54,7 @@ impl PostgresConfig {
                 ),
             )
         })?;
-        let mut driver =
-            PostgresDriver { pooler, advisory, listen, ..PostgresDriver::new(options) };
+        let mut driver = PostgresDriver { pooler, advisory, ..PostgresDriver::new(options) };
         let uses_tls = tls.checked(&driver.host(), ["sslmode", "disable", "verify-full"])?;
         if !uses_tls {
             driver.options = driver.options.ssl_mode(PgSslMode::Disable);
@@ -105,15 +103,6 @@ impl PostgresConfig {
         self.driver.advisory = advisory;
         self
     }
-
-    /// Sets whether a connection listens for notifications of grants. On by default, unless there
-    /// is a pooler. The connection is opened when a claim first waits. Behind a pooler, dlock tests
-    /// at the start whether notifications arrive; if not, waiters poll instead.
-    #[must_use]
-    pub fn with_listen(mut self, listen: bool) -> Self {
-        self.driver.listen = Some(listen);
-        self
-    }
 }
 
 #[cfg(test)]
@@ -136,7 +125,7 @@ mod tests {
             ("postgres://u:hunter2@/d?host=::1", "postgres://[::1]:5432/d"),
             ("postgres://u:hunter2@/d?host=/run/pg", "postgres:///run/pg:5432/d"),
             ("postgres://u@:7/d?host=/run/pg", "postgres:///run/pg:7/d"),
-            ("postgres://u@?host=/run/pg&dlock.listen=true", "postgres:///run/pg:5432/u"),
+            ("postgres://u@?host=/run/pg&dlock.pooler=true", "postgres:///run/pg:5432/u"),
             ("postgres://u@%2Frun%2Fpg/d", "postgres:///run/pg:5432/d"),
             ("postgres://u@localhost:7", "postgres://localhost:7/u"),
             ("postgres://db/d?sslmode=disable&user=u&password=hunter2", "postgres://db:5432/d"),
@@ -172,11 +161,8 @@ mod tests {
     fn our_options_are_read() {
         let config = read("postgres://localhost/d").unwrap();
         assert!(config.listens() && config.travel() == Travel::Prepared);
-        let config = read("postgres://localhost/d?dlock.listen=false").unwrap();
-        assert!(!config.listens());
         let config = read("postgres://localhost/d?dlock.pooler=true").unwrap();
         assert!(!config.listens() && config.travel() == Travel::Text);
-        assert!(config.with_listen(true).listens());
     }
 
     #[test]

@@ -49,7 +49,6 @@ pub struct PostgresDriver {
     pub(super) pool: Option<PgPool>,
     pub(super) pooler: bool,
     pub(super) advisory: bool,
-    pub(super) listen: Option<bool>,
     /// Whether the server refuses settings during a connect.
     pub(super) sets_later: Arc<AtomicBool>,
 }
@@ -59,7 +58,7 @@ impl PostgresDriver {
         let sets_later = Arc::default();
         let host = bare(options.get_host()).to_owned();
         let options = options.host(&host);
-        Self { options, pool: None, pooler: false, advisory: false, listen: None, sets_later }
+        Self { options, pool: None, pooler: false, advisory: false, sets_later }
     }
 
     pub(super) fn host(&self) -> String {
@@ -78,7 +77,7 @@ impl PostgresDriver {
 
 impl PostgresConfig {
     pub(super) fn listens(&self) -> bool {
-        self.driver.listen.unwrap_or(!self.driver.pooler)
+        !self.driver.pooler
     }
 
     pub(super) fn travel(&self) -> Travel {

@@ -1,7 +1,5 @@
 //! The connection that receives the notifications of grants.
 
-use std::time::Duration;
-
 use dlock_core::{Error, ErrorKind};
 use sqlx::{
     AssertSqlSafe, PgPool,
@@ -9,14 +7,8 @@ use sqlx::{
 };
 use tokio::{runtime::Handle, time::timeout};
 
-use super::{PostgresConfig, conn::channel, error::classify, link::Link, literal::Arg, queries};
+use super::{PostgresConfig, conn::channel, error::classify};
 use crate::engine::{Ears, Fault};
-
-/// The message of an engine to itself, which tests whether notifications arrive. It is no
-/// notification.
-const HELLO: &str = "hello";
-/// The longest time for the test.
-const PROBE: Duration = Duration::from_secs(1);
 
 /// Receives the notifications to one engine.
 pub(super) struct PgEars {
@@ -30,18 +22,6 @@ impl PgEars {
     /// Creates a listener that is not connected yet.
     pub(super) fn new(config: PostgresConfig, home: u32, runtime: Handle) -> Self {
         Self { config, channel: channel(home), runtime, listener: None }
-    }
-
-    /// Connects, and tests whether a notification that `link` sends arrives. Behind some poolers it
-    /// does not arrive.
-    pub(super) async fn probe(&mut self, link: &mut Link) -> Result<bool, Fault> {
-        self.open().await?;
-        let args = [Arg::Texts(vec![&self.channel]), Arg::Texts(vec![HELLO])];
-        link.fetch(queries::TELL, &args).await?;
-        match timeout(PROBE.min(self.config.patience), self.next()).await {
-            Ok(heard) => Ok(heard? == HELLO),
-            Err(_) => Ok(false),
-        }
     }
 
     async fn listen(&self, options: PgConnectOptions) -> Result<PgListener, Fault> {

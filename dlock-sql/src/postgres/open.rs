@@ -55,8 +55,8 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
         link.watch(kept.clone());
         link
     };
-    let mut first = ready(first);
-    let (ears, home) = match ears(config, runtime, &mut first).await {
+    let first = ready(first);
+    let (ears, home) = match ears(config, runtime) {
         Some((ears, home)) => (Some(ears), home),
         None => (None, 0),
     };
@@ -105,29 +105,9 @@ async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<Strin
     ))
 }
 
-/// Returns a listener and its home. It connects when the first claim waits. Behind a pooler it
-/// connects now, to test whether notifications arrive.
-async fn ears(config: &PostgresConfig, runtime: &Handle, link: &mut Link) -> Option<(PgEars, u32)> {
-    if !config.listens() {
-        return None;
-    }
+/// Returns a listener, which connects when the first claim waits, and its home. Behind a pooler,
+/// waiters poll.
+fn ears(config: &PostgresConfig, runtime: &Handle) -> Option<(PgEars, u32)> {
     let home = rand::random_range(1..=u32::MAX);
-    let mut ears = PgEars::new(config.clone(), home, runtime.clone());
-    if !config.driver.pooler {
-        return Some((ears, home));
-    }
-    match ears.probe(link).await {
-        Ok(true) => return Some((ears, home)),
-        Ok(false) => tracing::warn!(
-            target: "dlock",
-            "notifications do not arrive, as behind a connection pooler, falling back to polling: \
-             connect to the server itself, or set dlock.listen=false"
-        ),
-        Err(fault) => tracing::warn!(
-            target: "dlock",
-            error = %fault.error,
-            "LISTEN failed, falling back to polling"
-        ),
-    }
-    None
+    config.listens().then(|| (PgEars::new(config.clone(), home, runtime.clone()), home))
 }

@@ -12,7 +12,6 @@ pub(super) const OPTIONS: &[&str] = &[
     "connections",
     "create_schema",
     "durability",
-    "listen",
     "plain",
     "pooler",
     "response_timeout",

@@ -92,7 +92,7 @@ impl SqliteConfig {
             return Err(Error::config(
                 ConfigIssue::UnknownOption,
                 format!(
-                    "sqlite: has no option {key:.80}; use dlock.create_schema, dlock.format or \
+                    "sqlite: has no option {key:.80}; use dlock.create_schema or \
                      dlock's common options, since the URL does not set how the file is opened"
                 ),
             ));

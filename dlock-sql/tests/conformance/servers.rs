@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use dlock_core::{DynBackend, Error, LockName, Registry, machine::text};
-use dlock_sql::{MYSQL, POSTGRES};
+use dlock_sql::{MYSQL, Mysql, MysqlConfig, POSTGRES};
 use dlock_testkit::{Opened, Store};
 use dlock_testlab::{
     Stop,
@@ -27,6 +27,9 @@ pub(crate) fn all() -> Vec<Box<dyn Store>> {
         .map(|setting| Box::new(setting) as Box<dyn Store>)
         .into()
 }
+
+/// The end of an address: without `RETURNING`. It is no option of a URL.
+const AS_MYSQL: &str = "#as-mysql";
 
 /// A server, which ends with it.
 enum Server {
@@ -64,7 +67,7 @@ impl Store for Setting {
                 Server::Pooler(server, Box::new(pooler))
             }
             Self::Mariadb => Server::Mysql(mariadb().await?, ""),
-            Self::Mysql => Server::Mysql(mariadb().await?, "&dlock.returning=false"),
+            Self::Mysql => Server::Mysql(mariadb().await?, AS_MYSQL),
         }))
     }
 
@@ -145,5 +148,9 @@ impl Server {
 }
 
 async fn connect(url: &str) -> Result<DynBackend, Error> {
+    if let Some(url) = url.strip_suffix(AS_MYSQL) {
+        let config = MysqlConfig::from_url(&url.parse()?)?.with_returning(false);
+        return Box::pin(Mysql::open(config)).await;
+    }
     Registry::new().with(POSTGRES).with(MYSQL).connect(url.parse()?, &[]).await
 }

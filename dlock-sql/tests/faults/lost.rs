@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, LockName, Mode, Renewal, Renewed};
+use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testkit::{Stop, Verdict};
 
 use crate::{
@@ -24,34 +25,39 @@ const LOSE: [&str; 2] =
 pub(crate) async fn writes(kind: Kind) -> Verdict {
     let server = Server::start(kind).await?;
     let url = server.patient_url().replace("retention=1s", "retention=1h");
-    one_row_in_a_statement(&server, &url).await?;
-    several_rows(&server, &url).await?;
+    let [client, other] = [connect(url.clone()).await?, connect(url.clone()).await?];
+    one_row_in_a_statement(&server, &client, &other).await?;
+    several_rows(&server, &client, &other).await?;
     if matches!(kind, Kind::Mysql) {
-        one_row_in_a_statement(&server, &format!("{url}&dlock.returning=false")).await?;
+        let config = MysqlConfig::from_url(&url.parse()?)?.with_returning(false);
+        let [client, other] = [Mysql::open(config.clone()).await?, Mysql::open(config).await?];
+        one_row_in_a_statement(&server, &client, &other).await?;
     }
     Ok(())
 }
 
-async fn one_row_in_a_statement(server: &Server, url: &str) -> Verdict {
-    let (client, other) = (connect(url.to_owned()).await?, connect(url.to_owned()).await?);
+async fn one_row_in_a_statement(
+    server: &Server,
+    client: &DynBackend,
+    other: &DynBackend,
+) -> Verdict {
     let [first, next] = [ask("one"), ask("one")];
-    take(&client, &first).await?;
+    take(client, &first).await?;
     run(server, SAVE).await?;
     client.release(&first.as_claim()).await?;
     run(server, LOSE).await?;
     other.acquire(&next).await?;
-    claims(&client, &next.name, &[first.claim, next.claim]).await?;
+    claims(client, &next.name, &[first.claim, next.claim]).await?;
     client.release(&first.as_claim()).await?;
-    claims(&client, &next.name, &[next.claim]).await?;
+    claims(client, &next.name, &[next.claim]).await?;
     other.release(&next.as_claim()).await?;
-    claims(&client, &next.name, &[]).await
+    claims(client, &next.name, &[]).await
 }
 
-async fn several_rows(server: &Server, url: &str) -> Verdict {
-    let (client, other) = (connect(url.to_owned()).await?, connect(url.to_owned()).await?);
+async fn several_rows(server: &Server, client: &DynBackend, other: &DynBackend) -> Verdict {
     let held = [ask("first"), ask("second")];
     for request in &held {
-        take(&client, request).await?;
+        take(client, request).await?;
     }
     run(server, SAVE).await?;
     let renewals = held
@@ -67,7 +73,7 @@ async fn several_rows(server: &Server, url: &str) -> Verdict {
         return Err(Stop::failed("what is held is not renewed"));
     }
     for (held, waiting) in held.iter().zip(&waiting) {
-        claims(&client, &held.name, &[held.claim, waiting.claim]).await?;
+        claims(client, &held.name, &[held.claim, waiting.claim]).await?;
     }
     Ok(())
 }

@@ -24,8 +24,8 @@ fn a_client_opens_connections_as_it_needs_them() {
         for returning in [true, false] {
             let before = proxy.connections();
             let url = server.url().replace(&server.address(), &proxy.address());
-            let url = format!("{url}?dlock.response_timeout=30s&dlock.returning={returning}");
-            let client = Mysql::open(config(&url)?).await?;
+            let config = config(&format!("{url}?dlock.response_timeout=30s"))?;
+            let client = Mysql::open(config.with_returning(returning)).await?;
             let attempted = attempt("try");
             take(&client, &attempted).await?;
             free(&client, &attempted).await?;
@@ -49,8 +49,7 @@ fn a_server_without_room_for_statements_costs_no_lock() {
     with_mariadb(async {
         let server = server().await?;
         for returning in [true, false] {
-            let url = format!("{}?dlock.returning={returning}", server.url());
-            let client = Mysql::open(config(&url)?).await?;
+            let client = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
             let held = [ask("a"), ask("\u{fc}'b")];
             for held in &held {
                 take(&client, held).await?;

@@ -31,10 +31,10 @@ fn a_grant_arrives_though_the_listener_was_cut_off() {
 }
 
 #[test]
-fn a_client_without_listen_is_still_granted() {
+fn a_client_that_does_not_listen_is_still_granted() {
     run(async {
         let (server, client) = start().await?;
-        let other = connect(&format!("{}?dlock.listen=false", server.url())).await?;
+        let other = connect(&format!("{}?dlock.pooler=true", server.url())).await?;
         assert_eq!(other.guarantees().wake_up, WakeUp::Poll);
         let (held, waiting) = (exclusive("a"), exclusive("a"));
         take(&client, &held).await?;

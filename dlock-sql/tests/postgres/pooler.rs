@@ -5,8 +5,7 @@ use dlock_testkit::Stop;
 use tokio::task::JoinSet;
 
 use crate::support::{
-    config, connect, exclusive, free, granted, queue, refused, run, says, start_pooler, take,
-    works, works_fully,
+    connect, exclusive, free, refused, run, says, start_pooler, take, works, works_fully,
 };
 
 #[test]
@@ -85,26 +84,6 @@ fn a_refused_login_is_explained() {
         let access = ErrorKind::Config(ConfigIssue::Access);
         says(&refused(&url).await?, access, "check user and password");
         Ok(())
-    });
-}
-
-#[test]
-fn notes_that_do_not_arrive_are_not_relied_on() {
-    run(async {
-        // Each transaction ends with its connection's subscriptions.
-        let lines = ["server_reset_query_always = 1", "default_pool_size = 1"];
-        let (server, bouncer) = start_pooler(&lines).await?;
-        let url = format!("{}?dlock.pooler=true&dlock.listen=true", bouncer.url());
-        assert!(format!("{:?}", config(&url)?).contains("store"));
-        let client = connect(&url).await?;
-        assert_eq!(client.guarantees().wake_up, WakeUp::Poll);
-        let other = connect(&server.url()).await?;
-        let (held, waiting) = (exclusive("a"), exclusive("a"));
-        take(&other, &held).await?;
-        queue(&client, &waiting).await?;
-        free(&other, &held).await?;
-        granted(&client, &waiting).await?;
-        free(&client, &waiting).await
     });
 }
 

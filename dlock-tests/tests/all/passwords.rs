@@ -31,7 +31,7 @@ fn shown(text: &str) -> String {
         Err(error) => return shown + &format!("{error} {error:?}"),
     };
     let mut rest = url.clone();
-    for option in factory.options.iter().chain(&["lease", "wait", "note", "prefix"]) {
+    for option in factory.options.iter().chain(&["lease", "wait", "prefix"]) {
         shown += &format!("{:?}", url.clone().take_duration(option).err());
         rest.take(option);
     }

@@ -11,7 +11,7 @@ const FEW: u64 = 16;
 async fn through(server: &PostgresServer) -> Result<(Proxy, String), Stop> {
     let proxy = Proxy::start(&server.address()).await?;
     let url = server.url().replace(&server.address(), &proxy.address());
-    Ok((proxy, format!("{url}?dlock.connections=1&dlock.listen=false")))
+    Ok((proxy, format!("{url}?dlock.connections=1")))
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_server_that_lets_nobody_write_is_not_stormed() {
 fn commits_that_wait_for_a_standby_do_not_pile_up() {
     run(async {
         let server = server().await?;
-        let url = format!("{}&dlock.response_timeout=1s&dlock.listen=false", create(&server));
+        let url = format!("{}&dlock.response_timeout=1s", create(&server));
         let client = connect(&url).await?;
         works(&client, "a").await?;
         server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'").await?;

@@ -29,7 +29,7 @@ impl Scene {
         let (server, other) = start().await?;
         let proxy = Proxy::start(&server.address()).await?;
         let url = server.url().replace(&server.address(), &proxy.address());
-        let url = format!("{url}?dlock.connections=1&dlock.listen=false&{options}");
+        let url = format!("{url}?dlock.connections=1&{options}");
         let client = connect(&url).await?;
         let scene = Self { server, proxy, client, other };
         scene.prepare().await?;

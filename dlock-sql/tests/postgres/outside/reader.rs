@@ -34,7 +34,7 @@ fn a_standby_is_not_read_when_an_address_leads_there() {
         let standby = PostgresServer::start(&Options::new().standby_of(&server)).await?;
         let proxy = Proxy::start(&server.address()).await?;
         let url = server.url().replace(&server.address(), &proxy.address());
-        for mode in ["dlock.listen=false", "dlock.plain=row&dlock.create_schema=true"] {
+        for mode in ["dlock.create_schema=true", "dlock.plain=row&dlock.create_schema=true"] {
             proxy.lead_to(&server.address());
             let url = format!("{url}?dlock.response_timeout=2s&{mode}");
             if mode.contains("plain") {
@@ -62,7 +62,7 @@ fn a_standby_is_not_read_when_an_address_leads_there() {
 fn a_server_that_stops_taking_writes_is_not_read() {
     run(async {
         let (server, _) = start().await?;
-        let url = format!("{}?dlock.response_timeout=2s&dlock.listen=false", server.url());
+        let url = format!("{}?dlock.response_timeout=2s", server.url());
         until_refused(&url, async || {
             server.run_sql("ALTER SYSTEM SET default_transaction_read_only = on").await?;
             server.run_sql("SELECT pg_reload_conf()").await
