@@ -74,7 +74,7 @@ struct Record {
 struct WaitingTasks(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
-    /// The factory of `memory:`, which has no options. Each connection is a separate store.
+    /// The factory of `memory:`, which has no options of its own. Each connection is a separate store.
     pub const FACTORY: Factory = Factory::new("memory", &["memory"], &[], connect);
 
     /// Creates an empty store. Its leases expire by tokio's clock, so they also expire under paused
