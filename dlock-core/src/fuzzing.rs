@@ -1,7 +1,8 @@
 //! The laws of all parsers of this crate, for arbitrary bytes: one function for each parser, which
 //! panics if a law is broken.
 //!
-//! `fuzz/` runs them for a long time, the tests below for a short time. Not part of a normal build.
+//! `proof/fuzz/` runs them for a long time, the tests below for a short time. A normal build does
+//! not contain them.
 
 use std::time::Duration;
 

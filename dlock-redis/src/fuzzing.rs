@@ -1,7 +1,7 @@
 //! The properties of all parsers of this crate, for arbitrary bytes. Each parser has one function,
 //! which panics if a property does not hold.
 //!
-//! `fuzz/` runs them for long, and the tests below run them briefly. A normal build does not
+//! `proof/fuzz/` runs them for long, and the tests below run them briefly. A normal build does not
 //! contain this module.
 
 use std::{collections::HashMap, time::Duration};

@@ -10,7 +10,7 @@
 //! acquires that were sent on the same connection, which keeps the order, and those whose deadline
 //! had passed. If others are left, the claim is released once more after their deadlines: see
 //! [`later`](crate::later). While every request is answered, nothing is remembered, and nothing
-//! more is sent. Without this, `dlock-models/src/redis_late/` finds a lock without a holder.
+//! more is sent. Without this, `proof/dlock-models/src/redis_late/` finds a lock without a holder.
 //!
 //! # Concurrency
 //!

@@ -1,7 +1,7 @@
 //! The properties of all parsers of this crate, and of all texts that it writes into statements,
 //! for arbitrary bytes. Each has one function, which panics if a property does not hold.
 //!
-//! `fuzz/` runs them for long, and the tests below run them briefly. A normal build does not
+//! `proof/fuzz/` runs them for long, and the tests below run them briefly. A normal build does not
 //! contain this module.
 
 use dlock_core::{BackendUrl, Error, LockName};

@@ -1,7 +1,7 @@
 //! Inputs for parsers: random bytes, and texts that are almost valid.
 //!
 //! In each test run, the crates try their laws (`src/fuzzing.rs`) on these inputs for a few
-//! seconds. `fuzz/` tries the same laws without a time limit.
+//! seconds. `proof/fuzz/` tries the same laws without a time limit.
 
 use proptest::{
     prelude::*,

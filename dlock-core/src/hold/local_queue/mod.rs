@@ -19,7 +19,7 @@
 //!   `BUSY` to 0 fails while `QUEUED` is set, and a task sets `QUEUED` before it joins. So either
 //!   the leader that stops sees the line and serves it, or the joining task sees that nobody leads
 //!   and becomes the leader. A task is never left in a line that nobody serves
-//!   (`schedules/hand_off.rs`; `dlock-models/src/hand_off`).
+//!   (`schedules/hand_off.rs`; `proof/dlock-models/src/hand_off`).
 //! - The other flags are hints, and relaxed: `hot` selects a size, `asked` and `told` select a
 //!   message. `troubled` is written under the mutex. It says that the outage there may not be
 //!   empty; the first check of it is without the mutex, so that the usual path skips the mutex.
