@@ -19,8 +19,8 @@ use crate::{
     minder,
     plain::Plain,
     quorum::Quorum,
-    reply::{Standing, term},
-    scripts::Known,
+    reply::{ClaimStatus, lease_argument},
+    scripts::Phase,
     store::Store,
 };
 
@@ -55,10 +55,10 @@ impl Redis {
             return Ok(Plain::connect(config).await?);
         }
         let store = Arc::new(Store::open(config).await?);
-        let inbox = Arc::clone(&store.inbox);
+        let waiters = Arc::clone(&store.waiters);
         // A weak reference: the task must not keep the store alive. Dropping the store closes the
         // inbox, which ends the task.
-        runtime.spawn(minder::mind(Arc::downgrade(&store), inbox));
+        runtime.spawn(wait::poll_waiters(Arc::downgrade(&store), waiters));
         let guarantees = store.guarantees();
         Ok(Arc::new(Self { store, guarantees }))
     }
@@ -84,7 +84,7 @@ impl Backend for Redis {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.store.session.patience
+        self.store.session.response_timeout
     }
 
     fn events(&self) -> Option<StoreEvents> {
@@ -159,8 +159,8 @@ impl Admin for Redis {
 impl Redis {
     async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut answers = vec![Renewed::Lost; renewals.len()];
-        // Three steps, each for the claims that the previous step did not find: RENEW for exclusive
-        // holders, which reads two keys; KEEP for all others; then a read of the last token, which
+        // Three steps, each for the claims that the previous step did not find: RENEW_EXCLUSIVE for exclusive
+        // holders, which reads two keys; RENEW for all others; then a read of the last token, which
         // shows whether the claim was revoked or the server has lost its data. One of the first two
         // steps renews a claim, so a failure between them loses no answer: the core sends the whole
         // batch again.
@@ -169,40 +169,43 @@ impl Redis {
         let batches = self.store.batches(alone, |(_, renewal)| &renewal.claim.name, BATCH);
         let renewed = batches.iter().map(async |batch| {
             let renewals: Vec<_> = batch.iter().map(|(_, renewal)| *renewal).collect();
-            Ok::<_, Error>((batch, self.store.renew(&renewals).await?))
+            Ok::<_, Error>((batch, self.store.renew_exclusive(&renewals).await?))
         });
         for (batch, gone) in try_join_all(renewed).await? {
             for (place, (at, renewal)) in batch.iter().enumerate() {
                 if gone.contains(&place) {
-                    // It may hold the lock in a weaker mode by now: KEEP knows all modes.
+                    // It may hold the lock in a weaker mode by now: RENEW knows all modes.
                     others.push((*at, *renewal));
                 } else {
                     answers[*at] = Renewed::Kept;
                 }
             }
         }
-        let batches = self.store.batches(others, |(_, r)| &r.claim.name, minder::BATCH);
+        let batches = self.store.batches(others, |(_, r)| &r.claim.name, wait::BATCH);
         let kept = batches.iter().map(async |batch| {
             let claims: Vec<_> = batch
                 .iter()
-                .map(|(_, r)| (r.claim.id, &r.claim.name, r.mode, term(r.lease, r.is_last)))
+                .map(|(_, r)| {
+                    (r.claim.id, &r.claim.name, r.mode, lease_argument(r.lease, r.is_last))
+                })
                 .collect();
-            Ok::<_, Error>((batch, self.store.keep(&claims, Known::ToHold).await?.1))
+            Ok::<_, Error>((batch, self.store.renew(&claims, Phase::Holds).await?.1))
         });
         let mut gone = Vec::new();
-        for (batch, standings) in try_join_all(kept).await? {
-            for ((at, renewal), standing) in batch.iter().zip(standings) {
-                match standing {
-                    Standing::Held(_) => answers[*at] = Renewed::Kept,
+        for (batch, statuses) in try_join_all(kept).await? {
+            for ((at, renewal), status) in batch.iter().zip(statuses) {
+                match status {
+                    ClaimStatus::Held(_) => answers[*at] = Renewed::Kept,
                     // The answer does not say that the lock is lost.
-                    Standing::Unread(_) => answers[*at] = Renewed::Unknown,
+                    ClaimStatus::Unreadable(_) => answers[*at] = Renewed::Unknown,
                     _ => gone.push((*at, *renewal)),
                 }
             }
         }
-        let fates = gone.iter().map(async |(at, renewal)| (*at, self.store.fate(renewal).await));
-        for (at, fate) in join_all(fates).await {
-            answers[at] = fate;
+        let reasons =
+            gone.iter().map(async |(at, renewal)| (*at, self.store.loss_reason(renewal).await));
+        for (at, reason) in join_all(reasons).await {
+            answers[at] = reason;
         }
         Ok(answers)
     }

@@ -13,12 +13,12 @@ use redis::{Pipeline, RedisError, RedisResult, Value};
 
 use crate::{
     config::{Durability, RedisConfig},
-    error::{explain, is_denial, no_token, unread, unreadable},
-    inbox::{Turn, gone},
+    error::{explain, is_denial, no_token, unreadable, unreadable_record},
     link::{Link, window::Sending},
-    reply::{Standing, standing, standings, term},
-    scripts::{Call, Known},
-    session::{Session, Trouble},
+    reply::{ClaimStatus, lease_argument, status, statuses},
+    scripts::{Call, Phase},
+    session::{Retries, Session},
+    waiters::{QueuedGrant, expired},
 };
 
 /// The connection for scripts that are followed by `WAIT`.
@@ -26,7 +26,7 @@ pub(crate) struct Durable {
     link: Link,
     /// The number of replicas that must have a grant.
     pub(crate) replicas: u32,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Durable {
@@ -41,10 +41,10 @@ impl Durable {
             Durability::Master => 0,
             Durability::Replicas(replicas) => replicas,
             // Of n nodes, more than n / 2, of which the master is one.
-            Durability::Majority => main.facts().replicas()?.div_ceil(2),
+            Durability::Majority => main.server_info().replicas()?.div_ceil(2),
         };
         // Other acquires on this connection wait behind it, and must still be answered in time.
-        Ok(Self { link, replicas, patience: config.response_timeout / 4 })
+        Ok(Self { link, replicas, timeout: config.response_timeout / 4 })
     }
 
     /// Tries `WAIT` on each server.
@@ -67,11 +67,11 @@ impl Durable {
     /// `Unavailable`, with an unknown outcome, if too few replicas have the grant. The core then
     /// releases the claim.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
-        let mut trouble = Trouble::new(self.patience);
+        let mut retries = Retries::new(self.timeout);
         loop {
-            match self.send(trouble.commands(call).into_owned(), call.sending()).await {
+            match self.send(retries.commands(call).into_owned(), call.sending()).await {
                 Ok((value, waited)) => return self.judge(value, waited),
-                Err(error) => trouble.over(error).await?,
+                Err(error) => retries.pause_after(error).await?,
             }
         }
     }
@@ -95,17 +95,18 @@ impl Durable {
         &self,
         session: &Session,
         request: &AcquireRequest,
-    ) -> Result<Option<Turn>, Error> {
-        let claim = (request.claim, &request.name, request.mode, term(request.lease, false));
-        let call = session.scripts.keep(&[claim], Known::ToWait);
+    ) -> Result<Option<QueuedGrant>, Error> {
+        let claim =
+            (request.claim, &request.name, request.mode, lease_argument(request.lease, false));
+        let call = session.scripts.renew(&[claim], Phase::Waits);
         let value = self.run(&call).await?;
         let since = call.sending().began();
-        match standings(&value)?.as_slice() {
-            [Standing::Held(token)] => Ok(Some(Turn { token: *token, since })),
-            [Standing::Waits(_)] => Ok(None),
-            [Standing::Gone] => Err(gone()),
-            [Standing::Spent] => Err(no_token()),
-            [Standing::Unread(format)] => Err(unread(*format)),
+        match statuses(&value)?.as_slice() {
+            [ClaimStatus::Held(token)] => Ok(Some(QueuedGrant { token: *token, since })),
+            [ClaimStatus::Waits(_)] => Ok(None),
+            [ClaimStatus::NotFound] => Err(expired()),
+            [ClaimStatus::NoToken] => Err(no_token()),
+            [ClaimStatus::Unreadable(format)] => Err(unreadable_record(*format)),
             _ => Err(unreadable("a renewal", &value)),
         }
     }
@@ -115,7 +116,7 @@ impl Durable {
         mut script: Pipeline,
         sending: &Sending<'_>,
     ) -> Result<(Value, RedisResult<Value>), RedisError> {
-        script.cmd("WAIT").arg(self.replicas).arg(self.patience.as_millis().to_string());
+        script.cmd("WAIT").arg(self.replicas).arg(self.timeout.as_millis().to_string());
         let mut answers = self.link.send_all(&script, sending).await?.into_iter();
         let value = answers.next().unwrap_or_default().extract_error()?;
         Ok((value, answers.next().unwrap_or_default().extract_error()))
@@ -148,7 +149,7 @@ impl Durable {
 
 /// Returns whether the answer to a script for one claim or several grants a lock.
 pub(crate) fn won(value: &Value) -> bool {
-    let held = |answer: &Value| standing(answer).is_ok_and(Standing::is_held);
+    let held = |answer: &Value| status(answer).is_ok_and(ClaimStatus::is_held);
     match value {
         Value::Array(answers) if matches!(answers.first(), Some(Value::Array(_))) => {
             answers.iter().any(held)

@@ -7,11 +7,11 @@ use redis::{RedisError, ServerErrorKind};
 
 /// The remedy for a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cure {
+pub(crate) enum Remedy {
     /// The server does not know the script: send its text.
     SendText,
     /// Retry soon.
-    Again,
+    Retry,
     /// The connection or the server is not the right one any more: reconnect, then retry.
     Reconnect,
     /// No retry helps.
@@ -45,25 +45,25 @@ const UNKNOWN: [&str; 5] = [
 const IN_SCRIPT: [&str; 4] = ["in script", "called from", "executing the script", "user_script"];
 
 /// Returns the remedy for an error.
-pub(crate) fn cure(error: &RedisError) -> Cure {
+pub(crate) fn remedy_of(error: &RedisError) -> Remedy {
     use redis::ErrorKind as Kind;
     match error.kind() {
-        Kind::Server(ServerErrorKind::NoScript) => Cure::SendText,
-        Kind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => Cure::Reconnect,
+        Kind::Server(ServerErrorKind::NoScript) => Remedy::SendText,
+        Kind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => Remedy::Reconnect,
         Kind::Server(
             ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::Moved
             | ServerErrorKind::Ask,
-        ) => Cure::Again,
-        Kind::Io if own(error, GUARDED).is_some() => Cure::None,
-        Kind::Io | Kind::ClusterConnectionNotFound => Cure::Again,
+        ) => Remedy::Retry,
+        Kind::Io if own(error, GUARDED).is_some() => Remedy::None,
+        Kind::Io | Kind::ClusterConnectionNotFound => Remedy::Retry,
         // The parser has lost its place in the stream.
-        Kind::Parse => Cure::Reconnect,
-        Kind::MasterNameNotFoundBySentinel => Cure::Again,
-        Kind::Extension if matches!(error.code(), Some("BUSY" | "UNBLOCKED")) => Cure::Again,
-        _ => Cure::None,
+        Kind::Parse => Remedy::Reconnect,
+        Kind::MasterNameNotFoundBySentinel => Remedy::Retry,
+        Kind::Extension if matches!(error.code(), Some("BUSY" | "UNBLOCKED")) => Remedy::Retry,
+        _ => Remedy::None,
     }
 }
 
@@ -343,7 +343,7 @@ fn format_in(error: &RedisError) -> Option<u64> {
 }
 
 /// Returns the error of a record that has this format, or that is the damaged record of a waiter.
-pub(crate) fn unread(format: u16) -> Error {
+pub(crate) fn unreadable_record(format: u16) -> Error {
     match format {
         0 => damaged("`dlock inspect` names both"),
         format => unknown_format(format),

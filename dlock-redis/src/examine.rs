@@ -105,14 +105,14 @@ pub(crate) fn merged(all: Vec<(String, Vec<Finding>)>) -> Vec<Finding> {
 
 /// Sends one server all commands that the findings need.
 async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError> {
-    let info = told(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
+    let info = query(link, at, redis::pipe().cmd("INFO").arg("everything")).await?;
     let info = info.as_ref().and_then(reply::text).map(|text| reply::fields(&text));
     let mut settings = HashMap::new();
     for name in SETTINGS {
-        let answer = told(link, at, redis::pipe().cmd("CONFIG").arg("GET").arg(name)).await?;
+        let answer = query(link, at, redis::pipe().cmd("CONFIG").arg("GET").arg(name)).await?;
         settings.extend(answer.as_ref().and_then(reply::pairs).unwrap_or_default());
     }
-    let time = told(link, at, redis::pipe().cmd("TIME")).await?;
+    let time = query(link, at, redis::pipe().cmd("TIME")).await?;
     let scans = link.send_to(at, redis::pipe().cmd("SCAN").arg(0).arg("COUNT").arg(1)).await;
     let may_scan = match scans {
         // Another refusal, such as LOADING, says nothing about rights.
@@ -128,7 +128,7 @@ async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError>
 }
 
 /// Returns the answer of a server. `None` if it refuses.
-async fn told(
+async fn query(
     link: &Link,
     at: &link::Server,
     command: &Pipeline,

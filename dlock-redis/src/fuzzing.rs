@@ -13,18 +13,18 @@ use crate::{
     Durability, RedisConfig,
     config::Topology,
     durable::won,
-    error::{cure, explain},
-    inbox,
+    error::{explain, remedy_of},
     keys::{BUCKETS, Bucket, Keys, literal, name_of},
     link::{
         cluster::{
             map::{Map, address},
             route::{Route, bucket_of},
         },
-        facts::Facts,
         sentinel::named,
+        server_info::ServerInfo,
     },
-    reply::{self, Standing},
+    reply::{self, ClaimStatus},
+    waiters,
 };
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ pub fn keys(data: &[u8]) {
         assert_eq!(bucket_of(&command), Some(usize::from(bucket)));
     }
     assert_eq!(unescaped(&literal(text)), text);
-    let [holder, token] = [keys.holder(), keys.token()];
+    let [holder, token] = [keys.holder(), keys.last_token()];
     assert!(keys.all().take(2).eq([holder, token]));
 }
 
@@ -129,12 +129,12 @@ fn unescaped(pattern: &str) -> String {
 /// error.
 pub fn reply(data: &[u8]) {
     let answer = value(data);
-    match reply::standing(&answer) {
-        Ok(standing) => {
-            assert_eq!(won(&answer), standing.is_held());
+    match reply::status(&answer) {
+        Ok(status) => {
+            assert_eq!(won(&answer), status.is_held());
             let list = Value::Array(vec![answer.clone(), answer.clone()]);
-            assert_eq!(reply::standings(&list).ok(), Some(vec![standing; 2]));
-            if let Standing::Held(token) = standing {
+            assert_eq!(reply::statuses(&list).ok(), Some(vec![status; 2]));
+            if let ClaimStatus::Held(token) = status {
                 assert!(token <= FencingToken::MAX);
             }
         }
@@ -155,10 +155,10 @@ pub fn reply(data: &[u8]) {
         }
         Err(error) => assert!(error.to_string().len() <= LONGEST_ERROR, "{error}"),
     }
-    if let Ok(answers) = reply::standings(&answer) {
+    if let Ok(answers) = reply::statuses(&answer) {
         assert!(matches!(&answer, Value::Array(all) if all.len() == answers.len()));
     }
-    if let Some((_, gone)) = reply::renewal(&answer) {
+    if let Some((_, gone)) = reply::renewed_exclusive(&answer) {
         assert!(matches!(&answer, Value::Array(all) if all.len() == gone.len() + 1));
     }
     let _ = (reply::time_of(&answer), reply::micros(&answer), won(&answer));
@@ -167,9 +167,9 @@ pub fn reply(data: &[u8]) {
 
 /// A message of a grant: an accepted one is equal to itself when it is read again.
 pub fn message(data: &[u8]) {
-    if let Some((claim, token, at)) = inbox::read(data) {
+    if let Some((claim, token, at)) = waiters::read(data) {
         let text = format!("{claim} {token} {at}");
-        assert_eq!(inbox::read(text.as_bytes()), Some((claim, token, at)));
+        assert_eq!(waiters::read(text.as_bytes()), Some((claim, token, at)));
         assert!(data.starts_with(claim.to_string().as_bytes()));
     }
 }
@@ -181,17 +181,18 @@ pub fn info(data: &[u8]) {
     let always = [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
     let always = always.map(|(name, value)| (name.to_owned(), value.to_owned()));
     for settings in [HashMap::new(), HashMap::from(always)] {
-        let facts = Facts::read(&text, &settings, received);
-        let facts = facts.with_time(Some(u64::MAX - 1), received).with_mark(Some(&text));
+        let server_info = ServerInfo::read(&text, &settings, received);
+        let server_info =
+            server_info.with_time(Some(u64::MAX - 1), received).with_mark(Some(&text));
         for wants_cluster in [false, true] {
-            if let Err(error) = facts.check(wants_cluster, "redis://host") {
+            if let Err(error) = server_info.check(wants_cluster, "redis://host") {
                 assert!(error.to_string().len() <= LONGEST_ERROR, "{error}");
             }
         }
         let guard = Duration::from_secs(30);
-        assert!(facts.time_at(received.saturating_add(guard)) >= u64::MAX - 1);
-        assert!(!facts.keeps_grants(Duration::ZERO) || !settings.is_empty());
-        let _ = (facts.replicas(), facts.check_guard(guard));
+        assert!(server_info.time_at(received.saturating_add(guard)) >= u64::MAX - 1);
+        assert!(!server_info.keeps_grants(Duration::ZERO) || !settings.is_empty());
+        let _ = (server_info.replicas(), server_info.check_guard(guard));
     }
 }
 
@@ -224,11 +225,11 @@ pub fn error(data: &[u8]) {
     let Ok(Err(error)) = redis::parse_redis_value(&answer).map(Value::extract_error) else {
         return;
     };
-    let place = Route { at: "from:6379".into(), asking: false };
-    if let Some(next) = place.next(&error) {
+    let route = Route { at: "from:6379".into(), asking: false };
+    if let Some(next) = route.next(&error) {
         assert!(next.at.contains(':') && !next.at.starts_with(':'), "{}", next.at);
     }
-    let _ = cure(&error);
+    let _ = remedy_of(&error);
     let refused = matches!(error.kind(), redis::ErrorKind::Server(_) | redis::ErrorKind::Extension);
     let explained = explain(error);
     assert!(!refused || explained.certainty() == Certainty::NotApplied, "{explained}");

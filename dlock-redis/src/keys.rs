@@ -97,7 +97,7 @@ impl Keys {
     }
 
     /// F, the last token's.
-    pub(crate) fn token(&self) -> &str {
+    pub(crate) fn last_token(&self) -> &str {
         &self.text[self.base..2 * self.base + 1]
     }
 
@@ -120,7 +120,7 @@ pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
 
 /// Returns a key for other purposes, which belongs to no name. The key has the prefix `about`, so
 /// that a user with rights to names with this prefix can use it.
-pub(crate) fn aside(purpose: &str, about: &str) -> String {
+pub(crate) fn auxiliary(purpose: &str, about: &str) -> String {
     format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let expected = ["", "f", "q", "w", "r"].map(|kind| format!("{tag}{kind}:{name}"));
         assert_eq!(keys(name), expected);
         let of = Keys::of(&LockName::new(name).unwrap());
-        assert_eq!((of.holder(), of.token()), (expected[0].as_str(), expected[1].as_str()));
+        assert_eq!((of.holder(), of.last_token()), (expected[0].as_str(), expected[1].as_str()));
     }
 
     #[test]

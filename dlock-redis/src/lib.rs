@@ -115,8 +115,10 @@
 //! part. The plain form has no readers, permits, queue or notes, and its fencing tokens mean
 //! nothing; the guarantees say so. `list` returns all strings of the database.
 
+mod acquire_all;
 mod backend;
 mod config;
+mod deferred_releases;
 mod durable;
 mod error;
 mod examine;
@@ -124,22 +126,22 @@ mod factory;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod inbox;
 mod keys;
-mod later;
 mod link;
 mod list;
-mod minder;
-mod owed;
 mod plain;
 mod poll;
+mod preflight;
 mod quorum;
+mod release;
+mod renew;
 mod reply;
-mod rights;
 mod scripts;
 mod session;
 mod store;
 mod unanswered;
+mod wait;
+mod waiters;
 
 /// The driver, for [`RedisConfig::from_client`].
 #[doc(no_inline)]

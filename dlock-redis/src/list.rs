@@ -20,7 +20,7 @@ use crate::{
     keys::{self, Bucket, Keys},
     link::Server,
     reply,
-    session::{Session, Trouble},
+    session::{Retries, Session},
 };
 
 /// The approximate number of keys in a step.
@@ -103,7 +103,7 @@ impl Search<'_> {
         prefix: &str,
         found: &mut BTreeSet<LockName>,
     ) -> Result<bool, Error> {
-        let mut trouble = Trouble::new(self.session.patience);
+        let mut retries = Retries::new(self.session.response_timeout);
         let (mut cursor, mut first) = ("0".to_owned(), None);
         loop {
             let mut scan = redis::pipe();
@@ -114,7 +114,7 @@ impl Search<'_> {
             let (answer, connection) = match self.session.link.send_to(server, &scan).await {
                 Ok(answer) => answer,
                 Err(error) => {
-                    trouble.over(error).await?;
+                    retries.pause_after(error).await?;
                     if !self.session.link.servers().contains(server) {
                         return Ok(false);
                     }

@@ -25,8 +25,8 @@ use crate::{
     error::{explain, unreadable},
     examine::examine,
     list::list_plain,
-    owed::{Owed, give_up, is_over},
-    poll::Pace,
+    poll::PollPauses,
+    release::{ReleaseTarget, claim_ended, release},
     reply::millis,
     session::Session,
 };
@@ -58,12 +58,12 @@ impl PlainShared {
         let call = self
             .session
             .scripts
-            .plain
+            .acquire_plain
             .on(1)
             .arg(request.name.as_str())
             .arg(request.claim.to_string())
             .arg(millis(request.lease))
-            .taking(&self.session.unanswered, std::slice::from_ref(request));
+            .acquiring(&self.session.unanswered, std::slice::from_ref(request));
         let answer = self.session.run(&call).await?;
         let at = match answer {
             Value::Int(0) => return Ok(Acquired::Busy),
@@ -105,14 +105,14 @@ impl PlainShared {
     }
 }
 
-impl Owed for PlainShared {
+impl ReleaseTarget for PlainShared {
     fn session(&self) -> &Session {
         &self.session
     }
 
     async fn send_release(&self, name: &LockName, claim: ClaimId, _: u32) -> Result<bool, Error> {
-        let call = self.session.scripts.delete.on(1).arg(name.as_str()).arg(claim.to_string());
-        self.session.give_up(call, claim).await
+        let call = self.session.scripts.release_plain.on(1).arg(name.as_str()).arg(claim.to_string());
+        self.session.run_release(call, claim).await
     }
 }
 
@@ -131,7 +131,7 @@ impl Backend for Plain {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.0.session.patience
+        self.0.session.response_timeout
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -140,7 +140,7 @@ impl Backend for Plain {
             match shared.acquire(&request).await {
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 Ok(Acquired::Busy) => {
-                    is_over(&shared, &request.name, request.claim);
+                    claim_ended(&shared, &request.name, request.claim);
                     Ok(Acquired::Busy)
                 }
                 Ok(answer) => Ok(answer),
@@ -150,11 +150,11 @@ impl Backend for Plain {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let mut pace = Pace::default();
+        let mut pauses = PollPauses::default();
         loop {
             match self.0.acquire(request).await {
                 Ok(Acquired::Granted(grant)) => return Ok(grant),
-                Ok(_) => pace.pause(request.lease).await,
+                Ok(_) => pauses.pause(request.lease).await,
                 // An earlier poll whose answer was lost may have taken the lock for this claim.
                 Err(error) => {
                     let error = error.with_certainty(Certainty::Unknown);
@@ -166,7 +166,7 @@ impl Backend for Plain {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let keys: Vec<_> = renewals.iter().map(|r| r.claim.name.as_str()).collect();
-        let renewed = self.0.session.renew(&keys, &Vec::from_iter(renewals), 0).await;
+        let renewed = self.0.session.renew_exclusive(&keys, &Vec::from_iter(renewals), 0).await;
         let (.., gone) = renewed.map_err(|error| error.during("renew").with_store(self.store()))?;
         let mut answers = vec![Renewed::Kept; renewals.len()];
         for at in gone {
@@ -180,7 +180,7 @@ impl Backend for Plain {
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (shared, claim) = (Arc::clone(&self.0), claim.clone());
         Answer::later(async move {
-            match give_up(&shared, &claim.name, claim.id, claim.used).await {
+            match release(&shared, &claim.name, claim.id, claim.used).await {
                 Ok(true) => Ok(Released::Released),
                 Ok(false) => Ok(Released::AlreadyLost),
                 Err(error) => Err(error.at("release", &claim.name, &shared.session.store)),

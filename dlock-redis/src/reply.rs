@@ -11,25 +11,25 @@ use crate::error::unreadable;
 
 /// The state of a claim on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ClaimStatus {
     /// It holds the lock with this token.
     Held(FencingToken),
     /// It waits.
-    Waits(QueuePlace),
+    Waits(QueuePosition),
     /// The lock is busy, and the claim does not wait.
     Busy,
     /// Other claims use the lock with this capacity.
     Conflict(u32),
     /// No token is left that the server counts exactly.
-    Spent,
+    NoToken,
     /// A record of its name has this format, which this version does not read. 0: the record of a
     /// waiter is damaged.
-    Unread(u16),
+    Unreadable(u16),
     /// The server does not know it.
-    Gone,
+    NotFound,
 }
 
-impl Standing {
+impl ClaimStatus {
     /// Returns whether it holds the lock. A claim that waits again, because a failover lost its
     /// grant, does not.
     pub(crate) const fn is_held(self) -> bool {
@@ -39,7 +39,7 @@ impl Standing {
 
 /// The place of a waiting claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueuePlace {
+pub(crate) struct QueuePosition {
     /// Whether no claim waits before it.
     pub(crate) first: bool,
     /// The time from the answer to the end of the first holder's lease.
@@ -53,21 +53,21 @@ pub(crate) fn first(answers: Vec<Value>) -> RedisResult<Value> {
     answers.into_iter().next().unwrap_or_default().extract_error()
 }
 
-/// Reads the answer to ACQUIRE, or one of the answers to ACQUIRE_ALL and KEEP.
-pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
+/// Reads the answer to ACQUIRE, or one of the answers to ACQUIRE_ALL and RENEW.
+pub(crate) fn status(value: &Value) -> Result<ClaimStatus, Error> {
     let bad = || unreadable("a script", value);
     let token = |value: i64| {
         u64::try_from(value).ok().and_then(|token| FencingToken::new(token).ok()).ok_or_else(bad)
     };
     if let Value::Int(value) = value {
-        return token(*value).map(Standing::Held);
+        return token(*value).map(ClaimStatus::Held);
     }
     let numbers = integers(value).ok_or_else(bad)?;
     match numbers.as_slice() {
-        [0] => Ok(Standing::Gone),
-        [1, value, _] => token(*value).map(Standing::Held),
-        [2, place, next_end, at] => Ok(Standing::Waits(QueuePlace {
-            first: *place == 1,
+        [0] => Ok(ClaimStatus::NotFound),
+        [1, value, _] => token(*value).map(ClaimStatus::Held),
+        [2, position, next_end, at] => Ok(ClaimStatus::Waits(QueuePosition {
+            first: *position == 1,
             next_end: match u64::try_from(*next_end) {
                 Ok(left) if left > 0 => Duration::from_millis(left),
                 // A key without a lifetime: its end is not known.
@@ -75,28 +75,28 @@ pub(crate) fn standing(value: &Value) -> Result<Standing, Error> {
             },
             at: u64::try_from(*at).map_err(|_| bad())?,
         })),
-        [3, _] => Ok(Standing::Busy),
-        [5] => Ok(Standing::Spent),
-        [7, format] => Ok(Standing::Unread(u16::try_from(*format).map_err(|_| bad())?)),
-        [4, capacity] => Ok(Standing::Conflict(u32::try_from(*capacity).map_err(|_| bad())?)),
+        [3, _] => Ok(ClaimStatus::Busy),
+        [5] => Ok(ClaimStatus::NoToken),
+        [7, format] => Ok(ClaimStatus::Unreadable(u16::try_from(*format).map_err(|_| bad())?)),
+        [4, capacity] => Ok(ClaimStatus::Conflict(u32::try_from(*capacity).map_err(|_| bad())?)),
         _ => Err(bad()),
     }
 }
 
 /// Reads a list of answers.
-pub(crate) fn standings(value: &Value) -> Result<Vec<Standing>, Error> {
+pub(crate) fn statuses(value: &Value) -> Result<Vec<ClaimStatus>, Error> {
     match value {
-        Value::Array(values) => values.iter().map(standing).collect(),
+        Value::Array(values) => values.iter().map(status).collect(),
         _ => Err(unreadable("a script", value)),
     }
 }
 
-/// Reads the answers to KEEP. If one of them can't be read, only its claim counts as gone, and the
+/// Reads the answers to RENEW. If one of them can't be read, only its claim counts as gone, and the
 /// others are not affected.
-pub(crate) fn kept(value: &Value, claims: usize) -> Result<Vec<Standing>, Error> {
+pub(crate) fn renewed(value: &Value, claims: usize) -> Result<Vec<ClaimStatus>, Error> {
     match value {
         Value::Array(values) if values.len() == claims => {
-            Ok(values.iter().map(|value| standing(value).unwrap_or(Standing::Gone)).collect())
+            Ok(values.iter().map(|value| status(value).unwrap_or(ClaimStatus::NotFound)).collect())
         }
         _ => Err(unreadable("a script", value)),
     }
@@ -121,7 +121,7 @@ pub(crate) fn clock(value: &Value) -> Option<u64> {
         // ACQUIRE and PLAIN answer with one integer if it is the clock.
         (Value::Int(at), _) => Some(*at),
         (_, Some([1, _, at] | [2, _, _, at] | [3 | 6, at])) => Some(*at),
-        // That of RENEW.
+        // That of RENEW_EXCLUSIVE.
         (_, Some([at, ..])) => Some(*at),
         _ => return time_of(value),
     };
@@ -133,13 +133,13 @@ pub(crate) fn is_late(value: &Value) -> bool {
     matches!(value, Value::Array(parts) if matches!(parts.as_slice(), [Value::Int(6), Value::Int(_)]))
 }
 
-/// Reads the answer to RENEW: the server's clock, in microseconds, and the indices, from 0, of the
+/// Reads the answer to RENEW_EXCLUSIVE: the server's clock, in microseconds, and the indices, from 0, of the
 /// claims that hold nothing.
-pub(crate) fn renewal(value: &Value) -> Option<(u64, Vec<usize>)> {
+pub(crate) fn renewed_exclusive(value: &Value) -> Option<(u64, Vec<usize>)> {
     let numbers = integers(value)?;
     let (at, gone) = numbers.split_first()?;
-    let place = |at: &i64| usize::try_from(at.checked_sub(1)?).ok();
-    Some((u64::try_from(*at).ok()?, gone.iter().map(place).collect::<Option<_>>()?))
+    let position = |at: &i64| usize::try_from(at.checked_sub(1)?).ok();
+    Some((u64::try_from(*at).ok()?, gone.iter().map(position).collect::<Option<_>>()?))
 }
 
 /// Reads a list of integers.
@@ -274,13 +274,13 @@ pub(crate) fn millis(lease: Duration) -> u64 {
 
 /// Returns the lease of a renewal in milliseconds, as scripts take it: negative for the last renewal
 /// of a claim.
-pub(crate) fn term(lease: Duration, is_last: bool) -> i64 {
+pub(crate) fn lease_argument(lease: Duration, is_last: bool) -> i64 {
     let lease = i64::try_from(millis(lease)).unwrap_or(i64::MAX);
     if is_last { -lease } else { lease }
 }
 
 /// `1` for a claim that does not wait.
-pub(crate) const fn tries(queue: Queue) -> &'static str {
+pub(crate) const fn fails_if_busy(queue: Queue) -> &'static str {
     match queue {
         Queue::FailIfBusy => "1",
         _ => "0",
@@ -297,13 +297,13 @@ mod tests {
 
     #[test]
     fn an_answer_about_leases_shows_the_server_s_clock() {
-        assert_eq!(renewal(&list(&[99, 1, 3])), Some((99, vec![0, 2])));
+        assert_eq!(renewed_exclusive(&list(&[99, 1, 3])), Some((99, vec![0, 2])));
         for bad in [&[][..], &[-1], &[99, 0], &[99, -1]] {
-            assert_eq!(renewal(&list(bad)), None, "{bad:?}");
+            assert_eq!(renewed_exclusive(&list(bad)), None, "{bad:?}");
         }
         let held = Value::Array(vec![list(&[0]), list(&[1, 7, 99])]);
         assert_eq!(time_of(&held), Some(99));
-        assert!(standings(&held).is_ok_and(|all| all[1].is_held()));
+        assert!(statuses(&held).is_ok_and(|all| all[1].is_held()));
         assert_eq!(time_of(&Value::Array(vec![list(&[2, 1, 0, 98])])), Some(98));
         assert_eq!(time_of(&Value::Array(vec![list(&[0]), list(&[1, 7])])), None);
     }
@@ -336,11 +336,11 @@ mod tests {
     fn an_answer_that_can_not_be_read_is_of_one_claim() {
         for bad in [list(&[1, 0, 9]), list(&[1, i64::MIN, 9]), list(&[2, 1, 0, -1]), Value::Nil] {
             let answers = Value::Array(vec![list(&[1, 7, 9]), bad, list(&[2, 2, 0, 9])]);
-            let all = kept(&answers, 3).unwrap();
-            assert!(all[0].is_held() && all[1] == Standing::Gone, "{all:?}");
-            assert!(matches!(all[2], Standing::Waits(_)), "{all:?}");
-            assert!(kept(&answers, 2).is_err() && kept(&answers, 4).is_err());
-            assert!(standings(&answers).is_err());
+            let all = renewed(&answers, 3).unwrap();
+            assert!(all[0].is_held() && all[1] == ClaimStatus::NotFound, "{all:?}");
+            assert!(matches!(all[2], ClaimStatus::Waits(_)), "{all:?}");
+            assert!(renewed(&answers, 2).is_err() && renewed(&answers, 4).is_err());
+            assert!(statuses(&answers).is_err());
         }
     }
 
@@ -348,8 +348,8 @@ mod tests {
     fn a_holder_without_expiry_is_not_polled_all_the_time() {
         for left in [0, -1, i64::MIN] {
             let answer = Value::Array([2, 1, left, 9].map(Value::Int).to_vec());
-            let Ok(Standing::Waits(place)) = standing(&answer) else { panic!("{answer:?}") };
-            assert_eq!(place.next_end, Duration::MAX);
+            let Ok(ClaimStatus::Waits(position)) = status(&answer) else { panic!("{answer:?}") };
+            assert_eq!(position.next_end, Duration::MAX);
         }
     }
 

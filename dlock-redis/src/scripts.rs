@@ -15,13 +15,13 @@ use redis::{Cmd, Pipeline, ToRedisArgs};
 use crate::{
     keys::Keys,
     link::window::{Kind, Role, Sending},
-    reply::{millis, tries},
+    reply::{fails_if_busy, millis},
     unanswered::Unanswered,
 };
 
-/// The largest token for FLOOR. Numbers in a script are exact to 2^53, which microseconds reach in
-/// the year 2255, and the tokens above the floor need some room.
-const LARGEST_FLOOR: u64 = (1 << 53) - (1 << 40);
+/// The largest token for RAISE_TOKENS. Numbers in a script are exact to 2^53, which microseconds reach in
+/// the year 2255, and the tokens above it need some room.
+const LARGEST_RAISED_TO: u64 = (1 << 53) - (1 << 40);
 
 /// A Lua script and the digest by which the server caches it.
 #[derive(Clone, Debug)]
@@ -31,14 +31,14 @@ pub(crate) struct Script {
     kind: Kind,
 }
 
-/// A claim with its lock, the mode from now on, and the lease as [`term`] writes it.
-pub(crate) type Kept<'a> = (ClaimId, &'a LockName, Mode, i64);
+/// A claim with its lock, the mode from now on, and the lease as [`lease_argument`] writes it.
+pub(crate) type Renewing<'a> = (ClaimId, &'a LockName, Mode, i64);
 
-/// The state of the claims in a KEEP, as far as their client knows.
+/// The state of the claims in a RENEW, as far as their client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
-    ToHold,
-    ToWait,
+pub(crate) enum Phase {
+    Holds,
+    Waits,
 }
 
 /// All scripts.
@@ -47,13 +47,13 @@ pub(crate) struct Scripts {
     acquire: Script,
     pub(crate) acquire_all: Script,
     release: Script,
-    pub(crate) delete: Script,
-    pub(crate) renew: Script,
-    keep: Script,
+    pub(crate) release_plain: Script,
+    pub(crate) renew_exclusive: Script,
+    renew: Script,
     inspect: Script,
-    pub(crate) raise: Script,
-    floor: Script,
-    pub(crate) plain: Script,
+    pub(crate) quorum_token: Script,
+    raise_tokens: Script,
+    pub(crate) acquire_plain: Script,
     /// How long the last token of a free lock is kept, in milliseconds.
     pub(crate) retention: u64,
 }
@@ -69,27 +69,22 @@ impl Scripts {
     fn prepare() -> Self {
         const LOCK: &str = include_str!("scripts/lock.lua");
         const FORMATS: &str = include_str!("scripts/formats.lua");
-        let acquire = concat!(
-            include_str!("scripts/quick.lua"),
-            "--%lock\n",
-            include_str!("scripts/acquire.lua")
-        );
         // The rules are inserted as text, because the server has no libraries of scripts before
         // version 7.
         let script = |kind, text: &str| {
             Script::new(text.replace("--%lock\n", LOCK).replace("--%formats\n", FORMATS), kind)
         };
         Self {
-            acquire: script(Kind::Acquire, acquire),
+            acquire: script(Kind::Acquire, include_str!("scripts/acquire.lua")),
             acquire_all: script(Kind::Acquire, include_str!("scripts/acquire_all.lua")),
             release: script(Kind::Release, include_str!("scripts/release.lua")),
-            delete: script(Kind::Release, include_str!("scripts/delete.lua")),
+            release_plain: script(Kind::Release, include_str!("scripts/release_plain.lua")),
+            renew_exclusive: script(Kind::Renewal, include_str!("scripts/renew_exclusive.lua")),
             renew: script(Kind::Renewal, include_str!("scripts/renew.lua")),
-            keep: script(Kind::Renewal, include_str!("scripts/keep.lua")),
             inspect: script(Kind::Acquire, include_str!("scripts/inspect.lua")),
-            raise: script(Kind::Release, include_str!("scripts/raise.lua")),
-            floor: script(Kind::Acquire, include_str!("scripts/floor.lua")),
-            plain: script(Kind::Acquire, include_str!("scripts/plain.lua")),
+            quorum_token: script(Kind::Release, include_str!("scripts/quorum_token.lua")),
+            raise_tokens: script(Kind::Acquire, include_str!("scripts/raise_tokens.lua")),
+            acquire_plain: script(Kind::Acquire, include_str!("scripts/acquire_plain.lua")),
             retention: 0,
         }
     }
@@ -122,10 +117,10 @@ impl Scripts {
         self.inspect.on(Keys::COUNT).keys(&Keys::of(name))
     }
 
-    /// KEEP for these claims. Their names are in one slot. As far as this client knows, either all
+    /// RENEW for these claims. Their names are in one slot. As far as this client knows, either all
     /// of them wait, or all hold their locks.
-    pub(crate) fn keep(&self, claims: &[Kept<'_>], known: Known) -> Call<'_> {
-        let mut call = self.keep.on(Keys::COUNT * claims.len());
+    pub(crate) fn renew(&self, claims: &[Renewing<'_>], phase: Phase) -> Call<'_> {
+        let mut call = self.renew.on(Keys::COUNT * claims.len());
         for (_, name, ..) in claims {
             call = call.keys(&Keys::of(name));
         }
@@ -133,31 +128,35 @@ impl Scripts {
         for (claim, _, mode, lease) in claims {
             call = call.arg(claim.to_string()).arg(*lease).arg(mode.weight()).arg(mode.capacity());
         }
-        // KEEP of a waiting claim may grant it the lock. So the restart guard refuses it, while the
+        // RENEW of a waiting claim may grant it the lock. So the restart guard refuses it, while the
         // renewal of a held claim passes and grants nothing to others.
-        call.sending.role = Role::Keeps;
-        if known == Known::ToWait {
+        call.sending.role = Role::Renews;
+        if phase == Phase::Waits {
             call.sending = Sending::of(Kind::Poll);
             call.sending.role = Role::Grants;
         }
         call
     }
 
-    /// FLOOR for this name.
+    /// RAISE_TOKENS for this name.
     ///
     /// # Errors
     /// `Config(Token)` for a token beyond the numbers that scripts count with exactly.
-    pub(crate) fn floor(&self, name: &LockName, above: FencingToken) -> Result<Call<'_>, Error> {
-        if above.get() > LARGEST_FLOOR {
+    pub(crate) fn raise_tokens(
+        &self,
+        name: &LockName,
+        above: FencingToken,
+    ) -> Result<Call<'_>, Error> {
+        if above.get() > LARGEST_RAISED_TO {
             return Err(Error::config(
                 ConfigIssue::Token,
                 format!(
                     "tokens can't be raised above {above}, because Redis does not count exactly \
-                     that far: use at most {LARGEST_FLOOR}"
+                     that far: use at most {LARGEST_RAISED_TO}"
                 ),
             ));
         }
-        let call = self.floor.on(Keys::COUNT).keys(&Keys::of(name));
+        let call = self.raise_tokens.on(Keys::COUNT).keys(&Keys::of(name));
         Ok(call.arg(above.get()).arg(self.retention))
     }
 }
@@ -176,9 +175,9 @@ impl Script {
         Self { text: text.into(), digest: digest.into(), kind }
     }
 
-    /// Returns the script that checks the rights: see [`rights`](crate::rights).
-    pub(crate) fn probe() -> Self {
-        Self::new(include_str!("scripts/probe.lua").to_owned(), Kind::Acquire)
+    /// Returns the script that checks the rights: see [`preflight`](crate::preflight).
+    pub(crate) fn preflight() -> Self {
+        Self::new(include_str!("scripts/preflight.lua").to_owned(), Kind::Acquire)
     }
 
     /// Returns the call of this script by its digest, with this number of keys.
@@ -227,24 +226,24 @@ impl<'a> Call<'a> {
             .arg(request.mode.weight())
             .arg(request.mode.capacity())
             .arg(request.tokens)
-            .arg(tries(request.queue))
+            .arg(fails_if_busy(request.queue))
             .arg(channel.unwrap_or_default())
     }
 
     /// Marks a call that takes locks, or places in queues, for these claims. The link adds the
     /// deadline as the last argument.
-    pub(crate) const fn taking(
+    pub(crate) const fn acquiring(
         mut self,
-        book: &'a Unanswered,
+        unanswered: &'a Unanswered,
         requests: &'a [AcquireRequest],
     ) -> Self {
-        self.sending.role = Role::Takes(book, requests);
+        self.sending.role = Role::Acquires(unanswered, requests);
         self
     }
 
     /// Marks a call that releases or cancels this claim.
-    pub(crate) const fn giving_up(mut self, book: &'a Unanswered, claim: ClaimId) -> Self {
-        self.sending.role = Role::GivesUp(book, claim);
+    pub(crate) const fn releasing(mut self, unanswered: &'a Unanswered, claim: ClaimId) -> Self {
+        self.sending.role = Role::Releases(unanswered, claim);
         self
     }
 
@@ -288,29 +287,34 @@ mod tests {
     fn the_restart_guard_knows_every_script_that_can_grant() {
         let scripts = Scripts::new(Duration::from_secs(60));
         let (id, lease) = (ClaimId::random(), Duration::from_secs(1));
-        let (book, name) = (Unanswered::default(), LockName::new("a").unwrap());
+        let (unanswered, name) = (Unanswered::default(), LockName::new("a").unwrap());
         let request = AcquireRequest::new(name.clone(), Mode::Exclusive, lease);
         let requests = std::slice::from_ref(&request);
         let kept = [(id, &name, Mode::Exclusive, 1000)];
-        let floor = scripts.floor(&name, FencingToken::new(1).unwrap()).unwrap();
+        let raise_tokens = scripts.raise_tokens(&name, FencingToken::new(1).unwrap()).unwrap();
         let (refused, told, others) = (
             [
-                scripts.acquire(&request, None, 0).taking(&book, requests),
-                scripts.acquire_all.on(0).taking(&book, requests),
-                scripts.keep(&kept, Known::ToWait),
+                scripts.acquire(&request, None, 0).acquiring(&unanswered, requests),
+                scripts.acquire_all.on(0).acquiring(&unanswered, requests),
+                scripts.renew(&kept, Phase::Waits),
             ],
             [
-                scripts.release(&name, id, 0).giving_up(&book, id),
-                scripts.keep(&kept, Known::ToHold),
+                scripts.release(&name, id, 0).releasing(&unanswered, id),
+                scripts.renew(&kept, Phase::Holds),
             ],
-            [floor, scripts.raise.on(0), scripts.inspect(&name), scripts.renew.on(0)],
+            [
+                raise_tokens,
+                scripts.quorum_token.on(0),
+                scripts.inspect(&name),
+                scripts.renew_exclusive.on(0),
+            ],
         );
         for call in refused {
-            assert!(matches!(call.sending.role, Role::Grants | Role::Takes(..)));
+            assert!(matches!(call.sending.role, Role::Grants | Role::Acquires(..)));
             assert!(can_grant(&call.script.text), "{}", call.script.text);
         }
         for call in told {
-            assert!(matches!(call.sending.role, Role::Keeps | Role::GivesUp(..)));
+            assert!(matches!(call.sending.role, Role::Renews | Role::Releases(..)));
             assert!(can_grant(&call.script.text), "{}", call.script.text);
             let frozen = call.script.text.lines().find(|line| line.contains("frozen="));
             let reads = |line: &str| line.starts_with("local frozen=") && line.contains("ARGV");

@@ -2,7 +2,7 @@
 //!
 //! After an error a command is sent again only if a second execution does no harm. This holds for
 //! all scripts, since they are idempotent by claim id. The result of a retry has to account for the
-//! first sending, which may have been executed without an answer: see [`Session::give_up`]. An
+//! first sending, which may have been executed without an answer: see [`Session::run_release`]. An
 //! acquire that arrives too late is refused because of its deadline: see
 //! [`unanswered`](crate::unanswered).
 
@@ -16,17 +16,17 @@ use redis::{Pipeline, RedisError, Value};
 
 use crate::{
     config::{RedisConfig, Topology},
-    error::{Cure, cure, explain, unreadable},
-    inbox::Inbox,
-    later::Later,
+    deferred_releases::DeferredReleases,
+    error::{Remedy, explain, remedy_of, unreadable},
     link::{
         Link,
         window::{Kind, Sending},
     },
-    reply::{self, term},
-    rights::Rights,
+    preflight::Preflight,
+    reply::{self, lease_argument},
     scripts::{Call, Scripts},
     unanswered::Unanswered,
+    waiters::Waiters,
 };
 
 /// One connected store.
@@ -39,38 +39,42 @@ pub(crate) struct Session {
     /// The acquires that may still arrive.
     pub(crate) unanswered: Unanswered,
     /// The claims whose release is sent later.
-    pub(crate) later: Later,
+    pub(crate) deferred: DeferredReleases,
     /// The restart guard.
     pub(crate) guard: Duration,
     /// How long one request waits for its answer.
-    pub(crate) patience: Duration,
-    rights: Rights,
+    pub(crate) response_timeout: Duration,
+    preflight: Preflight,
 }
 
 impl Session {
     /// Connects, and checks the rights.
     pub(crate) async fn open(
         config: &RedisConfig,
-        inbox: Option<Arc<Inbox>>,
+        waiters: Option<Arc<Waiters>>,
     ) -> Result<Self, Error> {
-        let link = Link::open(config, inbox.clone()).await?;
-        let session = Self::over(config, link, inbox);
+        let link = Link::open(config, waiters.clone()).await?;
+        let session = Self::with_link(config, link, waiters);
         session.check_rights().await.map_err(|error| error.during("connect"))?;
         Ok(session)
     }
 
-    pub(crate) fn over(config: &RedisConfig, link: Link, inbox: Option<Arc<Inbox>>) -> Self {
+    pub(crate) fn with_link(
+        config: &RedisConfig,
+        link: Link,
+        waiters: Option<Arc<Waiters>>,
+    ) -> Self {
         let in_cluster = config.topology == Topology::Cluster;
         Self {
-            rights: Rights::new(config, inbox, in_cluster),
+            preflight: Preflight::new(config, waiters, in_cluster),
             store: config.store(),
             topology: config.topology.clone(),
             link,
             scripts: Scripts::new(config.retention),
             unanswered: Unanswered::default(),
-            later: Later::default(),
+            deferred: DeferredReleases::default(),
             guard: config.restart_guard.unwrap_or_default(),
-            patience: config.response_timeout,
+            response_timeout: config.response_timeout,
         }
     }
 
@@ -82,7 +86,7 @@ impl Session {
     pub(crate) async fn check_rights(&self) -> Result<(), Error> {
         let buckets = self.link.buckets();
         let tried =
-            join_all(buckets.iter().map(|bucket| self.rights.try_out(&self.link, *bucket))).await;
+            join_all(buckets.iter().map(|bucket| self.preflight.check(&self.link, *bucket))).await;
         let mut failed: Vec<_> = tried.into_iter().filter_map(Result::err).collect();
         let is_final = failed.iter().position(|error| !error.is_transient());
         let error = match is_final {
@@ -96,7 +100,7 @@ impl Session {
     /// Runs a script. Errors that a retry can cure are retried for about one response timeout.
     /// Every script has its effect once, however often it is sent.
     pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
-        self.run_through(call, &mut Trouble::new(self.patience)).await
+        self.run_through(call, &mut Retries::new(self.response_timeout)).await
     }
 
     /// Releases or cancels a claim with the script RELEASE. Returns true if the claim was there.
@@ -106,42 +110,45 @@ impl Session {
         claim: ClaimId,
         used: u32,
     ) -> Result<bool, Error> {
-        self.give_up(self.scripts.release(name, claim, used), claim).await
+        self.run_release(self.scripts.release(name, claim, used), claim).await
     }
 
     /// Runs a script that releases or cancels a claim. Returns true if the claim was there.
-    pub(crate) async fn give_up<'a>(
+    pub(crate) async fn run_release<'a>(
         &'a self,
         call: Call<'a>,
         claim: ClaimId,
     ) -> Result<bool, Error> {
-        let mut trouble = Trouble::new(self.patience);
-        let call = call.giving_up(&self.unanswered, claim);
-        match self.run_through(&call, &mut trouble).await? {
+        let mut retries = Retries::new(self.response_timeout);
+        let call = call.releasing(&self.unanswered, claim);
+        match self.run_through(&call, &mut retries).await? {
             Value::Int(1) => Ok(true),
             // An earlier sending whose answer was lost may have removed the claim. That counts as
             // found: the caller must not report a loss that did not happen.
-            Value::Int(0) => Ok(trouble.unknown),
+            Value::Int(0) => Ok(retries.unknown),
             other => Err(unreadable("a release", &other)),
         }
     }
 
-    /// Restarts the leases of exclusive holders with RENEW on these keys. Returns the server's
+    /// Restarts the leases of exclusive holders with RENEW_EXCLUSIVE on these keys. Returns the server's
     /// clock, the time of the request, and the indices of the claims that do not hold their locks
     /// exclusively.
-    pub(crate) async fn renew(
+    pub(crate) async fn renew_exclusive(
         &self,
         keys: &[&str],
         renewals: &[&Renewal],
         retention: u64,
     ) -> Result<(u64, Instant, Vec<usize>), Error> {
-        let mut call = self.scripts.renew.on(keys.len()).arg(keys);
+        let mut call = self.scripts.renew_exclusive.on(keys.len()).arg(keys);
         for renewal in renewals {
-            call = call.arg(renewal.claim.id.to_string()).arg(term(renewal.lease, renewal.is_last));
+            call = call
+                .arg(renewal.claim.id.to_string())
+                .arg(lease_argument(renewal.lease, renewal.is_last));
         }
         let call = call.arg(retention);
         let answer = self.run(&call).await?;
-        let (at, gone) = reply::renewal(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
+        let (at, gone) =
+            reply::renewed_exclusive(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
         Ok((at, call.sending().began(), gone))
     }
 
@@ -150,11 +157,11 @@ impl Session {
         reply::state(&self.run(&self.scripts.inspect(name)).await?)
     }
 
-    async fn run_through(&self, call: &Call<'_>, trouble: &mut Trouble) -> Result<Value, Error> {
+    async fn run_through(&self, call: &Call<'_>, retries: &mut Retries) -> Result<Value, Error> {
         loop {
-            match self.link.send(&trouble.commands(call), call.sending()).await {
+            match self.link.send(&retries.commands(call), call.sending()).await {
                 Ok(value) => return Ok(value),
-                Err(error) => trouble.over(error).await?,
+                Err(error) => retries.pause_after(error).await?,
             }
         }
     }
@@ -162,11 +169,11 @@ impl Session {
     /// Sends commands back to back. They change nothing, so they may be sent again. The answers
     /// contain the errors.
     pub(crate) async fn run_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Error> {
-        let mut trouble = Trouble::new(self.patience);
+        let mut retries = Retries::new(self.response_timeout);
         loop {
             match self.link.send_all(commands, &Sending::of(Kind::Acquire)).await {
                 Ok(answers) => return Ok(answers),
-                Err(error) => trouble.over(error).await?,
+                Err(error) => retries.pause_after(error).await?,
             }
         }
     }
@@ -209,9 +216,9 @@ pub(crate) fn check_lease(lease: Duration, guard: Duration) -> Result<(), Error>
 }
 
 /// The retries of one command.
-pub(crate) struct Trouble {
+pub(crate) struct Retries {
     began: Option<Instant>,
-    patience: Duration,
+    budget: Duration,
     tries: u32,
     /// Whether a sending without an answer may have been executed.
     unknown: bool,
@@ -219,9 +226,9 @@ pub(crate) struct Trouble {
     with_text: bool,
 }
 
-impl Trouble {
-    pub(crate) const fn new(patience: Duration) -> Self {
-        Self { began: None, patience, tries: 0, unknown: false, with_text: false }
+impl Retries {
+    pub(crate) const fn new(budget: Duration) -> Self {
+        Self { began: None, budget, tries: 0, unknown: false, with_text: false }
     }
 
     /// Returns the command to send now.
@@ -236,19 +243,19 @@ impl Trouble {
     ///
     /// # Errors
     /// The explained error, if there is no further retry.
-    pub(crate) async fn over(&mut self, error: RedisError) -> Result<(), Error> {
-        let cure = cure(&error);
+    pub(crate) async fn pause_after(&mut self, error: RedisError) -> Result<(), Error> {
+        let remedy = remedy_of(&error);
         // Immediately: the server has refused the digest, so it has done nothing. Not twice in a
         // row, since a server that knows neither form would be asked for ever.
-        self.with_text = cure == Cure::SendText && !self.with_text;
+        self.with_text = remedy == Remedy::SendText && !self.with_text;
         if self.with_text {
             return Ok(());
         }
         let explained = explain(error);
         self.unknown |= explained.certainty() == Certainty::Unknown;
         let now = Clock::Boot.now();
-        let spent = now.since(*self.began.get_or_insert(now)) >= self.patience;
-        if spent || matches!(cure, Cure::None | Cure::SendText) {
+        let spent = now.since(*self.began.get_or_insert(now)) >= self.budget;
+        if spent || matches!(remedy, Remedy::None | Remedy::SendText) {
             // The last error may say that nothing was applied. It says nothing about the earlier
             // sendings.
             return Err(match self.unknown {

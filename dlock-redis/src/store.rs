@@ -12,9 +12,6 @@
 //! id, and [`Session`] sends them again. If an acquire may still arrive after its claim was
 //! released, see [`unanswered`](crate::unanswered).
 
-mod keep;
-mod together;
-
 use std::sync::Arc;
 
 use dlock_core::{
@@ -29,30 +26,30 @@ use crate::{
     durable::Durable,
     error::{no_token, unreadable},
     examine::examine,
-    inbox::{Inbox, Turn},
     keys::Bucket,
-    owed::{Owed, give_up, is_over},
-    reply::{Standing, standing},
+    release::{ReleaseTarget, claim_ended, release},
+    reply::{ClaimStatus, status},
     session::Session,
+    waiters::{QueuedGrant, Waiters},
 };
 
 /// One store, as one client sees it.
 pub(crate) struct Store {
     pub(crate) session: Session,
     durable: Option<Durable>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) clocks: StoreClocks,
 }
 
 impl Store {
     pub(crate) async fn open(config: RedisConfig) -> Result<Self, Error> {
-        let inbox = Arc::new(Inbox::new());
-        let session = Session::open(&config, Some(Arc::clone(&inbox))).await?;
+        let waiters = Arc::new(Waiters::new());
+        let session = Session::open(&config, Some(Arc::clone(&waiters))).await?;
         let durable = match config.durability {
             Durability::Master => None,
             durability => Some(Durable::open(&config, durability, &session.link).await?),
         };
-        Ok(Self { session, durable, inbox, clocks: StoreClocks::new() })
+        Ok(Self { session, durable, waiters, clocks: StoreClocks::new() })
     }
 
     /// Returns the channel for the message about a later grant. From now on the inbox expects that
@@ -63,7 +60,7 @@ impl Store {
         }
         // Both before the claim is sent: its message may arrive before the answer.
         let channel = self.session.link.channel(Bucket::of(&request.name)).await;
-        self.inbox.expect(request);
+        self.waiters.expect(request);
         channel
     }
 
@@ -75,15 +72,15 @@ impl Store {
         self.session.check_lease(request.lease)?;
         let channel = self.channel_for(request).await;
         let call = self.session.scripts.acquire(request, channel.as_deref(), 0);
-        let call = call.taking(&self.session.unanswered, std::slice::from_ref(request));
+        let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
         let answer = match &self.durable {
             None => self.session.run(&call).await,
             Some(durable) => durable.run(&call).await,
         };
-        match answer.and_then(|value| standing(&value)) {
+        match answer.and_then(|value| status(&value)) {
             Ok(answer) => self.settle(request, call.sending().began(), answer),
             Err(error) => {
-                self.inbox.forget(request.claim);
+                self.waiters.forget(request.claim);
                 Err(error)
             }
         }
@@ -94,27 +91,31 @@ impl Store {
         self: &Arc<Self>,
         request: &AcquireRequest,
         sent: dlock_core::Instant,
-        answer: Standing,
+        answer: ClaimStatus,
     ) -> Result<Acquired, Error> {
         match answer {
-            Standing::Waits(place) => {
-                self.inbox.placed(request.claim, sent, place);
+            ClaimStatus::Waits(position) => {
+                self.waiters.queued(request.claim, sent, position);
                 // The grant was written later than the answer, but its message came first. With
                 // durability it does not count until `granted` has confirmed it.
-                Ok(match self.inbox.take(request.claim) {
-                    Some(turn) if self.durable.is_none() => Acquired::Granted(turn.grant(request)),
+                Ok(match self.waiters.take(request.claim) {
+                    Some(grant) if self.durable.is_none() => {
+                        Acquired::Granted(grant.into_grant(request))
+                    }
                     _ => Acquired::Queued,
                 })
             }
             other => {
-                self.inbox.forget(request.claim);
-                if let Standing::Held(token) = other {
-                    return Ok(Acquired::Granted(Turn { token, since: sent }.grant(request)));
+                self.waiters.forget(request.claim);
+                if let ClaimStatus::Held(token) = other {
+                    return Ok(Acquired::Granted(
+                        QueuedGrant { token, since: sent }.into_grant(request),
+                    ));
                 }
-                is_over(self, &request.name, request.claim);
+                claim_ended(self, &request.name, request.claim);
                 match other {
-                    Standing::Conflict(capacity) => Err(conflict(request.mode, capacity)),
-                    Standing::Spent => Err(no_token()),
+                    ClaimStatus::Conflict(capacity) => Err(conflict(request.mode, capacity)),
+                    ClaimStatus::NoToken => Err(no_token()),
                     _ => Ok(Acquired::Busy),
                 }
             }
@@ -123,30 +124,30 @@ impl Store {
 
     /// Waits for the grant of a claim that is in the queue.
     pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let mut turn = self.inbox.listen(request).await?;
+        let mut grant = self.waiters.listen(request).await?;
         if let Some(durable) = &self.durable {
             // Another client wrote the grant. `WAIT` covers only the writes of its own connection,
             // so this client writes as well, and waits for the replication of its own write.
             loop {
-                if let Some(turn) = durable.confirm(&self.session, request).await? {
-                    return Ok(turn.grant(request));
+                if let Some(grant) = durable.confirm(&self.session, request).await? {
+                    return Ok(grant.into_grant(request));
                 }
-                self.inbox.listen(request).await?;
+                self.waiters.listen(request).await?;
             }
         }
-        if Clock::Boot.now().since(turn.since) > request.lease / 2 {
+        if Clock::Boot.now().since(grant.since) > request.lease / 2 {
             // The message is old because this process was stopped, or its time can't be trusted.
             // The next poll shows whether the grant is still there, and restarts its lease. This
             // happens once only: if every answer takes this long, the core decides.
-            turn = self.inbox.listen(request).await?;
+            grant = self.waiters.listen(request).await?;
         }
-        Ok(turn.grant(request))
+        Ok(grant.into_grant(request))
     }
 
     pub(crate) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
-        self.inbox.forget(claim.id);
+        self.waiters.forget(claim.id);
         // The inbox has forgotten the claim before its release is sent, so no poll keeps it alive.
-        if give_up(self, &claim.name, claim.id, claim.used).await? {
+        if release(self, &claim.name, claim.id, claim.used).await? {
             return Ok(Released::Released);
         }
         self.check_master()?;
@@ -162,7 +163,7 @@ impl Store {
         name: &LockName,
         above: FencingToken,
     ) -> Result<(), Error> {
-        let call = self.session.scripts.floor(name, above)?;
+        let call = self.session.scripts.raise_tokens(name, above)?;
         match self.session.run(&call).await? {
             Value::Int(1) => Ok(()),
             other => Err(unreadable("a script", &other)),
@@ -213,7 +214,7 @@ impl Store {
     }
 }
 
-impl Owed for Store {
+impl ReleaseTarget for Store {
     fn session(&self) -> &Session {
         &self.session
     }
@@ -230,6 +231,6 @@ impl Owed for Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.inbox.close();
+        self.waiters.close();
     }
 }

@@ -9,12 +9,12 @@
 //! So each acquire without an answer is remembered here. The release of its claim settles the
 //! acquires that were sent on the same connection, which keeps the order, and those whose deadline
 //! had passed. If others are left, the claim is released once more after their deadlines: see
-//! [`later`](crate::later). While every request is answered, nothing is remembered, and nothing
+//! [`deferred_releases`](crate::deferred_releases). While every request is answered, nothing is remembered, and nothing
 //! more is sent. Without this, `proof/dlock-models/src/redis_late/` finds a lock without a holder.
 //!
 //! # Concurrency
 //!
-//! The flag of a connection ([`Via`]) goes from open to closed once. The task that serves the
+//! The flag of a connection ([`ConnectionId`]) goes from open to closed once. The task that serves the
 //! connection sets it, after the server has closed its side; releases and later acquires read it. A
 //! reader that sees the old value remembers an acquire for longer than necessary, which only costs
 //! a second cancel. The claims change under their mutex.
@@ -37,55 +37,55 @@ const MOST: usize = 4096;
 
 /// The acquires of one client without an answer.
 #[derive(Default)]
-pub(crate) struct Unanswered(Mutex<HashMap<ClaimId, Vec<Lost>>>);
+pub(crate) struct Unanswered(Mutex<HashMap<ClaimId, Vec<UnansweredAcquire>>>);
 
 /// One sending.
-struct Lost {
-    via: Via,
+struct UnansweredAcquire {
+    id: ConnectionId,
     /// When its deadline has certainly passed, by this client's clock.
     until: Instant,
 }
 
 /// A connection, and whether the other side has closed it. No two connections are equal.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Via(Arc<AtomicBool>);
+pub(crate) struct ConnectionId(Arc<AtomicBool>);
 
 /// An acquire that is being sent. If this is dropped before the answer, the acquire is remembered.
 pub(crate) struct PendingAcquire<'a> {
-    book: &'a Unanswered,
+    unanswered: &'a Unanswered,
     requests: &'a [AcquireRequest],
-    lost: Option<Lost>,
+    lost: Option<UnansweredAcquire>,
 }
 
 /// Returns how long to wait for the answer to an acquire of these claims: no longer than the
 /// shortest lease, since a grant that is older than its lease is worthless.
-pub(crate) fn patience(requests: &[AcquireRequest], response_timeout: Duration) -> Duration {
+pub(crate) fn answer_timeout(requests: &[AcquireRequest], response_timeout: Duration) -> Duration {
     requests.iter().map(|request| request.lease).fold(response_timeout, Duration::min)
 }
 
 impl Unanswered {
     /// Records that an acquire of these claims is sent over this connection. Its sender waits for
-    /// `patience`.
+    /// `timeout`.
     pub(crate) fn sending<'a>(
         &'a self,
         requests: &'a [AcquireRequest],
-        via: &Via,
+        id: &ConnectionId,
         now: Instant,
-        patience: Duration,
+        timeout: Duration,
     ) -> PendingAcquire<'a> {
         // The server's clock may be slower than this one.
-        let longest = patience.saturating_add(patience / 50) + Duration::from_millis(10);
-        let lost = Lost { via: via.clone(), until: now.saturating_add(longest) };
-        PendingAcquire { book: self, requests, lost: Some(lost) }
+        let longest = timeout.saturating_add(timeout / 50) + Duration::from_millis(10);
+        let lost = UnansweredAcquire { id: id.clone(), until: now.saturating_add(longest) };
+        PendingAcquire { unanswered: self, requests, lost: Some(lost) }
     }
 
     /// Records that the server has answered a request about this claim, which was sent at `sent`
     /// over this connection. So the acquires that were sent before it on this connection can't
     /// arrive later, nor those whose deadline had passed.
-    pub(crate) fn is_past(&self, claim: ClaimId, via: &Via, sent: Instant) {
+    pub(crate) fn settle(&self, claim: ClaimId, id: &ConnectionId, sent: Instant) {
         let mut claims = self.0.lock();
         if let Some(lost) = claims.get_mut(&claim) {
-            lost.retain(|lost| !lost.via.is(via) && lost.until > sent);
+            lost.retain(|lost| !lost.id.is(id) && lost.until > sent);
             if lost.is_empty() {
                 claims.remove(&claim);
             }
@@ -99,7 +99,7 @@ impl Unanswered {
         lost.iter().map(|lost| lost.until).max()
     }
 
-    fn add(&self, claim: ClaimId, lost: Lost, now: Instant) {
+    fn add(&self, claim: ClaimId, lost: UnansweredAcquire, now: Instant) {
         let mut claims = self.0.lock();
         if claims.len() >= MOST {
             claims.retain(|_, all| all.iter().any(|lost| lost.until > now));
@@ -116,22 +116,22 @@ impl PendingAcquire<'_> {
     pub(crate) fn answered(mut self, sent: Instant) {
         let Some(lost) = self.lost.take() else { return };
         for request in self.requests {
-            self.book.is_past(request.claim, &lost.via, sent);
+            self.unanswered.settle(request.claim, &lost.id, sent);
         }
     }
 }
 
 impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
-        let Some(Lost { via, until }) = self.lost.take() else { return };
+        let Some(UnansweredAcquire { id, until }) = self.lost.take() else { return };
         for request in self.requests {
-            let lost = Lost { via: via.clone(), until };
-            self.book.add(request.claim, lost, Clock::Boot.now());
+            let lost = UnansweredAcquire { id: id.clone(), until };
+            self.unanswered.add(request.claim, lost, Clock::Boot.now());
         }
     }
 }
 
-impl Via {
+impl ConnectionId {
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const TIMEOUT: Duration = Duration::from_secs(2);
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(0).saturating_add(Duration::from_secs(seconds))
@@ -164,45 +164,50 @@ mod tests {
 
     #[test]
     fn an_answered_request_is_not_remembered() {
-        let (book, request) = (Unanswered::default(), [request()]);
-        book.sending(&request, &Via::default(), at(1), PATIENCE).answered(at(1));
-        assert_eq!(book.take(request[0].claim), None);
+        let (unanswered, request) = (Unanswered::default(), [request()]);
+        unanswered.sending(&request, &ConnectionId::default(), at(1), TIMEOUT).answered(at(1));
+        assert_eq!(unanswered.take(request[0].claim), None);
     }
 
     #[test]
     fn a_release_settles_earlier_requests_of_its_connection() {
-        let (book, requests) = (Unanswered::default(), [request(), request()]);
-        let [one, two] = [(); 2].map(|()| Via::default());
-        let lose = |via, now| drop(book.sending(&requests, via, at(now), PATIENCE));
+        let (unanswered, requests) = (Unanswered::default(), [request(), request()]);
+        let [one, two] = [(); 2].map(|()| ConnectionId::default());
+        let lose = |id, now| drop(unanswered.sending(&requests, id, at(now), TIMEOUT));
         let [first, second] = [&requests[0], &requests[1]].map(|request| request.claim);
         lose(&one, 1);
-        book.is_past(first, &one, at(1));
-        assert_eq!(book.take(first), None, "on the same connection");
-        book.is_past(second, &two, at(1));
-        let until = book.take(second).unwrap();
+        unanswered.settle(first, &one, at(1));
+        assert_eq!(unanswered.take(first), None, "on the same connection");
+        unanswered.settle(second, &two, at(1));
+        let until = unanswered.take(second).unwrap();
         assert!(until > at(3) && until < at(4), "{until:?}");
-        assert_eq!(book.take(second), None, "it is taken");
+        assert_eq!(unanswered.take(second), None, "it is taken");
         lose(&one, 1);
         lose(&two, 2);
-        book.is_past(first, &two, at(3));
-        assert!(book.take(first).unwrap() < at(4), "the other is left");
-        book.is_past(second, &Via::default(), at(5));
-        assert_eq!(book.take(second), None, "both are past");
+        unanswered.settle(first, &two, at(3));
+        assert!(unanswered.take(first).unwrap() < at(4), "the other is left");
+        unanswered.settle(second, &ConnectionId::default(), at(5));
+        assert_eq!(unanswered.take(second), None, "both are past");
     }
 
     #[test]
     fn nobody_waits_longer_than_a_lease() {
-        let (long, short) = (request(), request().with_lease(PATIENCE / 4));
-        assert_eq!(patience(std::slice::from_ref(&long), PATIENCE), PATIENCE);
-        assert_eq!(patience(&[long, short], PATIENCE), PATIENCE / 4);
+        let (long, short) = (request(), request().with_lease(TIMEOUT / 4));
+        assert_eq!(answer_timeout(std::slice::from_ref(&long), TIMEOUT), TIMEOUT);
+        assert_eq!(answer_timeout(&[long, short], TIMEOUT), TIMEOUT / 4);
     }
 
     #[test]
     fn claims_are_bounded() {
-        let book = Unanswered::default();
+        let unanswered = Unanswered::default();
         for _ in 0..MOST + 9 {
-            drop(book.sending(&[request()], &Via::default(), Clock::Boot.now(), PATIENCE));
+            drop(unanswered.sending(
+                &[request()],
+                &ConnectionId::default(),
+                Clock::Boot.now(),
+                TIMEOUT,
+            ));
         }
-        assert_eq!(book.0.lock().len(), MOST);
+        assert_eq!(unanswered.0.lock().len(), MOST);
     }
 }

@@ -273,7 +273,7 @@ fn a_failed_connection_sent_nothing_and_states_its_reason_once() {
 #[test]
 fn the_restart_guard_is_reported_and_not_retried_at_once() {
     let guard = || guarded(std::time::Duration::from_secs(3));
-    assert_eq!(cure(&guard()), Cure::None);
+    assert_eq!(remedy_of(&guard()), Remedy::None);
     let told = explain(guard());
     assert_eq!((told.kind(), told.certainty()), (ErrorKind::Unavailable, Certainty::NotApplied));
     assert!(
@@ -285,23 +285,23 @@ fn the_restart_guard_is_reported_and_not_retried_at_once() {
 #[test]
 fn temporary_errors_are_retried() {
     for (text, expected) in [
-        ("NOSCRIPT No matching script.", Cure::SendText),
-        ("READONLY You can't write against a read only replica.", Cure::Reconnect),
-        ("MASTERDOWN Link with MASTER is down", Cure::Reconnect),
-        ("LOADING Redis is loading the dataset in memory", Cure::Again),
-        ("BUSY Redis is busy running a script.", Cure::Again),
-        ("UNBLOCKED force unblock from blocking operation", Cure::Again),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", Cure::Again),
-        ("CLUSTERDOWN The cluster is down", Cure::Again),
-        ("MOVED 1 127.0.0.1:1", Cure::Again),
-        ("OOM command not allowed", Cure::None),
-        ("NOPERM this user has no permissions", Cure::None),
-        ("WRONGTYPE Operation against a key", Cure::None),
-        ("ERR anything", Cure::None),
+        ("NOSCRIPT No matching script.", Remedy::SendText),
+        ("READONLY You can't write against a read only replica.", Remedy::Reconnect),
+        ("MASTERDOWN Link with MASTER is down", Remedy::Reconnect),
+        ("LOADING Redis is loading the dataset in memory", Remedy::Retry),
+        ("BUSY Redis is busy running a script.", Remedy::Retry),
+        ("UNBLOCKED force unblock from blocking operation", Remedy::Retry),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", Remedy::Retry),
+        ("CLUSTERDOWN The cluster is down", Remedy::Retry),
+        ("MOVED 1 127.0.0.1:1", Remedy::Retry),
+        ("OOM command not allowed", Remedy::None),
+        ("NOPERM this user has no permissions", Remedy::None),
+        ("WRONGTYPE Operation against a key", Remedy::None),
+        ("ERR anything", Remedy::None),
     ] {
-        assert_eq!(cure(&answer(text)), expected, "{text}");
+        assert_eq!(remedy_of(&answer(text)), expected, "{text}");
     }
-    assert_eq!(cure(&io(std::io::ErrorKind::TimedOut, "late")), Cure::Again);
+    assert_eq!(remedy_of(&io(std::io::ErrorKind::TimedOut, "late")), Remedy::Retry);
 }
 
 #[test]

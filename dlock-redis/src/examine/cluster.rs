@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use dlock_core::Finding;
 
-use super::told;
+use super::query;
 use crate::{
     link::{Link, Server},
     reply,
@@ -18,7 +18,7 @@ pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
     let mut info = redis::pipe();
     info.cmd("CLUSTER").arg("INFO");
     for server in servers {
-        if let Ok(Some(answer)) = told(link, server, &info).await
+        if let Ok(Some(answer)) = query(link, server, &info).await
             && let Some(text) = reply::text(&answer)
         {
             return vec![judge(&reply::fields(&text), servers.len())];

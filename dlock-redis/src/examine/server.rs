@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use dlock_core::Finding;
 
-use crate::link::facts::{LACKING, OLDEST, version};
+use crate::link::server_info::{LACKING, OLDEST, version};
 
 /// A replica that has not answered its master for this many seconds gets a finding.
 const LAG: u64 = 10;

@@ -1,7 +1,7 @@
 //! The nodes of a cluster.
 //!
 //! Commands go to the master of their bucket, by a [`NodeLink`] for each master, and follow `MOVED`
-//! and `ASK`. Messages come by [`ears`], on sharded channels, one for each bucket with a waiter.
+//! and `ASK`. Messages come by [`subscriber`], on sharded channels, one for each bucket with a waiter.
 //! Only a publish on these channels returns to the script whether the message had a receiver.
 //!
 //! The driver's own cluster connection is not used, for three reasons. First, one redirection with
@@ -11,9 +11,9 @@
 //! while it looks for one master, the commands to all others wait.
 
 mod book;
-mod ears;
 pub(crate) mod map;
 pub(crate) mod route;
+mod subscriber;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -32,16 +32,16 @@ use tokio::{
 };
 
 use self::{
-    ears::Ears,
-    route::{Route, asking, bucket_of, lost},
+    route::{Route, asking, bucket_of, no_master},
+    subscriber::Subscriber,
 };
 use super::{
-    facts::{Facts, Silent},
     node::NodeLink,
     open,
+    server_info::{ServerInfo, SkippedQueries},
     window::{Kind, Sending},
 };
-use crate::{config::RedisConfig, inbox::Inbox, keys::Bucket, reply};
+use crate::{config::RedisConfig, keys::Bucket, reply, waiters::Waiters};
 
 /// How many redirections a command follows.
 const HOPS: usize = 5;
@@ -60,8 +60,8 @@ pub(crate) struct ClusterLink {
 struct ClusterShared {
     config: RedisConfig,
     store: String,
-    facts: Arc<Facts>,
-    ears: Ears,
+    server_info: Arc<ServerInfo>,
+    subscriber: Subscriber,
     /// By address.
     nodes: Mutex<HashMap<Arc<str>, Arc<Node>>>,
 }
@@ -73,29 +73,31 @@ impl ClusterLink {
     /// Finds all masters, and connects to them.
     pub(crate) async fn open(
         config: &RedisConfig,
-        inbox: Option<Arc<Inbox>>,
+        waiters: Option<Arc<Waiters>>,
     ) -> Result<Self, Error> {
         open::check_files(config)?;
         let store = config.store();
         let named = |error: Error| error.during("connect").with_store(&store);
-        let mut facts = first_that_answers(config, &store).await?;
-        facts.check(true, &store).map_err(named)?;
-        let ears = Ears::new(config, inbox);
-        if !ears.look().await {
+        let mut server_info = first_that_answers(config, &store).await?;
+        server_info.check(true, &store).map_err(named)?;
+        let subscriber = Subscriber::new(config, waiters);
+        if !subscriber.read_map().await {
             let lost = "no node reports where the slots are: check CLUSTER INFO";
             let lost = named(Error::new(ErrorKind::Unavailable, lost));
             return Err(no_slots(config).await.map_or(lost, |why| open::refused(why, &store)));
         }
         // The node that answered may itself be a replica, and know none.
-        facts.replicas = u32::try_from(ears.replicas()).unwrap_or(0).max(facts.replicas);
-        let (config, facts, nodes) = (config.clone(), Arc::new(facts), Mutex::default());
-        let shared = Arc::new(ClusterShared { config, store, facts, ears, nodes });
-        let masters = shared.ears.masters();
+        server_info.replicas =
+            u32::try_from(subscriber.replicas()).unwrap_or(0).max(server_info.replicas);
+        let (config, server_info, nodes) =
+            (config.clone(), Arc::new(server_info), Mutex::default());
+        let shared = Arc::new(ClusterShared { config, store, server_info, subscriber, nodes });
+        let masters = shared.subscriber.masters();
         join_all(masters.iter().map(|at| async { drop(shared.node(at).await) })).await;
-        shared.ears.try_listening(&shared.store).await;
+        shared.subscriber.check_rights(&shared.store).await;
         let watched = Arc::clone(&shared);
         let watch = async move {
-            tokio::join!(watch(&watched), watched.ears.keep_listening());
+            tokio::join!(watch(&watched), watched.subscriber.resubscribe());
         };
         let watch = current_runtime()?.spawn(watch).abort_handle();
         Ok(Self { shared, watch })
@@ -106,10 +108,10 @@ impl ClusterLink {
         commands: &Pipeline,
         sending: &Sending<'_>,
     ) -> RedisResult<Vec<Value>> {
-        let mut place = self.shared.place(commands)?;
+        let mut route = self.shared.route(commands)?;
         for _ in 0..HOPS {
-            let node = self.shared.node(&place.at).await;
-            let answers = match place.asking {
+            let node = self.shared.node(&route.at).await;
+            let answers = match route.asking {
                 false => node.send_all(commands, 0, sending).await?,
                 true => {
                     let answers = node.send_all(&asking(commands), 1, sending).await?;
@@ -118,18 +120,18 @@ impl ClusterLink {
             };
             let Some(Value::ServerError(error)) = answers.first() else { return Ok(answers) };
             let error = RedisError::from(error.clone());
-            match place.next(&error) {
+            match route.next(&error) {
                 Some(next) => {
                     if !next.asking {
-                        self.shared.ears.look_soon();
+                        self.shared.subscriber.read_map_soon();
                     }
-                    place = next;
+                    route = next;
                 }
                 None if is_unsettled(&error) => return Err(unsettled(&error)),
                 None => return Ok(answers),
             }
         }
-        Err(lost())
+        Err(no_master())
     }
 
     pub(super) fn config(&self) -> &RedisConfig {
@@ -137,14 +139,14 @@ impl ClusterLink {
     }
 
     /// Returns the masters of all buckets.
-    pub(super) fn places(&self) -> Vec<Arc<str>> {
-        Bucket::all().filter_map(|at| self.shared.ears.master(at.number().into())).collect()
+    pub(super) fn masters_of_buckets(&self) -> Vec<Arc<str>> {
+        Bucket::all().filter_map(|at| self.shared.subscriber.master(at.number().into())).collect()
     }
 
     /// Returns one bucket of each master.
     pub(super) fn buckets(&self) -> Vec<Bucket> {
         let mut seen = BTreeSet::new();
-        let master = |at: &Bucket| self.shared.ears.master(at.number().into());
+        let master = |at: &Bucket| self.shared.subscriber.master(at.number().into());
         let mut one_each: Vec<_> =
             Bucket::all().filter(|at| master(at).is_some_and(|at| seen.insert(at))).collect();
         if one_each.is_empty() {
@@ -155,7 +157,7 @@ impl ClusterLink {
 
     /// Tries the commands that go to a master to which this bucket is moving.
     pub(super) async fn try_asking(&self, bucket: Bucket) -> RedisResult<()> {
-        let Some(at) = self.shared.ears.master(bucket.number().into()) else { return Ok(()) };
+        let Some(at) = self.shared.subscriber.master(bucket.number().into()) else { return Ok(()) };
         let mut time = redis::pipe();
         time.cmd("TIME");
         let node = self.shared.node(&at).await;
@@ -165,7 +167,7 @@ impl ClusterLink {
 
     /// Returns whether messages can be received.
     pub(super) fn has_push(&self) -> bool {
-        self.shared.ears.may_listen()
+        self.shared.subscriber.may_subscribe()
     }
 
     /// Sends a command to this node, regardless of its keys.
@@ -179,20 +181,20 @@ impl ClusterLink {
 
     /// Returns the channel of this bucket, if its messages can be received now.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
-        self.shared.ears.channel(bucket).await
+        self.shared.subscriber.channel(bucket).await
     }
 
-    pub(super) fn facts(&self) -> Arc<Facts> {
-        Arc::clone(&self.shared.facts)
+    pub(super) fn server_info(&self) -> Arc<ServerInfo> {
+        Arc::clone(&self.shared.server_info)
     }
 }
 
 impl ClusterShared {
     /// Returns the master of the first command's keys, if it is known.
-    fn place(&self, commands: &Pipeline) -> RedisResult<Route> {
+    fn route(&self, commands: &Pipeline) -> RedisResult<Route> {
         let bucket = commands.cmd_iter().next().and_then(bucket_of);
-        let at = bucket.and_then(|bucket| self.ears.master(bucket));
-        Ok(Route { at: at.ok_or_else(lost)?, asking: false })
+        let at = bucket.and_then(|bucket| self.subscriber.master(bucket));
+        Ok(Route { at: at.ok_or_else(no_master)?, asking: false })
     }
 
     /// Returns the link to a node. The link reconnects on its own.
@@ -216,10 +218,10 @@ async fn watch(shared: &ClusterShared) {
     loop {
         let pause = sleep(PAUSE.mul_f64(rand::random_range(0.8..1.2)));
         // Either outcome is a reason to read the map.
-        let _ = timeout(WATCH, shared.ears.until_lost()).await;
+        let _ = timeout(WATCH, shared.subscriber.until_lost()).await;
         pause.await;
-        if shared.ears.look().await {
-            let masters = shared.ears.masters();
+        if shared.subscriber.read_map().await {
+            let masters = shared.subscriber.masters();
             shared.nodes.lock().retain(|at, _| masters.contains(at));
         }
     }
@@ -248,21 +250,21 @@ async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
 }
 
 /// Returns the facts of the first node that answers.
-async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<Facts, Error> {
+async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<ServerInfo, Error> {
     let mut failed = None;
     for address in &config.addresses {
-        let facts = async {
+        let server_info = async {
             let mut node = open::connection(config, address, &config.login, |_| {}).await?;
-            open::facts(&mut node, None, Silent { info: false, settings: true }).await
+            open::server_info(&mut node, None, SkippedQueries { info: false, settings: true }).await
         };
-        match facts.await {
-            Ok(facts) => return Ok(facts),
+        match server_info.await {
+            Ok(server_info) => return Ok(server_info),
             Err(error) => failed = Some(error),
         }
     }
     match failed {
         Some(error) => Err(open::refused(error, store)),
-        None => Ok(Facts::default()),
+        None => Ok(ServerInfo::default()),
     }
 }
 

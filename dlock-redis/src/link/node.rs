@@ -1,16 +1,16 @@
 //! One server, or the master that sentinels report.
 //!
-//! A task ([`upkeep`]) reconnects whenever the connection is lost. With sentinels, it also moves to
+//! A task ([`reconnect`]) reconnects whenever the connection is lost. With sentinels, it also moves to
 //! the new master after a failover. The driver's own manager does not reconnect after a timeout,
 //! and does not know sentinels.
 //!
 //! # Concurrency
 //!
-//! - The task in [`upkeep`] opens `door`, and a sender whose connection is broken shuts it. It
+//! - The task in [`reconnect`] opens `state`, and a sender whose connection is broken shuts it. It
 //!   shuts the door of its own epoch only, so a late error of an old connection can't shut a new
 //!   one.
-//! - **`enter` opens the door, then loads `via`. The callback of the connection closes `via`, then
-//!   shuts the door.** The lock of `door` orders the two, so a connection that is closed before it
+//! - **`install` opens the door, then loads `id`. The callback of the connection closes `id`, then
+//!   shuts the door.** The lock of `state` orders the two, so a connection that is closed before it
 //!   is entered does not stay behind an open door.
 //! - `epochs` only counts, so that each connection has its own number.
 //! - `late` counts timeouts in a row. Commands that end at the same time may miss one of them. Then
@@ -18,9 +18,9 @@
 //! - `keeps_grants` follows the last answer of `INFO` or `CONFIG GET`. It is a hint for
 //!   `guarantees()`: nothing else is ordered by it, so its accesses are relaxed.
 
+mod monitor;
+mod reconnect;
 mod unanswered_renewal;
-mod upkeep;
-mod watch;
 
 use std::sync::{
     Arc,
@@ -34,18 +34,18 @@ use tokio::{sync::watch::Sender, task::AbortHandle};
 
 use self::unanswered_renewal::UnansweredRenewal;
 use super::{
-    facts::{Facts, Silent},
     open,
     sentinel::Sentinels,
-    sight::Sight,
+    server_info::{ServerInfo, SkippedQueries},
+    uptime::Uptime,
     window::{Kind, Role, Sending, Window},
 };
 use crate::{
     config::{RedisConfig, Topology},
-    error::{Cure, cure, guarded, late, not_connected},
-    inbox::Inbox,
+    error::{Remedy, guarded, late, not_connected, remedy_of},
     reply,
-    unanswered::{self, Via, patience},
+    unanswered::{self, ConnectionId, answer_timeout},
+    waiters::Waiters,
 };
 
 /// After this many timeouts in a row the client closes the connection. The operating system may
@@ -64,46 +64,46 @@ const FROZEN: u64 = 1;
 pub(crate) struct NodeLink {
     shared: Arc<NodeShared>,
     /// The task ends with the link, and its connections with it.
-    upkeep: Option<AbortHandle>,
+    reconnecting: Option<AbortHandle>,
 }
 
 struct NodeShared {
     config: RedisConfig,
     store: String,
-    inbox: Option<Arc<Inbox>>,
-    door: Sender<Door>,
+    waiters: Option<Arc<Waiters>>,
+    state: Sender<LinkState>,
     epochs: AtomicU64,
     /// The run of the server that was seen last.
-    sight: Mutex<Option<Sight>>,
+    uptime: Mutex<Option<Uptime>>,
     /// Whether grants survive a restart of the server that answered last.
     keeps_grants: AtomicBool,
 }
 
 /// Whether commands can be sent.
-enum Door {
-    Open(Arc<Connection>),
-    Shut(Error),
+enum LinkState {
+    Connected(Arc<Connection>),
+    Disconnected(Error),
 }
 
 struct Connection {
     redis: MultiplexedConnection,
     epoch: u64,
     address: String,
-    facts: Mutex<Arc<Facts>>,
+    server_info: Mutex<Arc<ServerInfo>>,
     /// How long the server is known to have run.
-    sight: Option<Sight>,
+    uptime: Option<Uptime>,
     /// Whether messages for the inbox arrive here.
     push: bool,
     /// The number of timeouts in a row.
     late: AtomicU32,
     window: Window,
-    via: Via,
+    id: ConnectionId,
     /// The clock of the server behind it.
     clock: Mutex<StoreClock>,
 }
 
 /// One sending of a command.
-struct Trip<'a> {
+struct InFlight<'a> {
     role: Role<'a>,
     sent: Instant,
     /// The deadline by the server's clock, in microseconds.
@@ -116,16 +116,16 @@ impl NodeLink {
     /// If the first attempt fails, the link continues to try.
     pub(crate) async fn open(
         config: &RedisConfig,
-        inbox: Option<Arc<Inbox>>,
+        waiters: Option<Arc<Waiters>>,
     ) -> (Self, Result<(), Error>) {
         let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
         let shared = Arc::new(NodeShared {
             config: config.clone(),
             store: config.store(),
-            inbox,
-            door: Sender::new(Door::Shut(shut)),
+            waiters,
+            state: Sender::new(LinkState::Disconnected(shut)),
             epochs: AtomicU64::new(0),
-            sight: Mutex::default(),
+            uptime: Mutex::default(),
             // A server that was never seen has granted nothing, so it can't lose a grant.
             keeps_grants: AtomicBool::new(
                 config.restart_guard.is_some_and(|guard| !guard.is_zero()),
@@ -136,14 +136,15 @@ impl NodeLink {
             Ok(()) => shared.connect(&mut sentinels).await,
             Err(error) => Err(error),
         };
-        let first = first.map(|connection| shared.enter(connection));
-        let upkeep = upkeep::keep_up(Arc::clone(&shared), sentinels);
-        let upkeep = current_runtime().map(|runtime| runtime.spawn(upkeep).abort_handle());
-        let (upkeep, started) = match upkeep {
-            Ok(upkeep) => (Some(upkeep), Ok(())),
+        let first = first.map(|connection| shared.install(connection));
+        let reconnecting = reconnect::run(Arc::clone(&shared), sentinels);
+        let reconnecting =
+            current_runtime().map(|runtime| runtime.spawn(reconnecting).abort_handle());
+        let (reconnecting, started) = match reconnecting {
+            Ok(reconnecting) => (Some(reconnecting), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        (Self { shared, upkeep }, started.and(first))
+        (Self { shared, reconnecting }, started.and(first))
     }
 
     /// Sends commands back to back. The command at this index has the role. The answers contain the
@@ -162,8 +163,8 @@ impl NodeLink {
         sending.begin();
         let mut redis = connection.redis.clone();
         for _ in 0..SENDINGS {
-            let trip = self.shared.trip(&connection, sending.role);
-            let last = trip.deadline.or(frozen.then_some(FROZEN));
+            let in_flight = self.shared.in_flight(&connection, sending.role);
+            let last = in_flight.deadline.or(frozen.then_some(FROZEN));
             let extended = last.map(|last| extended(commands, at, last));
             let commands = extended.as_ref().unwrap_or(commands);
             let pending = UnansweredRenewal::before(&self.shared, &connection, sending.kind);
@@ -173,13 +174,13 @@ impl NodeLink {
             }
             match &answers {
                 Ok(answers) => {
-                    self.shared.seen(&connection, first_error(answers).as_ref());
-                    trip.answered(&connection, answers.get(at));
+                    self.shared.record_outcome(&connection, first_error(answers).as_ref());
+                    in_flight.answered(&connection, answers.get(at));
                     if answers.get(at).is_some_and(reply::is_late) {
                         continue;
                     }
                 }
-                Err(error) => self.shared.seen(&connection, Some(error)),
+                Err(error) => self.shared.record_outcome(&connection, Some(error)),
             }
             return answers;
         }
@@ -195,7 +196,7 @@ impl NodeLink {
     }
 
     pub(super) fn epoch(&self) -> Option<u64> {
-        self.shared.door.borrow().open().map(|connection| connection.epoch)
+        self.shared.state.borrow().connection().map(|connection| connection.epoch)
     }
 
     pub(super) fn config(&self) -> &RedisConfig {
@@ -204,42 +205,42 @@ impl NodeLink {
 
     /// Returns the server to which the link leads at present.
     pub(super) fn address(&self) -> Option<String> {
-        self.shared.door.borrow().open().map(|connection| connection.address.clone())
+        self.shared.state.borrow().connection().map(|connection| connection.address.clone())
     }
 
     pub(super) fn channel(&self) -> Option<Arc<str>> {
-        let inbox = self.shared.inbox.as_ref()?;
-        self.shared.door.borrow().open().filter(|connection| connection.push)?;
-        Some(inbox.channel())
+        let waiters = self.shared.waiters.as_ref()?;
+        self.shared.state.borrow().connection().filter(|connection| connection.push)?;
+        Some(waiters.channel())
     }
 
     pub(super) fn keeps_grants(&self) -> bool {
         self.shared.keeps_grants.load(Ordering::Relaxed)
     }
 
-    pub(super) fn facts(&self) -> Arc<Facts> {
-        let door = self.shared.door.borrow();
-        door.open().map(|connection| connection.facts()).unwrap_or_default()
+    pub(super) fn server_info(&self) -> Arc<ServerInfo> {
+        let state = self.shared.state.borrow();
+        state.connection().map(|connection| connection.server_info()).unwrap_or_default()
     }
 }
 
 impl NodeShared {
     /// Returns the connection. If there is none, waits for one at most for the response timeout.
     async fn connection(&self) -> RedisResult<Arc<Connection>> {
-        if let Some(connection) = self.door.borrow().open() {
+        if let Some(connection) = self.state.borrow().connection() {
             return Ok(Arc::clone(connection));
         }
-        Box::pin(self.connection_soon()).await
+        Box::pin(self.wait_for_connection()).await
     }
 
-    async fn connection_soon(&self) -> RedisResult<Arc<Connection>> {
-        let mut door = self.door.subscribe();
-        let open = door.wait_for(|door| door.open().is_some());
+    async fn wait_for_connection(&self) -> RedisResult<Arc<Connection>> {
+        let mut state = self.state.subscribe();
+        let open = state.wait_for(|state| state.connection().is_some());
         // The sender of the door is in `self`, so this ends with a door or with the timeout.
         let _ = tokio::time::timeout(self.config.response_timeout, open).await;
-        match &*self.door.borrow() {
-            Door::Open(connection) => Ok(Arc::clone(connection)),
-            Door::Shut(why) => Err(not_connected(why)),
+        match &*self.state.borrow() {
+            LinkState::Connected(connection) => Ok(Arc::clone(connection)),
+            LinkState::Disconnected(why) => Err(not_connected(why)),
         }
     }
 
@@ -252,33 +253,33 @@ impl NodeShared {
             return Ok(false);
         }
         let now = Clock::Boot.now();
-        let left = connection.sight.as_ref().map_or(guard, |sight| sight.left(guard, now));
+        let left = connection.uptime.as_ref().map_or(guard, |uptime| uptime.left(guard, now));
         match role {
             _ if left.is_zero() => Ok(false),
-            Role::Grants | Role::Takes(..) => Err(guarded(left)),
-            Role::Keeps | Role::GivesUp(..) => Ok(true),
+            Role::Grants | Role::Acquires(..) => Err(guarded(left)),
+            Role::Renews | Role::Releases(..) => Ok(true),
             Role::Other => Ok(false),
         }
     }
 
     /// Prepares to send a command over this connection.
-    fn trip<'a>(&self, connection: &Connection, role: Role<'a>) -> Trip<'a> {
+    fn in_flight<'a>(&self, connection: &Connection, role: Role<'a>) -> InFlight<'a> {
         let sent = Clock::Boot.now();
         let (unanswered, deadline) = match role {
-            Role::Takes(book, requests) => {
-                let patience = patience(requests, self.config.response_timeout);
-                let deadline = connection.clock.lock().deadline(sent, patience);
+            Role::Acquires(unanswered, requests) => {
+                let timeout = answer_timeout(requests, self.config.response_timeout);
+                let deadline = connection.clock.lock().deadline(sent, timeout);
                 // If the clock is not known, the server refuses, and the refusal shows the clock.
                 let deadline = Some(deadline.unwrap_or_default());
-                (Some(book.sending(requests, &connection.via, sent, patience)), deadline)
+                (Some(unanswered.sending(requests, &connection.id, sent, timeout)), deadline)
             }
             _ => (None, None),
         };
-        Trip { role, sent, deadline, unanswered }
+        InFlight { role, sent, deadline, unanswered }
     }
 
     /// Records the outcome of a command, and shuts the door of a broken connection.
-    fn seen(&self, connection: &Connection, error: Option<&RedisError>) {
+    fn record_outcome(&self, connection: &Connection, error: Option<&RedisError>) {
         let late = error.is_some_and(RedisError::is_timeout);
         if !late && connection.late.load(Ordering::Relaxed) != 0 {
             connection.late.store(0, Ordering::Relaxed);
@@ -286,29 +287,29 @@ impl NodeShared {
         let Some(error) = error else { return };
         let many = late && connection.late.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS;
         let broken = !late && (error.is_unrecoverable_error() || error.is_io_error());
-        if many || broken || cure(error) == Cure::Reconnect {
-            self.shut(connection.epoch, &error.to_string());
+        if many || broken || remedy_of(error) == Remedy::Reconnect {
+            self.disconnect(connection.epoch, &error.to_string());
         }
     }
 
     /// Opens the door.
-    fn enter(&self, connection: Connection) {
-        let (epoch, via) = (connection.epoch, connection.via.clone());
-        self.door.send_replace(Door::Open(Arc::new(connection)));
+    fn install(&self, connection: Connection) {
+        let (epoch, id) = (connection.epoch, connection.id.clone());
+        self.state.send_replace(LinkState::Connected(Arc::new(connection)));
         // The callback may have run before the door was open: then it has shut nothing.
-        if via.is_closed() {
-            self.shut(epoch, "the other side has closed it");
+        if id.is_closed() {
+            self.disconnect(epoch, "the other side has closed it");
         }
     }
 
     /// Shuts the door, unless another connection is behind it.
-    fn shut(&self, epoch: u64, why: &str) {
-        self.door.send_if_modified(|door| {
-            let same = door.open().filter(|connection| connection.epoch == epoch);
+    fn disconnect(&self, epoch: u64, why: &str) {
+        self.state.send_if_modified(|state| {
+            let same = state.connection().filter(|connection| connection.epoch == epoch);
             let Some(connection) = same else { return false };
             tracing::debug!(target: "dlock", store = self.store, why, "connection closed by the client");
             connection.window.close();
-            *door = Door::Shut(
+            *state = LinkState::Disconnected(
                 Error::new(ErrorKind::Unavailable, format!(
                     "the connection was lost ({why}): check the server and the network"))
                     .with_store(&self.store),
@@ -319,19 +320,19 @@ impl NodeShared {
 }
 
 impl Connection {
-    fn facts(&self) -> Arc<Facts> {
-        Arc::clone(&self.facts.lock())
+    fn server_info(&self) -> Arc<ServerInfo> {
+        Arc::clone(&self.server_info.lock())
     }
 }
 
-impl Trip<'_> {
+impl InFlight<'_> {
     /// Records that the server has answered, so no copy of the command can still arrive.
     fn answered(self, connection: &Connection, answer: Option<&Value>) {
         if let Some(unanswered) = self.unanswered {
             unanswered.answered(self.sent);
         }
-        if let Role::GivesUp(book, claim) = self.role {
-            book.is_past(claim, &connection.via, self.sent);
+        if let Role::Releases(unanswered, claim) = self.role {
+            unanswered.settle(claim, &connection.id, self.sent);
         }
         if let Some(micros) = answer.and_then(reply::clock) {
             connection.clock.lock().observe(micros, self.sent, Clock::Boot.now());
@@ -339,11 +340,11 @@ impl Trip<'_> {
     }
 }
 
-impl Door {
-    const fn open(&self) -> Option<&Arc<Connection>> {
+impl LinkState {
+    const fn connection(&self) -> Option<&Arc<Connection>> {
         match self {
-            Self::Open(connection) => Some(connection),
-            Self::Shut(_) => None,
+            Self::Connected(connection) => Some(connection),
+            Self::Disconnected(_) => None,
         }
     }
 }
@@ -375,17 +376,16 @@ fn extended(commands: &Pipeline, at: usize, last: u64) -> Pipeline {
 /// Returns the first of these answers after which the client has to reconnect.
 fn first_error(answers: &[Value]) -> Option<RedisError> {
     answers.iter().find_map(|answer| match answer {
-        Value::ServerError(error) => {
-            Some(RedisError::from(error.clone())).filter(|error| cure(error) == Cure::Reconnect)
-        }
+        Value::ServerError(error) => Some(RedisError::from(error.clone()))
+            .filter(|error| remedy_of(error) == Remedy::Reconnect),
         _ => None,
     })
 }
 
 impl Drop for NodeLink {
     fn drop(&mut self) {
-        if let Some(upkeep) = &self.upkeep {
-            upkeep.abort();
+        if let Some(reconnecting) = &self.reconnecting {
+            reconnecting.abort();
         }
     }
 }

@@ -14,7 +14,7 @@ use redis::{
 };
 
 use super::{
-    facts::{Facts, Silent},
+    server_info::{ServerInfo, SkippedQueries},
     tls,
 };
 use crate::{
@@ -109,19 +109,19 @@ fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks a server for its facts, and for the mark under this key. Questions in `silent` are left
+/// Asks a server for its facts, and for the mark under this key. Questions in `skipped` are left
 /// out.
-pub(super) async fn facts(
+pub(super) async fn server_info(
     connection: &mut MultiplexedConnection,
     mark: Option<&str>,
-    silent: Silent,
-) -> Result<Facts, RedisError> {
+    skipped: SkippedQueries,
+) -> Result<ServerInfo, RedisError> {
     let mut ask = redis::pipe();
     ask.cmd("TIME").ignore_errors();
-    if !silent.info {
+    if !skipped.info {
         ask.cmd("INFO");
     }
-    if !silent.settings {
+    if !skipped.settings {
         // One pattern for both settings.
         ask.cmd("CONFIG").arg("GET").arg("*appendfsync*");
     }
@@ -135,12 +135,12 @@ pub(super) async fn facts(
     // In the order of the commands above. An answer that was not requested must not be taken.
     let mut answers = answers.into_iter();
     let time = answers.next().as_ref().and_then(reply::micros);
-    let info = told(if silent.info { None } else { answers.next() });
-    let settings = told(if silent.settings { None } else { answers.next() });
+    let info = answer_of(if skipped.info { None } else { answers.next() });
+    let settings = answer_of(if skipped.settings { None } else { answers.next() });
     let mark = answers.next().as_ref().and_then(reply::text);
-    let refuses = Silent {
-        info: silent.info || matches!(info, Err(Some(ref error)) if is_denial(error)),
-        settings: silent.settings || matches!(settings, Err(Some(ref error)) if is_denial(error)),
+    let refuses = SkippedQueries {
+        info: skipped.info || matches!(info, Err(Some(ref error)) if is_denial(error)),
+        settings: skipped.settings || matches!(settings, Err(Some(ref error)) if is_denial(error)),
     };
     // A refused `INFO` leaves the facts unknown, and the checks decide. Other errors fail the
     // connect, since they may pass.
@@ -150,22 +150,22 @@ pub(super) async fn facts(
         Err(_) => String::new(),
     };
     let settings = settings.ok().as_ref().and_then(reply::pairs).unwrap_or_default();
-    let facts = Facts::read(&info, &settings, received).with_time(time, sent);
-    Ok(facts.with_mark(mark.as_deref()).refusing(refuses))
+    let server_info = ServerInfo::read(&info, &settings, received).with_time(time, sent);
+    Ok(server_info.with_mark(mark.as_deref()).refusing(refuses))
 }
 
 /// Returns the answer of a server. The error is its refusal, or `None` if the question was left
 /// out.
-fn told(answer: Option<Value>) -> Result<Value, Option<RedisError>> {
+fn answer_of(answer: Option<Value>) -> Result<Value, Option<RedisError>> {
     answer.ok_or(None)?.extract_error().map_err(Some)
 }
 
 /// Refuses a server that can't grant locks at present.
-pub(super) fn check_ready(facts: &Facts) -> Result<(), Error> {
-    let what = if facts.replica {
+pub(super) fn check_ready(server_info: &ServerInfo) -> Result<(), Error> {
+    let what = if server_info.replica {
         "the server is a read-only replica: give the address of the master, or use \
          redis+sentinel:// or redis+cluster:// to find it"
-    } else if facts.loading {
+    } else if server_info.loading {
         "the server is still loading its data: wait until it has finished"
     } else {
         return Ok(());

@@ -3,14 +3,14 @@
 use dlock_core::Instant;
 use redis::{PushInfo, PushKind, Value};
 
-use crate::inbox::Inbox;
+use crate::waiters::Waiters;
 
 /// Passes messages to the inbox. True if the connection is gone.
-pub(super) fn receive(info: PushInfo, inbox: Option<&Inbox>, now: Instant) -> bool {
-    match (info.kind, info.data.as_slice(), inbox) {
+pub(super) fn receive(info: PushInfo, waiters: Option<&Waiters>, now: Instant) -> bool {
+    match (info.kind, info.data.as_slice(), waiters) {
         (PushKind::Disconnection, ..) => return true,
-        (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(text)], Some(inbox)) => {
-            inbox.receive(text, now);
+        (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(text)], Some(waiters)) => {
+            waiters.receive(text, now);
         }
         _ => {}
     }

@@ -51,12 +51,12 @@ pub(crate) enum Role<'a> {
     Grants,
     /// It renews held claims, and may grant locks to others if one of them becomes weaker. A server
     /// that may have lost its data is told to grant nothing.
-    Keeps,
+    Renews,
     /// It grants locks and places in queues to new claims, but not after its deadline.
-    Takes(&'a Unanswered, &'a [AcquireRequest]),
+    Acquires(&'a Unanswered, &'a [AcquireRequest]),
     /// It releases or cancels a claim, and may grant the lock to others. A server that may have lost
     /// its data is told to grant nothing.
-    GivesUp(&'a Unanswered, ClaimId),
+    Releases(&'a Unanswered, ClaimId),
 }
 
 /// The kind and role of a request, and the time when it was first sent.
@@ -139,7 +139,7 @@ mod tests {
         use std::task::{Context, Poll as Polled, Waker};
 
         use super::super::*;
-        use crate::error::{Cure, cure, explain};
+        use crate::error::{Remedy, explain, remedy_of};
 
         const ALL: [(Kind, usize); 3] =
             [(Kind::Release, RELEASES), (Kind::Poll, POLLS), (Kind::Acquire, ACQUIRES)];
@@ -219,7 +219,7 @@ mod tests {
             window.close();
             for mut entering in [waiting, enter(&window, Kind::Release)] {
                 let Polled::Ready(Err(error)) = poll(&mut entering) else { panic!("let in") };
-                assert_eq!(cure(&error), Cure::Again);
+                assert_eq!(remedy_of(&error), Remedy::Retry);
                 assert_eq!(explain(error).certainty(), dlock_core::Certainty::NotApplied);
             }
             drop(full);

@@ -25,14 +25,14 @@ use super::{
     tally::{Tally, Verdict, majority},
     vote::{Attempt, Voters, no_majority},
 };
-use crate::{config::RedisConfig, poll::Pace, session::check_lease};
+use crate::{config::RedisConfig, poll::PollPauses, session::check_lease};
 
 /// Independent masters, as one client sees them.
 pub(crate) struct Quorum {
     store: Arc<str>,
     voters: Arc<Voters>,
     guard: Duration,
-    patience: Duration,
+    response_timeout: Duration,
     retention: Duration,
 }
 
@@ -70,8 +70,8 @@ impl Quorum {
             );
         }
         let (voters, retention) = (Arc::new(Voters::new(members)), config.retention);
-        let patience = config.response_timeout;
-        Ok(Arc::new(Self { store, voters, guard, patience, retention }))
+        let response_timeout = config.response_timeout;
+        Ok(Arc::new(Self { store, voters, guard, response_timeout, retention }))
     }
 }
 
@@ -110,7 +110,7 @@ impl Backend for Quorum {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.patience
+        self.response_timeout
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
@@ -127,12 +127,12 @@ impl Backend for Quorum {
                 Ok(Attempt::Won(grant)) => Ok(Acquired::Granted(grant)),
                 Ok(Attempt::Busy) if waits => Ok(Acquired::Queued),
                 Ok(Attempt::Busy) => {
-                    voters.book.forget(request.claim);
+                    voters.ids.forget(request.claim);
                     Ok(Acquired::Busy)
                 }
                 Err(error) => {
                     if !waits || !error.is_transient() {
-                        voters.book.ends(request.claim, Clock::Boot.now());
+                        voters.ids.ends(request.claim, Clock::Boot.now());
                     }
                     // The error names the quorum, not the one master that reported it.
                     Err(error.at("acquire", &request.name, &store))
@@ -142,10 +142,10 @@ impl Backend for Quorum {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let mut pace = Pace::default();
+        let mut pauses = PollPauses::default();
         loop {
             // `acquire` has just tried.
-            pace.pause(request.lease).await;
+            pauses.pause(request.lease).await;
             match self.voters.attempt(request, true).await {
                 Ok(Attempt::Won(grant)) => return Ok(grant),
                 Ok(Attempt::Busy) => {}
@@ -167,7 +167,7 @@ impl Backend for Quorum {
             };
             for (renewal, answer) in batch.iter().zip(renewed) {
                 answers.push(match answer {
-                    Renewed::Lost => self.fate(renewal).await,
+                    Renewed::Lost => self.loss_reason(renewal).await,
                     other => other,
                 });
             }
@@ -189,19 +189,19 @@ impl Backend for Quorum {
                 Verdict::Yes => Released::Released,
                 Verdict::No => Released::AlreadyLost,
                 Verdict::Unknown | Verdict::Open => {
-                    voters.book.ends(claim.id, Clock::Boot.now());
+                    voters.ids.ends(claim.id, Clock::Boot.now());
                     let error = no_majority(failed.as_ref(), tally, voters.count());
                     return Err(error.at("release", &claim.name, &store));
                 }
             };
-            voters.book.forget(claim.id);
+            voters.ids.forget(claim.id);
             Ok(released)
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let said = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
-        match self.heard(said) {
+        let replies = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
+        match self.majority_answers(replies) {
             Ok((states, _)) => Ok(merged(&states, majority(self.voters.count()))),
             Err(error) => Err(error.at("inspect", name, &self.store)),
         }
@@ -216,10 +216,10 @@ impl Backend for Quorum {
 impl Admin for Quorum {
     /// A held name is held on a majority, but some of that majority may not have answered.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let said = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;
-        let heard = self.heard(said);
+        let replies = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;
+        let majority_answers = self.majority_answers(replies);
         let (lists, silent) =
-            heard.map_err(|error| error.during("list").with_store(&self.store))?;
+            majority_answers.map_err(|error| error.during("list").with_store(&self.store))?;
         let mut votes = BTreeMap::<LockName, usize>::new();
         for name in lists.into_iter().flatten() {
             *votes.entry(name).or_default() += 1;
@@ -231,11 +231,11 @@ impl Admin for Quorum {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let said = join_all(self.voters.members.iter().map(|member| member.examine())).await;
+        let replies = join_all(self.voters.members.iter().map(|member| member.examine())).await;
         let all = self.voters.count();
         let (mut findings, mut failed) = (Vec::new(), Vec::new());
-        for (address, said) in said {
-            match said {
+        for (address, reply) in replies {
+            match reply {
                 Ok(found) => findings.push((address, found)),
                 Err(error) => failed.push((address, error)),
             }
@@ -266,9 +266,12 @@ impl Admin for Quorum {
 impl Quorum {
     /// Returns the answers of the masters, if a majority answers, and the number of masters that
     /// did not answer.
-    fn heard<T>(&self, said: Vec<Result<T, Error>>) -> Result<(Vec<T>, usize), Error> {
+    fn majority_answers<T>(
+        &self,
+        replies: Vec<Result<T, Error>>,
+    ) -> Result<(Vec<T>, usize), Error> {
         let (mut answers, mut failed) = (Vec::new(), Vec::new());
-        for answer in said {
+        for answer in replies {
             match answer {
                 Ok(answer) => answers.push(answer),
                 Err(error) => failed.push(error),
@@ -287,14 +290,14 @@ impl Quorum {
     }
 
     /// Checks why a claim is not held: whether a majority has lost its data about the name.
-    async fn fate(&self, renewal: &Renewal) -> Renewed {
+    async fn loss_reason(&self, renewal: &Renewal) -> Renewed {
         let Some(token) = renewal.token.filter(|_| self.retention > renewal.lease) else {
             return Renewed::Lost;
         };
         let name = &renewal.claim.name;
-        let said = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
+        let replies = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
         let forgot = |state: &&LockState| state.last_token.is_none_or(|last| last < token);
-        match said.iter().flatten().filter(forgot).count() >= majority(self.voters.count()) {
+        match replies.iter().flatten().filter(forgot).count() >= majority(self.voters.count()) {
             true => Renewed::Forgotten,
             false => Renewed::Lost,
         }
@@ -351,11 +354,11 @@ fn most<T: Ord>(values: impl Iterator<Item = T>, needed: usize) -> Option<T> {
 
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owed: Vec<_> = self.voters.members.iter().map(|member| member.owes()).collect();
+        let deferred: Vec<_> = self.voters.members.iter().map(|member| member.deferred()).collect();
         f.debug_struct("Quorum")
             .field("store", &self.store)
-            .field("claims", &self.voters.book.len())
-            .field("owed", &owed)
+            .field("claims", &self.voters.ids.len())
+            .field("deferred", &deferred)
             .finish_non_exhaustive()
     }
 }

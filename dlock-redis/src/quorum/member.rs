@@ -28,9 +28,9 @@ use crate::{
     keys::Keys,
     link::{Link, node::NodeLink},
     list::list,
-    owed::{Owed, is_over},
-    reply::{Standing, kept, standing},
-    scripts::{Call, Kept, Known},
+    release::{ReleaseTarget, claim_ended},
+    reply::{ClaimStatus, renewed, status},
+    scripts::{Call, Phase, Renewing},
     session::Session,
 };
 
@@ -64,7 +64,7 @@ impl Member {
         let (link, first) = NodeLink::open(&config, None).await;
         let member = Self {
             under_way: Mutex::default(),
-            session: Session::over(&config, Link::Node(link), None),
+            session: Session::with_link(&config, Link::Node(link), None),
         };
         let first = match first {
             Ok(()) => member.session.check_rights().await,
@@ -76,7 +76,7 @@ impl Member {
     /// Returns the server's clock, as far as it is known, in microseconds. Token proposals start
     /// there.
     pub(super) fn time(&self) -> u64 {
-        self.session.link.facts().time_at(Clock::Boot.now())
+        self.session.link.server_info().time_at(Clock::Boot.now())
     }
 
     /// Takes the lock on this master, if it is free there. Returns the answer and the time of the
@@ -87,7 +87,7 @@ impl Member {
         request: &AcquireRequest,
         claim: ClaimId,
         proposal: u64,
-    ) -> impl Future<Output = Result<(Standing, Instant), Error>> + Send + use<> {
+    ) -> impl Future<Output = Result<(ClaimStatus, Instant), Error>> + Send + use<> {
         let under_way = UnderWay::begin(self, claim);
         let request = request.clone().with_claim(claim).with_queue(Queue::FailIfBusy);
         async move { under_way.member.ask(&request, proposal).await }
@@ -97,20 +97,20 @@ impl Member {
         self: &Arc<Self>,
         request: &AcquireRequest,
         proposal: u64,
-    ) -> Result<(Standing, Instant), Error> {
+    ) -> Result<(ClaimStatus, Instant), Error> {
         let call = self.session.scripts.acquire(request, None, proposal);
-        let call = call.taking(&self.session.unanswered, std::slice::from_ref(request));
-        let stands = standing(&self.run(&call).await?)?;
+        let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
+        let stands = status(&self.run(&call).await?)?;
         // An attempt never queues. So a claim that did not get the lock is over here, and an
         // earlier sending of it that arrives late has to be released.
         if !stands.is_held() {
-            is_over(self, &request.name, request.claim);
+            claim_ended(self, &request.name, request.claim);
         }
         Ok((stands, call.sending().began()))
     }
 
     /// Writes a larger token back. Returns true if the claim holds the lock on this master.
-    pub(super) async fn raise(
+    pub(super) async fn write_token(
         &self,
         request: &AcquireRequest,
         claim: ClaimId,
@@ -118,7 +118,7 @@ impl Member {
     ) -> Result<bool, Error> {
         let scripts = &self.session.scripts;
         let call = scripts
-            .raise
+            .quorum_token
             .on(Keys::COUNT)
             .keys(&Keys::of(&request.name))
             .arg(claim.to_string())
@@ -134,14 +134,14 @@ impl Member {
         name: &LockName,
         above: FencingToken,
     ) -> Result<bool, Error> {
-        self.yes_or_no(&self.session.scripts.floor(name, above)?).await
+        self.yes_or_no(&self.session.scripts.raise_tokens(name, above)?).await
     }
 
     /// Renews leases. Returns for each claim whether it holds the lock on this master.
-    pub(super) async fn keep(&self, claims: &[Kept<'_>]) -> Result<Vec<bool>, Error> {
-        let call = self.session.scripts.keep(claims, Known::ToHold);
-        let answers = kept(&self.run(&call).await?, claims.len())?;
-        Ok(answers.into_iter().map(Standing::is_held).collect())
+    pub(super) async fn renew(&self, claims: &[Renewing<'_>]) -> Result<Vec<bool>, Error> {
+        let call = self.session.scripts.renew(claims, Phase::Holds);
+        let answers = renewed(&self.run(&call).await?, claims.len())?;
+        Ok(answers.into_iter().map(ClaimStatus::is_held).collect())
     }
 
     /// Returns whether its grants survive a restart, as far as that is known.
@@ -150,8 +150,8 @@ impl Member {
     }
 
     /// Returns the number of claims whose release is sent later.
-    pub(super) fn owes(&self) -> usize {
-        self.session.later.len()
+    pub(super) fn deferred(&self) -> usize {
+        self.session.deferred.len()
     }
 
     pub(super) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
@@ -205,12 +205,13 @@ impl Member {
         if self.session.is_up() {
             return Ok(());
         }
-        let away = Error::new(ErrorKind::Unavailable, "a master of the quorum is unreachable");
-        Err(away.with_certainty(dlock_core::Certainty::NotApplied))
+        let unreachable =
+            Error::new(ErrorKind::Unavailable, "a master of the quorum is unreachable");
+        Err(unreachable.with_certainty(dlock_core::Certainty::NotApplied))
     }
 }
 
-impl Owed for Member {
+impl ReleaseTarget for Member {
     fn session(&self) -> &Session {
         &self.session
     }

@@ -17,29 +17,29 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
-    book::ClaimBook,
+    claim_ids::ClaimIds,
     member::Member,
     tally::{Tally, Verdict, agreed, blocks, majority},
 };
 use crate::{
+    deferred_releases::RETRIED_FOR,
     error::no_token,
-    later::LATER,
-    owed::{background, give_up, give_up_later},
-    reply::{Standing, term},
+    release::{release, release_later, spawn},
+    reply::{ClaimStatus, lease_argument},
 };
 
 /// How long to wait for more answers before a token is written back, which costs a round trip.
-const LATECOMERS: Duration = Duration::from_millis(5);
+const MORE_ANSWERS: Duration = Duration::from_millis(5);
 
 /// How long a release waits for masters that are slower than the majority.
-const STRAGGLERS: Duration = Duration::from_millis(100);
+const SLOW_MASTERS: Duration = Duration::from_millis(100);
 
 /// The masters, and the claims that this client remembers.
 pub(super) struct Voters {
     pub(super) members: Vec<Arc<Member>>,
     /// The largest token seen.
     last: Mutex<u64>,
-    pub(super) book: ClaimBook,
+    pub(super) ids: ClaimIds,
 }
 
 /// The outcome of an attempt.
@@ -50,7 +50,7 @@ pub(super) enum Attempt {
 
 impl Voters {
     pub(super) fn new(members: Vec<Arc<Member>>) -> Self {
-        Self { members, last: Mutex::new(0), book: ClaimBook::new() }
+        Self { members, last: Mutex::new(0), ids: ClaimIds::new() }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -63,7 +63,7 @@ impl Voters {
         request: &AcquireRequest,
         again: bool,
     ) -> Result<Attempt, Error> {
-        let claim = self.book.id(request.claim);
+        let claim = self.ids.id(request.claim);
         // All masters get the same number, so that a majority usually takes the same token.
         let proposal = self.proposal();
         // The time of the first request that a master granted: the start of the lease.
@@ -82,7 +82,7 @@ impl Voters {
         let mut open = vec![true; self.count()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
-                Ok((Standing::Held(token), sent)) => {
+                Ok((ClaimStatus::Held(token), sent)) => {
                     since = since.min(sent);
                     won.push((at, token));
                     tally.count(Some(true));
@@ -90,8 +90,8 @@ impl Voters {
                 Ok((other, _)) => {
                     open[at] = false;
                     match other {
-                        Standing::Conflict(capacity) => refused = Some(capacity),
-                        Standing::Spent => spent += 1,
+                        ClaimStatus::Conflict(capacity) => refused = Some(capacity),
+                        ClaimStatus::NoToken => spent += 1,
                         _ => {}
                     }
                     tally.count(Some(false));
@@ -113,9 +113,9 @@ impl Voters {
         if tally.yes >= majority(self.count()) {
             // More answers may complete a majority with one token.
             while agreed(&won, self.count()).is_none() {
-                let next = tokio::time::timeout(LATECOMERS, asking.next()).await;
+                let next = tokio::time::timeout(MORE_ANSWERS, asking.next()).await;
                 let Ok(Some((at, answer))) = next else { break };
-                if let Ok((Standing::Held(token), sent)) = answer {
+                if let Ok((ClaimStatus::Held(token), sent)) = answer {
                     since = since.min(sent);
                     won.push((at, token));
                 }
@@ -124,9 +124,9 @@ impl Voters {
                 // The other masters grant the lock, too. Their requests continue, so that a release
                 // comes after them.
                 if !asking.is_empty() {
-                    background(async move { while asking.next().await.is_some() {} });
+                    spawn(async move { while asking.next().await.is_some() {} });
                 }
-                self.book.held(request.claim, since, request.lease);
+                self.ids.held(request.claim, since, request.lease);
                 return Ok(Attempt::Won(Grant::new(token, request.tokens, since)));
             }
         }
@@ -145,7 +145,7 @@ impl Voters {
         };
         // Without another attempt the claim is over, and needs no new id.
         let again = outcome.as_ref().map_or_else(Error::is_transient, |_| again);
-        self.give_back(request, claim, &open, again).await;
+        self.release_grants(request, claim, &open, again).await;
         outcome
     }
 
@@ -158,16 +158,16 @@ impl Voters {
         won: &[(usize, FencingToken)],
     ) -> Option<FencingToken> {
         if let Some(token) = agreed(won, self.count()) {
-            self.seen(token, request.tokens);
+            self.record_token(token, request.tokens);
             return Some(token);
         }
         let largest = won.iter().map(|(_, token)| *token).max()?;
-        self.seen(largest, request.tokens);
+        self.record_token(largest, request.tokens);
         let mut have = won.iter().filter(|(_, token)| *token == largest).count();
         let mut raising: FuturesUnordered<_> = won
             .iter()
             .filter(|(_, token)| *token < largest)
-            .map(|(at, _)| self.members[*at].raise(request, claim, largest))
+            .map(|(at, _)| self.members[*at].write_token(request, claim, largest))
             .collect();
         // If too few can be raised, the attempt fails: a later grant could get this token again.
         while have < majority(self.count()) {
@@ -181,7 +181,7 @@ impl Voters {
     /// Releases the grants of a failed attempt. Waits briefly for the masters, and continues with
     /// the slow ones in the background, even if the attempt is dropped. If the claim is used again,
     /// it gets another id, which no copy of these releases can match.
-    async fn give_back(
+    async fn release_grants(
         &self,
         request: &AcquireRequest,
         claim: ClaimId,
@@ -193,23 +193,23 @@ impl Voters {
         let mut releasing = releasing(members, &request.name, claim, 0);
         let lease_ends = Clock::Boot.now().saturating_add(request.lease);
         if again {
-            self.book.again(request.claim, Clock::Boot.now(), request.lease);
+            self.ids.replace(request.claim, Clock::Boot.now(), request.lease);
         }
-        let (told, all) = oneshot::channel();
+        let (done, all) = oneshot::channel();
         let name = request.name.clone();
-        background(async move {
-            let mut away = Vec::new();
-            answers(&mut releasing, &mut away).await;
+        spawn(async move {
+            let mut unreachable = Vec::new();
+            answers(&mut releasing, &mut unreachable).await;
             // The attempt may have timed out or been dropped.
-            let _ = told.send(());
-            for member in &away {
-                give_up_later(member, &name, claim, 0, Clock::Boot.now(), lease_ends);
+            let _ = done.send(());
+            for member in &unreachable {
+                release_later(member, &name, claim, 0, Clock::Boot.now(), lease_ends);
             }
         });
-        let _ = tokio::time::timeout((request.lease / 8).min(STRAGGLERS), all).await;
+        let _ = tokio::time::timeout((request.lease / 8).min(SLOW_MASTERS), all).await;
     }
 
-    fn seen(&self, token: FencingToken, tokens: u32) {
+    fn record_token(&self, token: FencingToken, tokens: u32) {
         let mut last = self.last.lock();
         *last = (*last).max(token.get() + u64::from(tokens) - 1);
     }
@@ -227,12 +227,17 @@ impl Voters {
         let claims: Arc<[_]> = renewals
             .iter()
             .map(|r| {
-                (self.book.id(r.claim.id), r.claim.name.clone(), r.mode, term(r.lease, r.is_last))
+                (
+                    self.ids.id(r.claim.id),
+                    r.claim.name.clone(),
+                    r.mode,
+                    lease_argument(r.lease, r.is_last),
+                )
             })
             .collect();
         let sent = Clock::Boot.now();
         for renewal in renewals {
-            self.book.held(renewal.claim.id, sent, renewal.lease);
+            self.ids.held(renewal.claim.id, sent, renewal.lease);
         }
         let mut asking: FuturesUnordered<_> = self
             .members
@@ -244,7 +249,7 @@ impl Voters {
                         .iter()
                         .map(|(id, name, mode, lease)| (*id, name, *mode, *lease))
                         .collect();
-                    member.keep(&claims).await
+                    member.renew(&claims).await
                 }
             })
             .collect();
@@ -255,12 +260,12 @@ impl Voters {
             && let Some(said) = asking.next().await
         {
             for (at, tally) in tallies.iter_mut().enumerate() {
-                tally.count(said.as_ref().ok().and_then(|kept| kept.get(at).copied()));
+                tally.count(said.as_ref().ok().and_then(|renewed| renewed.get(at).copied()));
             }
             failed = said.err().or(failed);
         }
         if !asking.is_empty() {
-            background(async move { while asking.next().await.is_some() {} });
+            spawn(async move { while asking.next().await.is_some() {} });
         }
         let renewed = |tally: &Tally| match tally.verdict(of) {
             Verdict::Yes => Renewed::Kept,
@@ -299,7 +304,7 @@ impl Voters {
             failed = answer.err().or(failed);
         }
         if !raising.is_empty() {
-            background(async move { while raising.next().await.is_some() {} });
+            spawn(async move { while raising.next().await.is_some() {} });
         }
         match (tally.verdict(self.count()), failed) {
             (Verdict::Yes, _) => Ok(()),
@@ -320,26 +325,26 @@ impl Voters {
     ) -> (Tally, Option<Error>) {
         // Read before the id changes: the book knows the lease by the claim's own id.
         let lease_ends = self.lease_ends(claim);
-        let claim = self.book.id(claim);
+        let claim = self.ids.id(claim);
         let mut releasing = releasing(self.members.clone(), name, claim, used);
-        let (mut tally, mut failed, mut away) = (Tally::default(), None, Vec::new());
+        let (mut tally, mut failed, mut unreachable) = (Tally::default(), None, Vec::new());
         while tally.verdict(self.count()) == Verdict::Open
             && let Some((member, answer)) = releasing.next().await
         {
             tally.count(answer.as_ref().ok().copied());
             if let Err(error) = answer {
                 failed = Some(error);
-                away.push(member);
+                unreachable.push(member);
             }
         }
-        let rest = answers(&mut releasing, &mut away);
-        let _ = tokio::time::timeout(STRAGGLERS, rest).await;
-        if !releasing.is_empty() || !away.is_empty() {
+        let rest = answers(&mut releasing, &mut unreachable);
+        let _ = tokio::time::timeout(SLOW_MASTERS, rest).await;
+        if !releasing.is_empty() || !unreachable.is_empty() {
             let name = name.clone();
-            background(async move {
-                answers(&mut releasing, &mut away).await;
-                for member in &away {
-                    give_up_later(member, &name, claim, used, Clock::Boot.now(), lease_ends);
+            spawn(async move {
+                answers(&mut releasing, &mut unreachable).await;
+                for member in &unreachable {
+                    release_later(member, &name, claim, used, Clock::Boot.now(), lease_ends);
                 }
             });
         }
@@ -349,8 +354,8 @@ impl Voters {
     /// Returns the time when all leases of a claim have ended. For a claim of another client it is
     /// not known.
     fn lease_ends(&self, claim: ClaimId) -> Instant {
-        let known = self.book.lease_ends(claim);
-        known.unwrap_or_else(|| Clock::Boot.now().saturating_add(LATER))
+        let known = self.ids.lease_ends(claim);
+        known.unwrap_or_else(|| Clock::Boot.now().saturating_add(RETRIED_FOR))
     }
 }
 
@@ -364,7 +369,7 @@ fn releasing(
     let releasing = members.into_iter().map(|member| {
         let name = name.clone();
         async move {
-            let answer = give_up(&member, &name, claim, used).await;
+            let answer = release(&member, &name, claim, used).await;
             (member, answer)
         }
     });
@@ -374,17 +379,17 @@ fn releasing(
 /// Waits for all answers to a release, and collects the masters that failed.
 async fn answers(
     releasing: &mut (impl Stream<Item = (Arc<Member>, Result<bool, Error>)> + Unpin),
-    away: &mut Vec<Arc<Member>>,
+    unreachable: &mut Vec<Arc<Member>>,
 ) {
     while let Some((member, answer)) = releasing.next().await {
-        away.extend(answer.is_err().then_some(member));
+        unreachable.extend(answer.is_err().then_some(member));
     }
 }
 
 /// Returns the error for the case that too few masters answer. `error` is the error of one of them.
 pub(super) fn no_majority(error: Option<&Error>, tally: Tally, of: usize) -> Error {
-    let quiet = Error::new(ErrorKind::Unavailable, "masters do not answer");
-    let error = error.unwrap_or(&quiet);
+    let silent = Error::new(ErrorKind::Unavailable, "masters do not answer");
+    let error = error.unwrap_or(&silent);
     Error::new(
         ErrorKind::Unavailable,
         format!(

@@ -1,6 +1,6 @@
 -- Records of an unknown format and of other programs. Included in lock.lua and inspect.lua.
 
--- Ends the script, or in KEEP the part for one name, before anything is written for the claim. The
+-- Ends the script, or in RENEW the part for one name, before anything is written for the claim. The
 -- waiter is the one whose record this is.
 local function foreign(key,value,waiter)
   local format=value and string.match(value,'\1(%d+)')

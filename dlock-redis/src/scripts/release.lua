@@ -3,49 +3,50 @@
 -- The grant is written before its message is published, in one atomic script. So a lost message
 -- leaves a grant, which the next poll finds.
 --
--- KEYS   H F Q W R of the name
+-- KEYS   holder, last token, queue, waiters and readers of the name (see keys.rs)
 -- ARGV   1 claim
 --        2 how many tokens of its block were used; 0 if that is not known
---        3 retention of F, ms
+--        3 retention of the last token, ms
 --     last 1, only during the restart guard: nothing is granted
 -- RETURN 1: it was there; 0: it was not
-local id=ARGV[1]
-local o=redis.call('GET',KEYS[1])
+local claim=ARGV[1]
+local holder_record=redis.call('GET',KEYS[1])
 -- A record of an unknown format takes the long way, which does not delete it.
-if o and ARGV[2]~='0' and string.find(o,'^'..id..':%d') and not string.find(o,'\1',1,true) then
+if holder_record and ARGV[2]~='0' and string.find(holder_record,'^'..claim..':%d')
+  and not string.find(holder_record,'\1',1,true) then
   redis.call('DEL',KEYS[1])
   return 1
 end
-local ret=ARGV[3]+0
+local retention=ARGV[3]+0
 local frozen=ARGV[4]~=nil
-local T=redis.call('TIME')
-local us=T[1]*1000000+T[2]
-local clock=us
+local time=redis.call('TIME')
+local now=time[1]*1000000+time[2]
+local clock=now
 --%lock
-local s=open(1,o)
-local there=false
-if s.owner==id then
+local s=load(1,holder_record)
+local found=false
+if s.holder==claim then
   -- While it held the lock alone, all tokens from its first token on were its own. The tokens of
   -- its block that no client has seen can be used again.
-  local last=s.token+ARGV[2]-1
-  if s.mark=='+' and ARGV[2]~='0' and s.t>last then s.t=last end
-  s.owner,s.leaves=nil,true
-  there=true
+  local last=s.holder_token+ARGV[2]-1
+  if s.mark=='+' and ARGV[2]~='0' and s.last_token>last then s.last_token=last end
+  s.holder,s.releasing=nil,true
+  found=true
   promote(s)
-  if not s.owner and s.leaves then call('DEL',s.H) end
+  if not s.holder and s.releasing then call('DEL',s.holder_key) end
 else
-  if s.used>0 and call('ZSCORE',s.R,id) then
-    local held=call('HGET',s.W,id) or ''
-    local w,note=string.match(held,'^(%d+):[^ ]*(.*)$')
-    if not w or newer(note) then foreign(s.W,held) end
-    call('ZREM',s.R,id)
-    call('HDEL',s.W,id)
-    s.used,s.dirty=s.used-w,true
-    there=true
+  if s.used>0 and call('ZSCORE',s.readers_key,claim) then
+    local record=call('HGET',s.waiters_key,claim) or ''
+    local w,note=string.match(record,'^(%d+):[^ ]*(.*)$')
+    if not w or newer(note) then foreign(s.waiters_key,record) end
+    call('ZREM',s.readers_key,claim)
+    call('HDEL',s.waiters_key,claim)
+    s.used,s.recount=s.used-w,true
+    found=true
   else
-    there=leave(s,id)
+    found=remove_waiting(s,claim)
   end
   promote(s)
 end
-close(s)
-return there and 1 or 0
+save(s)
+return found and 1 or 0

@@ -1,48 +1,96 @@
--- RENEW of exclusive holders: extends their leases. All keys are of one slot.
+-- RENEW: extends the leases of holders, perhaps in a weaker mode, and of waiters, and returns the
+-- state of each claim. All keys are in one slot.
 --
--- An earlier renewal may arrive later, over another connection. So the last renewal of a claim, which
--- may shorten the lease, marks H (see keys.rs): after that, nothing extends the lease. The value of
--- the plain form has no room for a mark.
---
--- KEYS   H of each name, and then F of each name, unless the retention is 0
--- ARGV   for each name: claim, lease (ms, negative for the last renewal); then the retention of F (ms)
--- RETURN us of the server's clock, and the indices, from 1, of claims that are no exclusive holders
-local T=redis.call('TIME')
-local gone={T[1]*1000000+T[2]}
-local ret=ARGV[#ARGV]+0
-local n=(#ARGV-1)/2
-for i=1,n do
-  -- A foreign key of one name does not affect the others.
-  local o=redis.pcall('GET',KEYS[i])
-  if type(o)=='table' and not string.find(o.err,'WRONGTYPE',1,true) then return o end
-  if type(o)=='string' and string.sub(o,1,32)==ARGV[2*i-1] then
-    local lease=ARGV[2*i]+0
-    local last=lease<0
-    if last then lease=-lease end
-    local head,final,note=string.match(o,'^(%x+[:!+]%d+)(%*?)(.*)$')
-    if final=='*' then
-      if last then redis.call('PEXPIRE',KEYS[i],lease,'LT') end
-    elseif last then
-      redis.call('PEXPIRE',KEYS[i],lease)
-    else
-      redis.call('PEXPIRE',KEYS[i],lease,'GT')
-    end
-    -- After the first write the server refuses none for want of memory.
-    if last and final=='' then redis.call('SET',KEYS[i],head..'*'..note,'KEEPTTL') end
-    -- F outlives every holder. So if a claim and its F are missing, the server has lost its data.
-    -- An F without a lifetime is not dlock's.
-    if ret>0 then
-      local F,need=KEYS[n+i],ret+lease
-      local left=redis.call('PTTL',F)
-      if left==-2 then
-        -- The server may refuse this write if it has no memory. That is no loss of the lock.
-        redis.pcall('SET',F,string.match(o..' ','(%d+) ') or '0','NX','PX',need+lease)
-      elseif left>=0 and left<need then
-        redis.call('PEXPIRE',F,need+lease)
-      end
-    end
-  else
-    gone[#gone+1]=i
+-- KEYS   the five keys of each claim's name, as in keys.rs
+-- ARGV   1 retention of the last token, ms
+--        then for each claim: claim, lease (ms, negative for the last renewal of a holder), weight,
+--        capacity
+--     last 1, only during the restart guard: nothing is granted
+-- RETURN for each claim {1, token, us} held; {2, position, ms to the next lease that ends, us} waiting,
+--        as in acquire.lua;
+--        {5} waiting, and no token is left (2^53);
+--        {7, format} a record of its name has an unknown format, and stays unchanged; 65535 is also
+--        any larger format, and 0 the record of a waiter that can't be read;
+--        {0} the claim does not exist, or a key of its name can't be read
+local retention=ARGV[1]+0
+local frozen=#ARGV%4==2
+local time=redis.call('TIME')
+local now=time[1]*1000000+time[2]
+local clock=now
+--%lock
+local function weaken(s,claim,weight,capacity,lease)
+  local function with_weight(rest)
+    return string.format('%d:%d:1:%d:%.0f:%s',weight,capacity,lease,s.renewed_token,rest)
   end
+  if s.holder==claim then
+    if weight>=EXCLUSIVE then return end
+    check(s,weight)
+    s.used,s.capacity=weight,capacity
+    count(s,claim,with_weight(s.final..s.note))
+    -- The flag announces the shared holders to every other script.
+    if not s.flagged then call('SET',s.token_key,num(s.last_token)..'q','KEEPTTL') end
+    local left=call('PTTL',s.holder_key)
+    -- It is in the readers' key before the holder's key is deleted, because the user may lack a
+    -- right: see `count`.
+    call('ZADD',s.readers_key,now+left*1000,claim)
+    call('DEL',s.holder_key)
+    s.holder,s.mark=nil,nil
+  else
+    local record=call('HGET',s.waiters_key,claim)
+    local before=string.match(record,'^(%d+):')+0
+    if weight>=before then return end
+    local rest=string.match(record,'^%d+:%d+:%d+:%d+:%d+:(%*?.*)$')
+    if newer(string.match(rest,'^%*?(.*)$')) then return end
+    s.used=s.used-before+weight
+    count(s,claim,with_weight(rest))
+  end
+  s.flagged,s.extend=true,true
 end
-return gone
+local function renew(k,claim,lease,weight,capacity)
+  local s=load(k)
+  local is_last=lease<0
+  if is_last then lease=-lease end
+  local token=renew_held(s,claim,lease,is_last)
+  local queued
+  if token then
+    s.renewed_token=token
+    if not s.token_record then
+      -- The server may refuse this write if it has no memory. That is no loss of the lock.
+      local set=redis.pcall('SET',s.token_key,num(token),'NX','PX',retention+lease)
+      if type(set)=='table' and set.ok then s.last_token,s.token_record=token,num(token) end
+    end
+    if lease>s.longest_lease then s.longest_lease=lease end
+    weaken(s,claim,weight,capacity,lease)
+    promote(s)
+  else
+    queued=renew_waiting(s,claim,lease)
+    token=promote(s,claim)
+  end
+  save(s)
+  if token then return {1,token,now} end
+  if s.unreadable then foreign(s.waiters_key,unpack(s.unreadable)) end
+  if queued and s.no_token then return {5} end
+  if queued then return queue_answer(s,claim) end
+  return {0}
+end
+local answers={}
+for i=0,#KEYS/5-1 do
+  local a=2+4*i
+  local done,answer=pcall(renew,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0)
+  if not done then
+    -- A name that can't be read does not affect the others. A refusal by the server fails all.
+    local text=type(answer)=='table' and answer.err or tostring(answer)
+    local lua=string.match(text,'^@?user_script: ?%d+: (.*)$') or ''
+    local format=string.match(text,'^DLOCK format (%d+)')
+    local its_own=format or string.find(text,'WRONGTYPE',1,true)
+      or string.find(text,'is not of dlock',1,true)
+      or string.find(lua,'^attempt to ') or string.find(lua,'^bad argument #')
+    if not its_own then return redis.error_reply((string.gsub(text,'^%-',''))) end
+    -- The server does not convert a larger number to an integer reliably.
+    if format then answer={7,math.min(format+0,65535)}
+    elseif string.find(text,'^DLOCK the waiter ') then answer={7,0}
+    else answer={0} end
+  end
+  answers[i+1]=answer
+end
+return answers

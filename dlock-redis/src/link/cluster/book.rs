@@ -2,10 +2,10 @@
 //!
 //! # Concurrency
 //!
-//! `deaf` goes from false to true once: the connection's own callback sets it when messages end,
+//! `closed` goes from false to true once: the connection's own callback sets it when messages end,
 //! and the task that reads the map sets it when a master has moved or does not answer. The task
-//! that sees it opens another connection. The callback sets `deaf` before it wakes that task, so
-//! the task does not sleep again while a connection is deaf. `late` counts requests in a row
+//! that sees it opens another connection. The callback sets `closed` before it wakes that task, so
+//! the task does not sleep again while a connection is closed. `late` counts requests in a row
 //! without an answer.
 
 use std::{
@@ -25,82 +25,83 @@ use crate::keys::Bucket;
 
 /// The map, and the connections that listen.
 #[derive(Default)]
-pub(super) struct ListenerBook {
+pub(super) struct Subscriptions {
     pub(super) map: Map,
     /// By address.
-    pub(super) ears: HashMap<Arc<str>, Arc<OnceCell<Ear>>>,
+    pub(super) connections: HashMap<Arc<str>, Arc<OnceCell<Listener>>>,
     /// For each bucket that had a waiter, the connection that is subscribed to it.
-    pub(super) heard: HashMap<Bucket, Option<Heard>>,
+    pub(super) subscribed: HashMap<Bucket, Option<Subscription>>,
     /// The index of the address to try next.
     turn: usize,
 }
 
 /// A connection that listens.
 #[derive(Clone)]
-pub(super) struct Ear {
+pub(super) struct Listener {
     pub(super) redis: MultiplexedConnection,
     /// No message arrives on it any more.
-    pub(super) deaf: Arc<AtomicBool>,
+    pub(super) closed: Arc<AtomicBool>,
     /// The number of requests in a row without an answer.
     late: Arc<AtomicU32>,
 }
 
 /// The subscription for a bucket.
-pub(super) struct Heard {
+pub(super) struct Subscription {
     pub(super) at: Arc<str>,
-    pub(super) deaf: Arc<AtomicBool>,
+    pub(super) closed: Arc<AtomicBool>,
 }
 
-impl Ear {
-    pub(super) fn new(redis: MultiplexedConnection, deaf: Arc<AtomicBool>) -> Self {
-        Self { redis, deaf, late: Arc::default() }
+impl Listener {
+    pub(super) fn new(redis: MultiplexedConnection, closed: Arc<AtomicBool>) -> Self {
+        Self { redis, closed, late: Arc::default() }
     }
 
     /// Asks the node at the other end, which has this address, for its map.
-    pub(super) async fn ask(&self, at: &str, patience: Duration) -> Option<Map> {
+    pub(super) async fn ask(&self, at: &str, limit: Duration) -> Option<Map> {
         let mut question = redis::cmd("CLUSTER");
         question.arg("SLOTS");
         let mut redis = self.redis.clone();
-        let answer = timeout(patience, redis.send_packed_command(&question)).await;
+        let answer = timeout(limit, redis.send_packed_command(&question)).await;
         let map = answer.ok().and_then(Result::ok).and_then(|value| Map::read(&value, at));
         match map {
             Some(_) => self.late.store(0, Ordering::Relaxed),
             // A single timeout may come from load.
             None if self.late.fetch_add(1, Ordering::Relaxed) == 0 => {}
-            None => self.deaf.store(true, Ordering::SeqCst),
+            None => self.closed.store(true, Ordering::SeqCst),
         }
         map
     }
 }
 
-impl ListenerBook {
+impl Subscriptions {
     /// Returns whether messages of a bucket arrive from its master.
-    pub(super) fn hears(&self, bucket: Bucket) -> bool {
-        let heard = self.heard.get(&bucket).and_then(Option::as_ref);
-        heard.is_some_and(|heard| {
-            !heard.deaf.load(Ordering::SeqCst) && self.map.master(number(bucket)) == Some(&heard.at)
+    pub(super) fn is_subscribed(&self, bucket: Bucket) -> bool {
+        let subscribed = self.subscribed.get(&bucket).and_then(Option::as_ref);
+        subscribed.is_some_and(|subscribed| {
+            !subscribed.closed.load(Ordering::SeqCst)
+                && self.map.master(number(bucket)) == Some(&subscribed.at)
         })
     }
 
     /// Returns the buckets that need a new subscription.
-    pub(super) fn unheard(&self) -> Vec<Bucket> {
-        self.heard.keys().copied().filter(|bucket| !self.hears(*bucket)).collect()
+    pub(super) fn missing(&self) -> Vec<Bucket> {
+        self.subscribed.keys().copied().filter(|bucket| !self.is_subscribed(*bucket)).collect()
     }
 
     /// Returns the connections that work, as far as is known.
-    pub(super) fn open(&self) -> Vec<(Arc<str>, Ear)> {
-        let open = self.ears.iter().filter(|(_, ear)| !is_deaf(ear));
-        open.filter_map(|(at, ear)| Some((Arc::clone(at), ear.get()?.clone()))).collect()
+    pub(super) fn open(&self) -> Vec<(Arc<str>, Listener)> {
+        let open = self.connections.iter().filter(|(_, listener)| !is_closed(listener));
+        open.filter_map(|(at, listener)| Some((Arc::clone(at), listener.get()?.clone()))).collect()
     }
 
     /// Replaces the map. Connections to nodes that are no masters any more are closed.
     pub(super) fn follow(&mut self, map: Map) {
         let masters = map.masters();
-        self.ears.retain(|at, ear| {
-            if let Some(ear) = ear.get().filter(|_| !masters.contains(at)) {
-                ear.deaf.store(true, Ordering::SeqCst);
+        self.connections.retain(|at, listener| {
+            if let Some(listener) = listener.get().filter(|_| !masters.contains(at)) {
+                listener.closed.store(true, Ordering::SeqCst);
             }
-            masters.contains(at) && !is_deaf(ear)
+            masters.contains(at) && !is_closed(listener)
         });
         self.map = map;
     }
@@ -121,7 +122,7 @@ pub(super) fn number(bucket: Bucket) -> usize {
     usize::from(bucket.number())
 }
 
-/// Returns whether there is a connection, and it is deaf.
-pub(super) fn is_deaf(ear: &OnceCell<Ear>) -> bool {
-    ear.get().is_some_and(|ear| ear.deaf.load(Ordering::SeqCst))
+/// Returns whether there is a connection, and it is closed.
+pub(super) fn is_closed(listener: &OnceCell<Listener>) -> bool {
+    listener.get().is_some_and(|listener| listener.closed.load(Ordering::SeqCst))
 }

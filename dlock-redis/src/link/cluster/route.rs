@@ -46,7 +46,7 @@ pub(crate) fn asking(commands: &Pipeline) -> Pipeline {
 }
 
 /// Returns the error for keys whose master is not known.
-pub(crate) fn lost() -> RedisError {
+pub(crate) fn no_master() -> RedisError {
     let kind = redis::ErrorKind::Server(ServerErrorKind::ClusterDown);
     RedisError::from((kind, "no master has the slot"))
 }
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn redirections_are_followed() {
-        let place = Route { at: "a:1".into(), asking: false };
+        let route = Route { at: "a:1".into(), asking: false };
         let error = |text: &str| {
             redis::parse_redis_value(text.as_bytes()).unwrap().extract_error().unwrap_err()
         };
@@ -80,8 +80,8 @@ mod tests {
             ("-ASK 17 fe80::1:2\r\n", Some(("[fe80::1]:2", true))),
             ("-TRYAGAIN Multiple keys request during rehashing of slot\r\n", None),
         ] {
-            let found = place.next(&error(text));
-            assert_eq!(found.as_ref().map(|place| (&*place.at, place.asking)), next, "{text}");
+            let found = route.next(&error(text));
+            assert_eq!(found.as_ref().map(|route| (&*route.at, route.asking)), next, "{text}");
         }
     }
 }

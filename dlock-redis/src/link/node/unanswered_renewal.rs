@@ -32,7 +32,7 @@ impl<'a> UnansweredRenewal<'a> {
 impl Drop for UnansweredRenewal<'_> {
     fn drop(&mut self) {
         if self.sent.is_some_and(|sent| Clock::Boot.now().since(sent) >= Self::SOON) {
-            self.shared.shut(self.epoch, "a renewal was not answered in time");
+            self.shared.disconnect(self.epoch, "a renewal was not answered in time");
         }
     }
 }

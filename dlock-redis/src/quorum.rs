@@ -21,7 +21,7 @@
 //! `proof/dlock-models/src/quorum/` checks these rules.
 
 mod backend;
-mod book;
+mod claim_ids;
 mod member;
 mod tally;
 mod vote;

@@ -11,13 +11,13 @@ use std::{collections::HashMap, time::Duration};
 use dlock_core::{ClaimId, Instant};
 use parking_lot::Mutex;
 
-use crate::later::LATER;
+use crate::deferred_releases::RETRIED_FOR;
 
 /// At this size, claims that are over are removed.
 const SWEEP_AT: usize = 64;
 
 /// The claims of one client.
-pub(super) struct ClaimBook(Mutex<Claims>);
+pub(super) struct ClaimIds(Mutex<Claims>);
 
 struct Claims {
     known: HashMap<ClaimId, ClaimRecord>,
@@ -35,7 +35,7 @@ struct ClaimRecord {
     until: Option<Instant>,
 }
 
-impl ClaimBook {
+impl ClaimIds {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Claims { known: HashMap::new(), sweep_at: SWEEP_AT }))
     }
@@ -51,7 +51,7 @@ impl ClaimBook {
     }
 
     /// Prepares another attempt of the claim, with another id.
-    pub(super) fn again(&self, claim: ClaimId, now: Instant, lease: Duration) {
+    pub(super) fn replace(&self, claim: ClaimId, now: Instant, lease: Duration) {
         let known = ClaimRecord {
             id: ClaimId::random(),
             lease_ends: now.saturating_add(lease),
@@ -71,7 +71,7 @@ impl ClaimBook {
     /// Records that no further attempt follows. The id is kept for as long as a release may follow.
     pub(super) fn ends(&self, claim: ClaimId, now: Instant) {
         if let Some(known) = self.0.lock().known.get_mut(&claim) {
-            known.until = Some(known.lease_ends.max(now.saturating_add(LATER)));
+            known.until = Some(known.lease_ends.max(now.saturating_add(RETRIED_FOR)));
         }
     }
 
@@ -109,38 +109,38 @@ mod tests {
 
     #[test]
     fn a_claim_that_tries_again_has_another_id_until_it_is_over() {
-        let (book, claim) = (ClaimBook::new(), ClaimId::random());
-        assert_eq!(book.id(claim), claim);
-        book.again(claim, at(0), LEASE);
-        let second = book.id(claim);
+        let (ids, claim) = (ClaimIds::new(), ClaimId::random());
+        assert_eq!(ids.id(claim), claim);
+        ids.replace(claim, at(0), LEASE);
+        let second = ids.id(claim);
         assert_ne!(second, claim);
-        book.again(claim, at(1), LEASE);
-        let third = book.id(claim);
+        ids.replace(claim, at(1), LEASE);
+        let third = ids.id(claim);
         assert!(third != claim && third != second);
-        book.held(claim, at(2), LEASE);
-        assert_eq!((book.id(claim), book.lease_ends(claim)), (third, Some(at(62))));
-        book.ends(claim, at(3));
-        assert_eq!(book.id(claim), third);
-        book.forget(claim);
-        assert_eq!((book.id(claim), book.lease_ends(claim)), (claim, None));
+        ids.held(claim, at(2), LEASE);
+        assert_eq!((ids.id(claim), ids.lease_ends(claim)), (third, Some(at(62))));
+        ids.ends(claim, at(3));
+        assert_eq!(ids.id(claim), third);
+        ids.forget(claim);
+        assert_eq!((ids.id(claim), ids.lease_ends(claim)), (claim, None));
     }
 
     #[test]
     fn ended_claims_use_no_memory_and_others_keep_their_ids() {
-        let book = ClaimBook::new();
+        let ids = ClaimIds::new();
         let waiting: Vec<_> = (0..SWEEP_AT).map(|_| ClaimId::random()).collect();
         for claim in &waiting {
-            book.again(*claim, at(0), LEASE);
+            ids.replace(*claim, at(0), LEASE);
         }
-        let ids: Vec<_> = waiting.iter().map(|claim| book.id(*claim)).collect();
+        let issued: Vec<_> = waiting.iter().map(|claim| ids.id(*claim)).collect();
         for second in 0..10_000 {
-            let [held, given_up] = [(); 2].map(|()| ClaimId::random());
-            book.held(held, at(second), LEASE);
-            book.again(given_up, at(second), Duration::from_secs(1));
-            book.ends(given_up, at(second));
+            let [held, deferred] = [(); 2].map(|()| ClaimId::random());
+            ids.held(held, at(second), LEASE);
+            ids.replace(deferred, at(second), Duration::from_secs(1));
+            ids.ends(deferred, at(second));
         }
         // 60 held claims and 30 released ones, and twice as many before the next sweep.
-        assert!(book.len() < 4 * (SWEEP_AT + 60 + 30), "{}", book.len());
-        assert!(waiting.iter().zip(&ids).all(|(claim, id)| book.id(*claim) == *id));
+        assert!(ids.len() < 4 * (SWEEP_AT + 60 + 30), "{}", ids.len());
+        assert!(waiting.iter().zip(&issued).all(|(claim, id)| ids.id(*claim) == *id));
     }
 }

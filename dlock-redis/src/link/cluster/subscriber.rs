@@ -12,7 +12,7 @@
 //!
 //! # Concurrency
 //!
-//! `denied` goes from false to true once, and only saves attempts that would be refused. For `deaf` see
+//! `denied` goes from false to true once, and only saves attempts that would be refused. For `closed` see
 //! [`book`](super::book): the callback stores it, then notifies `lost`, which keeps one notice for a task
 //! that is not waiting yet.
 
@@ -33,71 +33,71 @@ use tokio::sync::Notify;
 
 use super::{
     super::{open, push::receive},
-    book::{Ear, Heard, ListenerBook, is_deaf, number},
     map::Map,
-    route::lost,
+    route::no_master,
+    state::{Listener, Subscription, Subscriptions, is_closed, number},
 };
-use crate::{config::RedisConfig, error::is_denial, inbox::Inbox, keys::Bucket};
+use crate::{config::RedisConfig, error::is_denial, keys::Bucket, waiters::Waiters};
 
 /// The longest wait for the map of one node. It is short, since any other node can answer as well.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// The pause after a failed subscription.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The connections that listen.
-pub(super) struct Ears {
+pub(super) struct Subscriber {
     config: RedisConfig,
-    inbox: Option<Arc<Inbox>>,
-    book: Mutex<ListenerBook>,
+    waiters: Option<Arc<Waiters>>,
+    state: Mutex<Subscriptions>,
     /// A connection was lost, or leads to the wrong node by now.
     lost: Arc<Notify>,
     /// The map was just read.
-    looked: Notify,
+    map_read: Notify,
     /// This user may not subscribe.
     denied: AtomicBool,
 }
 
-impl Ears {
-    pub(super) fn new(config: &RedisConfig, inbox: Option<Arc<Inbox>>) -> Self {
+impl Subscriber {
+    pub(super) fn new(config: &RedisConfig, waiters: Option<Arc<Waiters>>) -> Self {
         Self {
             config: config.clone(),
-            inbox,
-            book: Mutex::default(),
+            waiters,
+            state: Mutex::default(),
             lost: Arc::default(),
-            looked: Notify::new(),
+            map_read: Notify::new(),
             denied: AtomicBool::new(false),
         }
     }
 
     /// Returns the channel of a bucket, if there is a subscription.
     pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
-        let inbox = self.inbox.as_ref().filter(|_| self.may_listen())?;
-        if !self.book.lock().hears(bucket)
-            && let Err(error) = self.listen(inbox, bucket).await
+        let waiters = self.waiters.as_ref().filter(|_| self.may_subscribe())?;
+        if !self.state.lock().is_subscribed(bucket)
+            && let Err(error) = self.subscribe_to(waiters, bucket).await
         {
             tracing::debug!(target: "dlock", %error, "pub/sub connection failed, falling back to polling");
             self.lost.notify_one();
             return None;
         }
-        Some(inbox.channel_of(bucket))
+        Some(waiters.channel_of(bucket))
     }
 
     /// Checks whether this user may subscribe. It asks a master for a bucket of another master. The
     /// answer is a redirection, so no subscription remains. If one master has all buckets, the
     /// subscription stays.
-    pub(super) async fn try_listening(&self, store: &str) {
-        let Some(inbox) = &self.inbox else { return };
+    pub(super) async fn check_rights(&self, store: &str) {
+        let Some(waiters) = &self.waiters else { return };
         let elsewhere = {
-            let book = self.book.lock();
+            let state = self.state.lock();
             let of_another = |at: &Arc<str>| {
                 let is_other = |master: &Arc<str>| master != at;
-                Bucket::all().find(|bucket| book.map.master(number(*bucket)).is_some_and(is_other))
+                Bucket::all().find(|bucket| state.map.master(number(*bucket)).is_some_and(is_other))
             };
-            book.open().into_iter().find_map(|(at, ear)| Some((ear, of_another(&at)?)))
+            state.open().into_iter().find_map(|(at, listener)| Some((listener, of_another(&at)?)))
         };
         let tried = match elsewhere {
-            Some((mut ear, bucket)) => ask_to_listen(&mut ear, inbox, bucket).await,
-            None => self.listen(inbox, Bucket::ANY).await,
+            Some((mut listener, bucket)) => subscribe(&mut listener, waiters, bucket).await,
+            None => self.subscribe_to(waiters, Bucket::ANY).await,
         };
         // Other errors may be transient.
         if let Err(error) = tried
@@ -109,32 +109,32 @@ impl Ears {
                 "pub/sub not permitted, falling back to polling: allow +ssubscribe and &dlock:*"
             );
             self.denied.store(true, Ordering::Relaxed);
-            self.book.lock().heard.clear();
+            self.state.lock().subscribed.clear();
         }
     }
 
     /// Returns whether this user may subscribe, as far as is known.
-    pub(super) fn may_listen(&self) -> bool {
+    pub(super) fn may_subscribe(&self) -> bool {
         !self.denied.load(Ordering::Relaxed)
     }
 
     /// Returns the masters that have buckets.
     pub(super) fn masters(&self) -> BTreeSet<Arc<str>> {
-        self.book.lock().map.masters()
+        self.state.lock().map.masters()
     }
 
     /// Returns the largest number of replicas that a master has.
     pub(super) fn replicas(&self) -> usize {
-        self.book.lock().map.replicas
+        self.state.lock().map.replicas
     }
 
     /// Returns the master of a bucket, by its number.
     pub(super) fn master(&self, bucket: usize) -> Option<Arc<str>> {
-        self.book.lock().map.master(bucket).cloned()
+        self.state.lock().map.master(bucket).cloned()
     }
 
     /// Requests that the map is read again.
-    pub(super) fn look_soon(&self) {
+    pub(super) fn read_map_soon(&self) {
         self.lost.notify_one();
     }
 
@@ -145,9 +145,9 @@ impl Ears {
 
     /// Reads the map, and uses the one on which most of the connected nodes agree. Returns false if
     /// no node answered.
-    pub(super) async fn look(&self) -> bool {
-        let known = self.book.lock().open();
-        let answers = join_all(known.iter().map(|(at, ear)| ear.ask(at, PATIENCE))).await;
+    pub(super) async fn read_map(&self) -> bool {
+        let known = self.state.lock().open();
+        let answers = join_all(known.iter().map(|(at, listener)| listener.ask(at, TIMEOUT))).await;
         let mut votes: Vec<(usize, Map)> = Vec::new();
         for map in answers.into_iter().flatten() {
             match votes.iter_mut().find(|(_, other)| *other == map) {
@@ -158,19 +158,19 @@ impl Ears {
         let found = votes.into_iter().max_by_key(|(count, _)| *count).map(|(_, map)| map);
         let found = match found {
             Some(map) => Some(map),
-            None => self.ask_anybody().await,
+            None => self.ask_any_node().await,
         };
         let Some(map) = found else { return false };
-        self.book.lock().follow(map);
-        self.looked.notify_one();
+        self.state.lock().follow(map);
+        self.map_read.notify_one();
         true
     }
 
-    async fn ask_anybody(&self) -> Option<Map> {
-        let candidates = self.book.lock().candidates(&self.config.addresses);
+    async fn ask_any_node(&self) -> Option<Map> {
+        let candidates = self.state.lock().candidates(&self.config.addresses);
         for at in candidates {
-            if let Ok(ear) = self.ear(&at).await
-                && let Some(map) = ear.ask(&at, self.config.response_timeout).await
+            if let Ok(listener) = self.listener(&at).await
+                && let Some(map) = listener.ask(&at, self.config.response_timeout).await
             {
                 return Some(map);
             }
@@ -180,63 +180,68 @@ impl Ears {
 
     /// Renews lost subscriptions, then requests a poll of all claims whose message may have been
     /// lost meanwhile.
-    pub(super) async fn keep_listening(&self) {
-        let Some(inbox) = &self.inbox else { return };
+    pub(super) async fn resubscribe(&self) {
+        let Some(waiters) = &self.waiters else { return };
         loop {
-            self.looked.notified().await;
-            let lost = self.book.lock().unheard();
-            let heard = join_all(lost.iter().map(|bucket| self.listen(inbox, *bucket))).await;
-            if heard.iter().any(Result::is_ok) {
-                inbox.reconnected();
+            self.map_read.notified().await;
+            let lost = self.state.lock().missing();
+            let subscribed =
+                join_all(lost.iter().map(|bucket| self.subscribe_to(waiters, *bucket))).await;
+            if subscribed.iter().any(Result::is_ok) {
+                waiters.reconnected();
             }
-            if heard.iter().any(Result::is_err) {
+            if subscribed.iter().any(Result::is_err) {
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
 
-    async fn listen(&self, inbox: &Arc<Inbox>, bucket: Bucket) -> RedisResult<()> {
+    async fn subscribe_to(&self, waiters: &Arc<Waiters>, bucket: Bucket) -> RedisResult<()> {
         let master = {
-            let mut book = self.book.lock();
-            book.heard.entry(bucket).or_default();
-            book.map.master(number(bucket)).cloned()
+            let mut state = self.state.lock();
+            state.subscribed.entry(bucket).or_default();
+            state.map.master(number(bucket)).cloned()
         };
-        let at = master.ok_or_else(lost)?;
-        let mut ear = self.ear(&at).await?;
-        ask_to_listen(&mut ear, inbox, bucket).await?;
-        self.book.lock().heard.insert(bucket, Some(Heard { at, deaf: ear.deaf }));
+        let at = master.ok_or_else(no_master)?;
+        let mut listener = self.listener(&at).await?;
+        subscribe(&mut listener, waiters, bucket).await?;
+        self.state
+            .lock()
+            .subscribed
+            .insert(bucket, Some(Subscription { at, closed: listener.closed }));
         Ok(())
     }
 
-    async fn ear(&self, at: &Arc<str>) -> RedisResult<Ear> {
+    async fn listener(&self, at: &Arc<str>) -> RedisResult<Listener> {
         let cell = {
-            let mut book = self.book.lock();
-            let ear = book.ears.entry(Arc::clone(at)).or_default();
-            if is_deaf(ear) {
-                *ear = Arc::default();
+            let mut state = self.state.lock();
+            let listener = state.connections.entry(Arc::clone(at)).or_default();
+            if is_closed(listener) {
+                *listener = Arc::default();
             }
-            Arc::clone(ear)
+            Arc::clone(listener)
         };
         cell.get_or_try_init(|| self.open(at)).await.cloned()
     }
 
-    async fn open(&self, address: &str) -> RedisResult<Ear> {
-        let deaf = Arc::new(AtomicBool::new(false));
-        let (inbox, lost, ends) = (self.inbox.clone(), Arc::clone(&self.lost), Arc::clone(&deaf));
+    async fn open(&self, address: &str) -> RedisResult<Listener> {
+        let closed = Arc::new(AtomicBool::new(false));
+        let (waiters, lost, ends) =
+            (self.waiters.clone(), Arc::clone(&self.lost), Arc::clone(&closed));
         let push = move |info: PushInfo| {
             let unasked = info.kind == PushKind::SUnsubscribe;
-            if receive(info, inbox.as_deref(), Clock::Boot.now()) || unasked {
+            if receive(info, waiters.as_deref(), Clock::Boot.now()) || unasked {
                 ends.store(true, Ordering::SeqCst);
                 lost.notify_one();
             }
         };
         let redis = open::connection(&self.config, address, &self.config.login, push).await?;
-        Ok(Ear::new(redis, deaf))
+        Ok(Listener::new(redis, closed))
     }
 }
 
-async fn ask_to_listen(ear: &mut Ear, inbox: &Inbox, bucket: Bucket) -> RedisResult<()> {
-    let mut subscribe = redis::cmd("SSUBSCRIBE");
-    subscribe.arg(inbox.channel_of(bucket));
-    ear.redis.send_packed_command(&subscribe).await?.extract_error().map(drop)
+async fn subscribe(listener: &mut Listener, waiters: &Waiters, bucket: Bucket) -> RedisResult<()> {
+    let mut command = redis::cmd("SSUBSCRIBE");
+    command.arg(waiters.channel_of(bucket));
+    listener.redis.send_packed_command(&command).await?.extract_error().map(drop)
 }

@@ -13,8 +13,7 @@ use redis::{RedisError, Value};
 
 use crate::{
     config::RedisConfig,
-    error::{self, ACL, Cure, cure, is_key_denial},
-    inbox::Inbox,
+    error::{self, ACL, Remedy, is_key_denial, remedy_of},
     keys::{self, Bucket},
     link::{
         Link,
@@ -22,28 +21,33 @@ use crate::{
     },
     reply,
     scripts::{Call, Script},
+    waiters::Waiters,
 };
 
 /// [`ACL`] for the plain form.
 const ACL_PLAIN: &str = include_str!("acl_plain.txt");
 
 /// The check, with its parameters.
-pub(crate) struct Rights {
+pub(crate) struct Preflight {
     plain: bool,
     prefix: String,
-    inbox: Option<Arc<Inbox>>,
+    waiters: Option<Arc<Waiters>>,
     in_cluster: bool,
-    probe: Script,
+    script: Script,
 }
 
-impl Rights {
-    pub(crate) fn new(config: &RedisConfig, inbox: Option<Arc<Inbox>>, in_cluster: bool) -> Self {
+impl Preflight {
+    pub(crate) fn new(
+        config: &RedisConfig,
+        waiters: Option<Arc<Waiters>>,
+        in_cluster: bool,
+    ) -> Self {
         Self {
             plain: config.plain,
             prefix: config.prefix.clone(),
-            inbox,
+            waiters,
             in_cluster,
-            probe: Script::probe(),
+            script: Script::preflight(),
         }
     }
 
@@ -51,7 +55,7 @@ impl Rights {
     ///
     /// # Errors
     /// `Config(Access)` if the user lacks a right, `Unsupported` if no user can have it.
-    pub(crate) async fn try_out(&self, link: &Link, bucket: Bucket) -> Result<(), Error> {
+    pub(crate) async fn check(&self, link: &Link, bucket: Bucket) -> Result<(), Error> {
         let keys = self.keys(bucket);
         let call = self.call(&keys, &keys, bucket);
         // As text, since the text of a script may have to be sent later as well.
@@ -64,7 +68,9 @@ impl Rights {
         }
         match link.send(call.by_digest(), &Sending::of(Kind::Acquire)).await {
             // Another client has just flushed the server's scripts.
-            Err(error) if cure(&error) != Cure::SendText => return Err(self.explained(error)),
+            Err(error) if remedy_of(&error) != Remedy::SendText => {
+                return Err(self.explained(error));
+            }
             _ => {}
         }
         link.try_asking(bucket).await.map_err(|error| self.explained(error))
@@ -79,13 +85,13 @@ impl Rights {
     }
 
     fn call(&self, declared: &[String], keys: &[String], bucket: Bucket) -> Call<'_> {
-        let mut call = self.probe.on(declared.len());
+        let mut call = self.script.on(declared.len());
         for key in declared {
             call = call.arg(key);
         }
-        let channel = self.inbox.as_ref().map(|inbox| match self.in_cluster {
-            true => inbox.channel_of(bucket),
-            false => inbox.channel().to_string(),
+        let channel = self.waiters.as_ref().map(|waiters| match self.in_cluster {
+            true => waiters.channel_of(bucket),
+            false => waiters.channel().to_string(),
         });
         call.arg(channel.unwrap_or_default()).arg(keys.first())
     }

@@ -20,22 +20,22 @@ pub(crate) const LACKING: &str = "sharded pub/sub, and error codes within script
 /// The questions that dlock does not ask a server, because the server refused them before or
 /// because nothing depends on the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Silent {
+pub(crate) struct SkippedQueries {
     pub(crate) info: bool,
     pub(crate) settings: bool,
 }
 
 /// The facts about a server. A user without the right to read them learns few.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct ServerInfo {
     version: Option<(u32, u32)>,
     /// Whether it has answered `INFO`.
-    told: bool,
+    answered: bool,
     /// The run id and the replication id. It changes with each start, and after the server was a
     /// replica, which discards its data.
     pub(super) run_id: Option<String>,
     /// The least time that it has run, according to the mark of another client.
-    pub(super) vouched: Duration,
+    pub(super) proven_uptime: Duration,
     /// A time after its answer.
     pub(super) received: Option<Instant>,
     /// Whether it has every write on disk before it answers, even during a rewrite of the AOF.
@@ -43,7 +43,7 @@ pub(crate) struct Facts {
     /// Whether it rewrites its AOF, or is about to. If the AOF was switched on just now, nothing is
     /// on disk until the rewrite is done.
     rewrites: bool,
-    refuses: Silent,
+    refuses: SkippedQueries,
     /// Whether it evicts keys when memory is short.
     evicts: bool,
     /// How many replicas it has.
@@ -57,7 +57,7 @@ pub(crate) struct Facts {
     time: Option<(u64, Instant)>,
 }
 
-impl Facts {
+impl ServerInfo {
     /// Reads the answer to `INFO`, received at this time, and the settings.
     pub(crate) fn read(info: &str, settings: &HashMap<String, String>, received: Instant) -> Self {
         let fields = reply::fields(info);
@@ -70,12 +70,12 @@ impl Facts {
         let replid = fields.get("master_replid").filter(|id| !id.is_empty());
         Self {
             version: fields.get("redis_version").and_then(|text| version(text)),
-            told: !fields.is_empty(),
+            answered: !fields.is_empty(),
             run_id: fields.get("run_id").filter(|id| !id.is_empty()).map(|id| match replid {
                 Some(replid) => format!("{id}-{replid}"),
                 None => id.clone(),
             }),
-            vouched: Duration::ZERO,
+            proven_uptime: Duration::ZERO,
             received: Some(received),
             // A missing field counts as the worse value.
             durable: number("aof_enabled") == Some(1)
@@ -86,7 +86,7 @@ impl Facts {
             rewrites: ["aof_rewrite_in_progress", "aof_rewrite_scheduled"]
                 .into_iter()
                 .any(|field| number(field) != Some(0)),
-            refuses: Silent::default(),
+            refuses: SkippedQueries::default(),
             evicts: policy.is_none_or(|policy| policy != "noeviction")
                 && number("maxmemory") != Some(0),
             replicas: number("connected_slaves")
@@ -124,19 +124,19 @@ impl Facts {
         clock
     }
 
-    /// Adds the mark that a client has written. See [`sight`](super::sight).
+    /// Adds the mark that a client has written. See [`uptime`](super::uptime).
     pub(crate) fn with_mark(mut self, mark: Option<&str>) -> Self {
         // The mark of another run, which a restored file may contain, says nothing about this one.
         if let Some((run_id, millis)) = mark.and_then(|mark| mark.split_once(' '))
             && self.run_id.as_deref() == Some(run_id)
         {
-            self.vouched = Duration::from_millis(millis.parse().unwrap_or(0));
+            self.proven_uptime = Duration::from_millis(millis.parse().unwrap_or(0));
         }
         self
     }
 
     /// Adds the questions that it refuses.
-    pub(crate) const fn refusing(mut self, refuses: Silent) -> Self {
+    pub(crate) const fn refusing(mut self, refuses: SkippedQueries) -> Self {
         self.refuses = refuses;
         self
     }
@@ -159,11 +159,11 @@ impl Facts {
 
     /// Returns the questions to leave out of the next read, or `None` if no answer could change a
     /// guarantee.
-    pub(super) fn worth_asking(&self, guard: Duration) -> Option<Silent> {
+    pub(super) fn next_queries(&self, guard: Duration) -> Option<SkippedQueries> {
         // `INFO` is needed in any case. The settings matter only without a guard: with one, grants
         // survive a restart whatever is on disk.
-        let is_told = !(self.refuses.info || guard.is_zero() && self.refuses.settings);
-        is_told.then_some(self.refuses)
+        let is_answered = !(self.refuses.info || guard.is_zero() && self.refuses.settings);
+        is_answered.then_some(self.refuses)
     }
 
     /// Refuses a server that can't be used, and warns of one that may lose locks.
@@ -204,7 +204,7 @@ impl Facts {
 
     /// Returns the number of its replicas.
     pub(crate) fn replicas(&self) -> Result<u32, Error> {
-        if !self.told {
+        if !self.answered {
             return Err(Error::config(
                 ConfigIssue::Access,
                 "dlock.durability=majority needs the number of replicas, which the server does not \
@@ -252,33 +252,33 @@ pub(crate) fn version(text: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    fn facts(info: &str) -> Facts {
-        Facts::read(info, &HashMap::new(), Instant::from_nanos(10_000_000_000))
+    fn server_info(info: &str) -> ServerInfo {
+        ServerInfo::read(info, &HashMap::new(), Instant::from_nanos(10_000_000_000))
     }
 
     #[test]
     fn an_old_server_is_refused_with_both_versions() {
         for (version, short) in [("5.0.14", "5.0"), ("6.2.19", "6.2")] {
             for wants_cluster in [false, true] {
-                let told = facts(&format!("redis_version:{version}\r\n"));
-                let error = told.check(wants_cluster, "x").unwrap_err();
+                let answered = server_info(&format!("redis_version:{version}\r\n"));
+                let error = answered.check(wants_cluster, "x").unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
                 for part in [short, "7.0 is needed", LACKING] {
                     assert!(error.to_string().contains(part), "{error}");
                 }
             }
         }
-        assert!(facts("redis_version:7.0.0\r\n").check(false, "x").is_ok());
-        assert!(facts("").check(false, "x").is_ok(), "a user who may not ask is let in");
+        assert!(server_info("redis_version:7.0.0\r\n").check(false, "x").is_ok());
+        assert!(server_info("").check(false, "x").is_ok(), "a user who may not ask is let in");
     }
 
     #[test]
     fn the_wrong_kind_of_server_names_the_right_scheme() {
-        let error = facts("cluster_enabled:1\r\n").check(false, "x").unwrap_err();
+        let error = server_info("cluster_enabled:1\r\n").check(false, "x").unwrap_err();
         assert!(error.to_string().contains("redis+cluster://"), "{error}");
-        assert!(facts("cluster_enabled:0\r\n").check(true, "x").is_err());
+        assert!(server_info("cluster_enabled:0\r\n").check(true, "x").is_err());
         for mode in ["redis_mode", "server_mode"] {
-            let error = facts(&format!("{mode}:sentinel\r\n")).check(false, "x").unwrap_err();
+            let error = server_info(&format!("{mode}:sentinel\r\n")).check(false, "x").unwrap_err();
             assert!(error.to_string().contains("redis+sentinel://"), "{error}");
         }
     }
@@ -288,9 +288,9 @@ mod tests {
 
         const GUARD: Duration = Duration::from_secs(5);
 
-        fn set(info: &str, settings: &[(&str, &str)]) -> Facts {
+        fn set(info: &str, settings: &[(&str, &str)]) -> ServerInfo {
             let pairs = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-            Facts::read(info, &pairs.collect(), Instant::from_nanos(0))
+            ServerInfo::read(info, &pairs.collect(), Instant::from_nanos(0))
         }
 
         #[test]
@@ -300,8 +300,8 @@ mod tests {
                         maxmemory:0\r\nmaxmemory_policy:noeviction\r\n";
             let (always, sync) = (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no"));
             let keeps = |info: &str, settings: &[_]| {
-                let facts = set(info, settings);
-                (facts.keeps_grants(Duration::ZERO), facts.keeps_grants(GUARD))
+                let server_info = set(info, settings);
+                (server_info.keeps_grants(Duration::ZERO), server_info.keeps_grants(GUARD))
             };
             assert_eq!(keeps(kept, &[always, sync]), (true, true));
             let lazy = ("no-appendfsync-on-rewrite", "yes");
@@ -352,23 +352,26 @@ mod tests {
                 )
             };
             let settings = [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
-            let facts = |run_id, rewrites| set(&info(run_id, rewrites), &settings);
-            let keeps = |facts: &Facts| facts.keeps_grants(Duration::ZERO);
-            let (before, unsure) = (facts("a", 0), facts("a", 1));
+            let server_info = |run_id, rewrites| set(&info(run_id, rewrites), &settings);
+            let keeps = |server_info: &ServerInfo| server_info.keeps_grants(Duration::ZERO);
+            let (before, unsure) = (server_info("a", 0), server_info("a", 1));
             assert!(keeps(&before) && !keeps(&unsure));
-            let during = facts("a", 1).after(&before);
-            assert!(keeps(&during) && keeps(&facts("a", 1).after(&during)));
-            assert!(!keeps(&facts("a", 1).after(&unsure)));
-            assert!(!keeps(&facts("b", 1).after(&before)), "another run");
-            assert!(keeps(&facts("a", 0).after(&unsure)));
+            let during = server_info("a", 1).after(&before);
+            assert!(keeps(&during) && keeps(&server_info("a", 1).after(&during)));
+            assert!(!keeps(&server_info("a", 1).after(&unsure)));
+            assert!(!keeps(&server_info("b", 1).after(&before)), "another run");
+            assert!(keeps(&server_info("a", 0).after(&unsure)));
         }
 
         #[test]
         fn a_refused_fact_is_not_requested_again() {
-            let info = Silent { info: true, settings: false };
-            let settings = Silent { info: false, settings: true };
-            let ask = |refuses, guard| facts("").refusing(refuses).worth_asking(guard);
-            assert_eq!(ask(Silent::default(), Duration::ZERO), Some(Silent::default()));
+            let info = SkippedQueries { info: true, settings: false };
+            let settings = SkippedQueries { info: false, settings: true };
+            let ask = |refuses, guard| server_info("").refusing(refuses).next_queries(guard);
+            assert_eq!(
+                ask(SkippedQueries::default(), Duration::ZERO),
+                Some(SkippedQueries::default())
+            );
             assert_eq!(ask(settings, GUARD), Some(settings));
             assert_eq!(ask(settings, Duration::ZERO), None);
             assert_eq!(ask(info, GUARD), None);
@@ -376,24 +379,24 @@ mod tests {
 
         #[test]
         fn a_mark_vouches_for_one_run_of_a_server() {
-            let facts = || set("run_id:abc\r\nuptime_in_seconds:99999\r\n", &[]);
-            let vouched = |mark| facts().with_mark(mark).vouched;
-            assert_eq!(vouched(Some("abc 5000")), GUARD);
+            let server_info = || set("run_id:abc\r\nuptime_in_seconds:99999\r\n", &[]);
+            let proven_uptime = |mark| server_info().with_mark(mark).proven_uptime;
+            assert_eq!(proven_uptime(Some("abc 5000")), GUARD);
             for mark in [None, Some("abd 5000"), Some("abc"), Some("abc -1"), Some("")] {
-                assert_eq!(vouched(mark), Duration::ZERO, "{mark:?}");
+                assert_eq!(proven_uptime(mark), Duration::ZERO, "{mark:?}");
             }
             // It was a replica meanwhile, and received the mark again from its master.
             let again = set("run_id:abc\r\nmaster_replid:2\r\n", &[]);
-            assert_eq!(again.clone().with_mark(Some("abc-1 5000")).vouched, Duration::ZERO);
-            assert_eq!(again.with_mark(Some("abc-2 5000")).vouched, GUARD);
+            assert_eq!(again.clone().with_mark(Some("abc-1 5000")).proven_uptime, Duration::ZERO);
+            assert_eq!(again.with_mark(Some("abc-2 5000")).proven_uptime, GUARD);
             let unknown = set("uptime_in_seconds:99999\r\n", &[]).with_mark(Some(" 5000"));
-            assert_eq!(unknown.vouched, Duration::ZERO);
+            assert_eq!(unknown.proven_uptime, Duration::ZERO);
         }
 
         #[test]
         fn a_negative_uptime_is_no_reason_to_refuse_a_server() {
-            let facts = set("run_id:abc\r\nuptime_in_seconds:-3599\r\n", &[]);
-            assert!(facts.check_guard(GUARD).is_ok() && facts.replicas().is_ok());
+            let server_info = set("run_id:abc\r\nuptime_in_seconds:-3599\r\n", &[]);
+            assert!(server_info.check_guard(GUARD).is_ok() && server_info.replicas().is_ok());
         }
     }
 }

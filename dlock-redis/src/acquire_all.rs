@@ -14,8 +14,8 @@ use std::sync::Arc;
 use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
 use redis::Value;
 
-use super::Store;
-use crate::{error::unreadable, keys::Keys, reply::standings};
+use crate::store::Store;
+use crate::{error::unreadable, keys::Keys, reply::statuses};
 
 /// The mark before the channel of a claim that is never skipped: see `tell` in `lock.lua`.
 const STRICT: char = '!';
@@ -51,18 +51,18 @@ impl Store {
                 call = call.arg(note.as_deref().unwrap_or_default());
             }
         }
-        let call = call.taking(&self.session.unanswered, requests);
+        let call = call.acquiring(&self.session.unanswered, requests);
         let answer = match &self.durable {
             None => self.session.run(&call).await,
             Some(durable) => durable.run(&call).await,
         };
-        let answers = match answer.and_then(|value| standings(&value)) {
+        let answers = match answer.and_then(|value| statuses(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),
             Err(error) => {
                 // The core cancels the claims. No message is expected for them from now on.
                 for request in requests {
-                    self.inbox.forget(request.claim);
+                    self.waiters.forget(request.claim);
                 }
                 // A script that fails half-way has applied its first half: Redis does not roll
                 // back.

@@ -1,12 +1,12 @@
--- PROBE: tries each command that dlock needs on its keys, and returns the refused ones.
+-- PREFLIGHT: tries each command that dlock needs on its keys, and returns the refused ones.
 -- Leaves no keys.
 --
--- KEYS   H F Q W R of an unused name; in the plain form, the key of an unused name
+-- KEYS   the five keys of an unused name; in the plain form, the key of an unused name
 -- ARGV   1 a channel; empty: nothing is published
 --        2 the key of the plain form, if it is not in KEYS
 -- RETURN {command, error, ...}: the refused commands; an error if the server accepts no writes at
 --        present
-local H,F,Q,W,R=KEYS[1] or ARGV[2],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
+local holder,last_token,queue,waiters,readers=KEYS[1] or ARGV[2],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local refused={}
 local function try(...)
   local answer=redis.pcall(...)
@@ -18,19 +18,19 @@ local function try(...)
     refused[#refused+1]=answer.err
   end
 end
-for _,key in ipairs(F and {H,F} or {H}) do
+for _,key in ipairs(last_token and {holder,last_token} or {holder}) do
   local unready=try('SET',key,'1','PX','1000')
   if unready then return unready end
   try('GET',key)
   try('PEXPIRE',key,'1000')
   try('PTTL',key)
-  if key==F then redis.pcall('DEL',key) else try('DEL',key) end
+  if key==last_token then redis.pcall('DEL',key) else try('DEL',key) end
 end
-if F and #refused==0 then
-  redis.pcall('SET',H,'1','PX','1000')
-  try('SETRANGE',H,0,'2')
-  redis.pcall('DEL',H)
-  for _,key in ipairs({Q,R}) do
+if last_token and #refused==0 then
+  redis.pcall('SET',holder,'1','PX','1000')
+  try('SETRANGE',holder,0,'2')
+  redis.pcall('DEL',holder)
+  for _,key in ipairs({queue,readers}) do
     try('ZADD',key,'1','a')
     try('PEXPIRE',key,'1000')
     try('ZRANGE',key,'0','0')
@@ -38,24 +38,24 @@ if F and #refused==0 then
     try('ZCARD',key)
     try('ZREM',key,'b')
   end
-  try('ZRANGEBYSCORE',R,'-inf','0')
-  try('ZRANK',Q,'a')
-  try('EXISTS',Q)
-  try('ZPOPMIN',Q)
-  redis.pcall('ZREM',R,'a')
-  try('HSET',W,'a','1')
-  try('PEXPIRE',W,'1000')
-  try('PTTL',W)
-  try('HGET',W,'a')
-  try('HDEL',W,'a')
+  try('ZRANGEBYSCORE',readers,'-inf','0')
+  try('ZRANK',queue,'a')
+  try('EXISTS',queue)
+  try('ZPOPMIN',queue)
+  redis.pcall('ZREM',readers,'a')
+  try('HSET',waiters,'a','1')
+  try('PEXPIRE',waiters,'1000')
+  try('PTTL',waiters)
+  try('HGET',waiters,'a')
+  try('HDEL',waiters,'a')
 end
 try('TIME')
 if ARGV[1]~='' then
-  local say=string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH'
-  local answer=redis.pcall(say,ARGV[1],'')
+  local publish=string.find(ARGV[1],'{',1,true) and 'SPUBLISH' or 'PUBLISH'
+  local answer=redis.pcall(publish,ARGV[1],'')
   -- A user that may not use the channel can't subscribe to it either, and polls instead.
   if type(answer)=='table' and not string.find(answer.err,'channel',1,true) then
-    refused[#refused+1]=say
+    refused[#refused+1]=publish
     refused[#refused+1]=answer.err
   end
 end

@@ -18,7 +18,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    super::push::receive, Connection, Door, NodeShared, Sentinels, Topology, Via, Window, open,
+    super::push::receive, Connection, ConnectionId, LinkState, NodeShared, Sentinels, Topology,
+    Window, open,
 };
 
 /// The interval at which the sentinels are asked for the master. Also the least time that a
@@ -36,28 +37,29 @@ impl NodeShared {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
         let refused = |error| open::refused(error, &self.store);
         let named = |error: Error| error.during("connect").with_store(&self.store);
-        let via = Via::default();
-        let (weak, closed) = (Arc::downgrade(self), via.clone());
+        let id = ConnectionId::default();
+        let (weak, closed) = (Arc::downgrade(self), id.clone());
         let push = move |info| {
             let Some(shared) = weak.upgrade() else { return };
-            if receive(info, shared.inbox.as_deref(), Clock::Boot.now()) {
+            if receive(info, shared.waiters.as_deref(), Clock::Boot.now()) {
                 // In this order: see `node`.
                 closed.close();
-                shared.shut(epoch, "the other side has closed it");
+                shared.disconnect(epoch, "the other side has closed it");
             }
         };
         let opening = open::connection(&self.config, &address, &self.config.login, push);
         let mut redis = opening.await.map_err(refused)?;
         let mark = self.mark_key();
-        let facts =
-            open::facts(&mut redis, mark.as_deref(), self.silent()).await.map_err(refused)?;
-        let sight = self.sight_of(&facts);
-        facts.check(self.config.topology == Topology::Cluster, &self.store).map_err(named)?;
-        open::check_ready(&facts).map_err(named)?;
-        facts.check_guard(self.guard()).map_err(named)?;
-        self.keeps_grants.store(facts.keeps_grants(self.guard()), Ordering::Relaxed);
-        let push = match &self.inbox {
-            Some(inbox) => match redis.subscribe(&*inbox.channel()).await {
+        let server_info = open::server_info(&mut redis, mark.as_deref(), self.skipped())
+            .await
+            .map_err(refused)?;
+        let uptime = self.uptime_of(&server_info);
+        server_info.check(self.config.topology == Topology::Cluster, &self.store).map_err(named)?;
+        open::check_ready(&server_info).map_err(named)?;
+        server_info.check_guard(self.guard()).map_err(named)?;
+        self.keeps_grants.store(server_info.keeps_grants(self.guard()), Ordering::Relaxed);
+        let push = match &self.waiters {
+            Some(waiters) => match redis.subscribe(&*waiters.channel()).await {
                 Ok(()) => true,
                 Err(error) if error.is_io_error() => return Err(refused(error)),
                 Err(error) => {
@@ -72,21 +74,21 @@ impl NodeShared {
             },
             None => false,
         };
-        let clock = Mutex::new(facts.clock());
-        let (facts, late) = (Mutex::new(Arc::new(facts)), AtomicU32::new(0));
+        let clock = Mutex::new(server_info.clock());
+        let (server_info, late) = (Mutex::new(Arc::new(server_info)), AtomicU32::new(0));
         let window = Window::new();
-        Ok(Connection { redis, epoch, address, facts, sight, push, late, window, via, clock })
+        Ok(Connection { redis, epoch, address, server_info, uptime, push, late, window, id, clock })
     }
 }
 
 /// Reconnects whenever the door is shut.
-pub(super) async fn keep_up(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
+pub(super) async fn run(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
     let mut tries = 0u32;
     loop {
         let since = Instant::now();
         tokio::select! {
-            () = until_shut(&shared, &mut sentinels) => {}
-            () = shared.look_after() => {}
+            () = until_disconnected(&shared, &mut sentinels) => {}
+            () = shared.monitor() => {}
         }
         if since.elapsed() >= WATCH {
             tries = 0;
@@ -98,14 +100,14 @@ pub(super) async fn keep_up(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
         tries += 1;
         match shared.connect(&mut sentinels).await {
             Ok(connection) => {
-                shared.enter(connection);
-                if let Some(inbox) = &shared.inbox {
-                    inbox.reconnected();
+                shared.install(connection);
+                if let Some(waiters) = &shared.waiters {
+                    waiters.reconnected();
                 }
             }
             Err(error) => {
                 tracing::debug!(target: "dlock", %error, tries, "connection failed, will be retried");
-                shared.door.send_replace(Door::Shut(error));
+                shared.state.send_replace(LinkState::Disconnected(error));
             }
         }
     }
@@ -113,20 +115,20 @@ pub(super) async fn keep_up(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
 
 /// Waits until the connection is lost. Shuts the door if the sentinels report another master than
 /// the one behind it.
-async fn until_shut(shared: &NodeShared, sentinels: &mut Sentinels) {
-    let mut door = shared.door.subscribe();
-    let mut shut = std::pin::pin!(door.wait_for(|door| door.open().is_none()));
+async fn until_disconnected(shared: &NodeShared, sentinels: &mut Sentinels) {
+    let mut state = shared.state.subscribe();
+    let mut disconnected = std::pin::pin!(state.wait_for(|state| state.connection().is_none()));
     if !matches!(shared.config.topology, Topology::Sentinel(_)) {
         // The sender of the door is in `shared`, so the wait can't fail.
-        let _ = shut.await;
+        let _ = disconnected.await;
         return;
     }
-    while timeout(WATCH, &mut shut).await.is_err() {
-        let Some(behind) = shared.door.borrow().open().cloned() else { return };
+    while timeout(WATCH, &mut disconnected).await.is_err() {
+        let Some(behind) = shared.state.borrow().connection().cloned() else { return };
         if let Ok(master) = sentinels.master(&shared.config).await
             && master != behind.address
         {
-            shared.shut(behind.epoch, "the sentinels name another master");
+            shared.disconnect(behind.epoch, "the sentinels name another master");
         }
     }
 }

@@ -1,4 +1,4 @@
--- DELETE a key that still contains the caller's value: the release of the plain form.
+-- RELEASE_PLAIN: deletes a key that still contains the caller's value: the release of the plain form.
 --
 -- KEYS   1 the key
 -- ARGV   1 the value

@@ -9,13 +9,13 @@
 //! deadline, which is sent again with a new one. The retries are in [`session`](crate::session).
 
 pub(crate) mod cluster;
-pub(crate) mod facts;
 pub(crate) mod node;
 mod open;
 mod push;
 pub(crate) mod sentinel;
-mod sight;
+pub(crate) mod server_info;
 mod tls;
+mod uptime;
 pub(crate) mod window;
 
 use std::{fmt, sync::Arc};
@@ -23,12 +23,12 @@ use std::{fmt, sync::Arc};
 use dlock_core::Error;
 use redis::{Pipeline, RedisResult, Value};
 
-use self::{cluster::ClusterLink, facts::Facts, node::NodeLink, window::Sending};
+use self::{cluster::ClusterLink, node::NodeLink, server_info::ServerInfo, window::Sending};
 use crate::{
     config::{RedisConfig, Topology},
-    inbox::Inbox,
     keys::Bucket,
     reply,
+    waiters::Waiters,
 };
 
 /// The connection to the servers of one store.
@@ -51,15 +51,15 @@ impl Link {
     /// Connects. With an inbox, the link also delivers the messages to it.
     pub(crate) async fn open(
         config: &RedisConfig,
-        inbox: Option<Arc<Inbox>>,
+        waiters: Option<Arc<Waiters>>,
     ) -> Result<Self, Error> {
         match config.topology {
             Topology::Cluster => {
-                let link = ClusterLink::open(config, inbox).await?;
+                let link = ClusterLink::open(config, waiters).await?;
                 Ok(Self::Cluster(Box::new(link)))
             }
             _ => {
-                let (link, first) = NodeLink::open(config, inbox).await;
+                let (link, first) = NodeLink::open(config, waiters).await;
                 first.map(|()| Self::Node(link))
             }
         }
@@ -94,7 +94,9 @@ impl Link {
     pub(crate) fn servers(&self) -> Vec<Server> {
         match self {
             Self::Node(_) => vec![Server(None)],
-            Self::Cluster(link) => link.places().into_iter().map(|at| Server(Some(at))).collect(),
+            Self::Cluster(link) => {
+                link.masters_of_buckets().into_iter().map(|at| Server(Some(at))).collect()
+            }
         }
     }
 
@@ -132,7 +134,7 @@ impl Link {
         match (self, &server.0) {
             (Self::Node(link), _) => link.send_known(command).await,
             (Self::Cluster(link), Some(at)) => Box::pin(link.send_to(at, command)).await,
-            (Self::Cluster(_), None) => Err(cluster::route::lost()),
+            (Self::Cluster(_), None) => Err(cluster::route::no_master()),
         }
     }
 
@@ -184,10 +186,10 @@ impl Link {
     }
 
     /// Returns the known facts about the server.
-    pub(crate) fn facts(&self) -> Arc<Facts> {
+    pub(crate) fn server_info(&self) -> Arc<ServerInfo> {
         match self {
-            Self::Node(link) => link.facts(),
-            Self::Cluster(link) => link.facts(),
+            Self::Node(link) => link.server_info(),
+            Self::Cluster(link) => link.server_info(),
         }
     }
 }

@@ -5,29 +5,29 @@
 
 use dlock_core::{Error, Instant, Renewal, Renewed};
 
-use super::Store;
+use crate::store::Store;
 use crate::{
     keys::Keys,
-    reply::{self, Standing, kept},
-    scripts::{Kept, Known},
+    reply::{self, ClaimStatus, renewed},
+    scripts::{Phase, Renewing},
 };
 
 impl Store {
     /// Restarts leases. Returns the time of the request, and the standing of each claim. The names
     /// are of one batch.
-    pub(crate) async fn keep(
+    pub(crate) async fn renew(
         &self,
-        claims: &[Kept<'_>],
-        known: Known,
-    ) -> Result<(Instant, Vec<Standing>), Error> {
-        let call = self.session.scripts.keep(claims, known);
+        claims: &[Renewing<'_>],
+        phase: Phase,
+    ) -> Result<(Instant, Vec<ClaimStatus>), Error> {
+        let call = self.session.scripts.renew(claims, phase);
         let answer = self.session.run(&call).await?;
         let sent = call.sending().began();
         if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
             self.clocks.observe(self.shard(name), at, sent);
         }
-        let stand = kept(&answer, claims.len())?;
-        if stand.iter().any(|standing| matches!(standing, Standing::Gone)) {
+        let stand = renewed(&answer, claims.len())?;
+        if stand.iter().any(|status| matches!(status, ClaimStatus::NotFound)) {
             self.check_master()?;
         }
         Ok((sent, stand))
@@ -44,19 +44,19 @@ impl Store {
 
     /// Restarts the leases of exclusive holders. Returns the indices of the claims that do not hold
     /// their locks exclusively. The names are of one batch.
-    pub(crate) async fn renew(&self, renewals: &[&Renewal]) -> Result<Vec<usize>, Error> {
+    pub(crate) async fn renew_exclusive(&self, renewals: &[&Renewal]) -> Result<Vec<usize>, Error> {
         let Some(first) = renewals.first() else { return Ok(Vec::new()) };
         let keys: Vec<_> = renewals.iter().map(|renewal| Keys::of(&renewal.claim.name)).collect();
         let keys: Vec<_> =
-            keys.iter().map(Keys::holder).chain(keys.iter().map(Keys::token)).collect();
+            keys.iter().map(Keys::holder).chain(keys.iter().map(Keys::last_token)).collect();
         let retention = self.session.scripts.retention;
-        let (at, sent, gone) = self.session.renew(&keys, renewals, retention).await?;
+        let (at, sent, gone) = self.session.renew_exclusive(&keys, renewals, retention).await?;
         self.clocks.observe(self.shard(&first.claim.name), at, sent);
         Ok(gone)
     }
 
     /// Checks why a claim is not held: whether the server has lost its data about the name.
-    pub(crate) async fn fate(&self, renewal: &Renewal) -> Renewed {
+    pub(crate) async fn loss_reason(&self, renewal: &Renewal) -> Renewed {
         // If the retention is shorter, it proves nothing about a lease.
         let kept = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();
         let Some(token) = renewal.token.filter(|_| kept) else { return Renewed::Lost };

@@ -12,7 +12,7 @@ use std::{
 use dlock_core::Clock;
 use redis::Value;
 
-use super::{Connection, Facts, NodeShared, Sight, Silent, Topology, open};
+use super::{Connection, NodeShared, ServerInfo, SkippedQueries, Topology, Uptime, open};
 use crate::keys;
 
 /// The interval at which the settings are read again on which a guarantee depends.
@@ -27,7 +27,7 @@ impl NodeShared {
     /// none, since its keys belong to other programs.
     pub(super) fn mark_key(&self) -> Option<String> {
         let is_guarded = !self.guard().is_zero() && !self.config.plain;
-        is_guarded.then(|| keys::aside("guard", &self.config.prefix))
+        is_guarded.then(|| keys::auxiliary("guard", &self.config.prefix))
     }
 
     pub(super) fn guard(&self) -> Duration {
@@ -35,18 +35,18 @@ impl NodeShared {
     }
 
     /// Returns the known run of the server with these facts.
-    pub(super) fn sight_of(&self, facts: &Facts) -> Option<Sight> {
-        let mut sight = self.sight.lock();
+    pub(super) fn uptime_of(&self, server_info: &ServerInfo) -> Option<Uptime> {
+        let mut uptime = self.uptime.lock();
         // A replica discards its data at a new synchronisation, without a restart.
-        *sight = Sight::of(facts, sight.take()).filter(|_| !facts.replica);
-        sight.clone()
+        *uptime = Uptime::of(server_info, uptime.take()).filter(|_| !server_info.replica);
+        uptime.clone()
     }
 
     /// Never ends. The caller drops it when the door shuts.
-    pub(super) async fn look_after(&self) {
-        let open = self.door.borrow().open().cloned();
+    pub(super) async fn monitor(&self) {
+        let open = self.state.borrow().connection().cloned();
         if let Some(connection) = open {
-            tokio::join!(self.vouch(&connection), self.reread(&connection));
+            tokio::join!(self.write_marks(&connection), self.reread(&connection));
         }
         std::future::pending().await
     }
@@ -56,20 +56,20 @@ impl NodeShared {
     ///
     /// A client writes more than one mark, because other clients may never run as long as the
     /// guard: each continues where the previous one stopped.
-    async fn vouch(&self, connection: &Connection) {
-        let (guard, facts) = (self.guard(), connection.facts());
-        let (Some(key), Some(sight)) = (self.mark_key(), &connection.sight) else { return };
-        if facts.vouched >= guard {
+    async fn write_marks(&self, connection: &Connection) {
+        let (guard, server_info) = (self.guard(), connection.server_info());
+        let (Some(key), Some(uptime)) = (self.mark_key(), &connection.uptime) else { return };
+        if server_info.proven_uptime >= guard {
             return;
         }
         let step = (guard / MARKS).max(Duration::from_secs(1));
         loop {
-            let left = sight.left(guard, Clock::Boot.now());
+            let left = uptime.left(guard, Clock::Boot.now());
             Clock::Boot.sleep_until(Clock::Boot.now().saturating_add(left.min(step))).await;
             let now = Clock::Boot.now();
-            let is_over = sight.left(guard, now).is_zero();
+            let is_over = uptime.left(guard, now).is_zero();
             let mut set = redis::cmd("SET");
-            set.arg(&key).arg(sight.mark(now));
+            set.arg(&key).arg(uptime.mark(now));
             let answer = connection.redis.clone().send_packed_command(&set).await;
             // For the driver, a refusal by the server is an answer.
             match answer.and_then(Value::extract_error) {
@@ -86,8 +86,8 @@ impl NodeShared {
     }
 
     /// Returns the questions that a connect leaves out: settings on which no guarantee depends.
-    pub(super) fn silent(&self) -> Silent {
-        Silent { info: false, settings: !self.promises() || !self.guard().is_zero() }
+    pub(super) fn skipped(&self) -> SkippedQueries {
+        SkippedQueries { info: false, settings: !self.promises() || !self.guard().is_zero() }
     }
 
     /// Returns whether a guarantee depends on the data of one server.
@@ -102,13 +102,13 @@ impl NodeShared {
             return;
         }
         let guard = self.guard();
-        while let Some(silent) = connection.facts().worth_asking(guard) {
+        while let Some(skipped) = connection.server_info().next_queries(guard) {
             tokio::time::sleep(REREAD).await;
-            let read = open::facts(&mut connection.redis.clone(), None, silent).await;
+            let read = open::server_info(&mut connection.redis.clone(), None, skipped).await;
             let Ok(read) = read else { continue };
-            let before = connection.facts();
-            let facts = read.after(&before);
-            let keeps = facts.keeps_grants(guard);
+            let before = connection.server_info();
+            let server_info = read.after(&before);
+            let keeps = server_info.keeps_grants(guard);
             match (before.keeps_grants(guard), keeps) {
                 (true, false) => tracing::warn!(
                     target: "dlock",
@@ -124,7 +124,7 @@ impl NodeShared {
             }
             // Relaxed: only `guarantees()` reads it, and nothing else is ordered by it.
             self.keeps_grants.store(keeps, Ordering::Relaxed);
-            *connection.facts.lock() = Arc::new(facts);
+            *connection.server_info.lock() = Arc::new(server_info);
         }
     }
 }

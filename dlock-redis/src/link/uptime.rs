@@ -13,22 +13,22 @@ use std::time::Duration;
 
 use dlock_core::Instant;
 
-use super::facts::Facts;
+use super::server_info::ServerInfo;
 
 /// One run of a server, which had at least this age at this time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct Uptime {
     run_id: String,
     at: Instant,
     age: Duration,
 }
 
-impl Sight {
+impl Uptime {
     /// Returns the run of a server by its facts, continued from the earlier knowledge of this
     /// client.
-    pub(super) fn of(facts: &Facts, before: Option<Self>) -> Option<Self> {
-        let run_id = facts.run_id.clone()?;
-        let now = Self { run_id, at: facts.received?, age: facts.vouched };
+    pub(super) fn of(server_info: &ServerInfo, before: Option<Self>) -> Option<Self> {
+        let run_id = server_info.run_id.clone()?;
+        let now = Self { run_id, at: server_info.received?, age: server_info.proven_uptime };
         let older = before.filter(|before| {
             before.run_id == now.run_id && before.age_at(now.at) > now.age_at(now.at)
         });
@@ -61,8 +61,8 @@ mod tests {
             Instant::from_nanos(seconds * 1_000_000_000)
         }
 
-        fn seen(info: &str, mark: Option<&str>, at: Instant) -> Facts {
-            Facts::read(info, &HashMap::new(), at).with_mark(mark)
+        fn seen(info: &str, mark: Option<&str>, at: Instant) -> ServerInfo {
+            ServerInfo::read(info, &HashMap::new(), at).with_mark(mark)
         }
 
         #[test]
@@ -70,29 +70,29 @@ mod tests {
             let guard = Duration::from_secs(10);
             for uptime in ["0", "86400", "-3600", ""] {
                 let info = format!("run_id:a\r\nuptime_in_seconds:{uptime}\r\n");
-                let first = Sight::of(&seen(&info, None, at(100)), None);
-                let left = |sight: &Option<Sight>, now| sight.as_ref().unwrap().left(guard, now);
+                let first = Uptime::of(&seen(&info, None, at(100)), None);
+                let left = |uptime: &Option<Uptime>, now| uptime.as_ref().unwrap().left(guard, now);
                 assert_eq!(left(&first, at(100)), guard, "{uptime}");
                 assert_eq!(left(&first, at(104)), Duration::from_secs(6), "{uptime}");
                 // Another connection to the same run, and to the next.
-                let same = Sight::of(&seen(&info, None, at(107)), first.clone());
+                let same = Uptime::of(&seen(&info, None, at(107)), first.clone());
                 assert_eq!(left(&same, at(107)), Duration::from_secs(3), "{uptime}");
                 let next = seen(&info.replace(":a", ":b"), Some("a 99999"), at(107));
-                assert_eq!(left(&Sight::of(&next, first), at(107)), guard, "{uptime}");
+                assert_eq!(left(&Uptime::of(&next, first), at(107)), guard, "{uptime}");
             }
-            assert_eq!(Sight::of(&seen("uptime_in_seconds:9", None, at(1)), None), None);
+            assert_eq!(Uptime::of(&seen("uptime_in_seconds:9", None, at(1)), None), None);
         }
 
         #[test]
         fn a_mark_is_worth_what_its_writer_has_seen() {
             let guard = Duration::from_secs(10);
-            let first = Sight::of(&seen("run_id:a", None, at(100)), None).unwrap();
+            let first = Uptime::of(&seen("run_id:a", None, at(100)), None).unwrap();
             let mark = first.mark(at(104));
             assert_eq!(mark, "a 4000");
-            let other = Sight::of(&seen("run_id:a", Some(&mark), at(7)), None).unwrap();
+            let other = Uptime::of(&seen("run_id:a", Some(&mark), at(7)), None).unwrap();
             assert_eq!(other.left(guard, at(7)), Duration::from_secs(6));
             // A mark that shows less than this client knows changes nothing.
-            let known = Sight::of(&seen("run_id:a", Some("a 1"), at(9)), Some(other)).unwrap();
+            let known = Uptime::of(&seen("run_id:a", Some("a 1"), at(9)), Some(other)).unwrap();
             assert_eq!(known.left(guard, at(9)), Duration::from_secs(4));
         }
     }
