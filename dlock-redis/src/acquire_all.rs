@@ -14,8 +14,7 @@ use std::sync::Arc;
 use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
 use redis::Value;
 
-use crate::store::Store;
-use crate::{error::unreadable, keys::Keys, reply::statuses};
+use crate::{error::unreadable, keys::Keys, reply::statuses, store::Store};
 
 /// The mark before the channel of a claim that is never skipped: see `tell` in `lock.lua`.
 const STRICT: char = '!';

@@ -7,25 +7,19 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, DynBackend, Error, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Mode, Released, Renewal, Renewed, StoreEvents,
-    current_io_runtime,
+    AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Claim, Connecting, DynBackend,
+    Error, Factory, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released,
+    Renewal, Renewed, StoreEvents, current_io_runtime,
 };
-use futures_util::future::{join_all, try_join_all};
 
 use crate::{
     config::{RedisConfig, Topology},
     list::list,
-    minder,
     plain::Plain,
     quorum::Quorum,
-    reply::{ClaimStatus, lease_argument},
-    scripts::Phase,
     store::Store,
+    wait::poll_waiters,
 };
-
-/// The number of locks that one command renews.
-const BATCH: usize = 500;
 
 /// A store of locks on Redis or Valkey. See the crate's documentation.
 pub struct Redis {
@@ -57,8 +51,8 @@ impl Redis {
         let store = Arc::new(Store::open(config).await?);
         let waiters = Arc::clone(&store.waiters);
         // A weak reference: the task must not keep the store alive. Dropping the store closes the
-        // inbox, which ends the task.
-        runtime.spawn(wait::poll_waiters(Arc::downgrade(&store), waiters));
+        // waiters, which ends the task.
+        runtime.spawn(poll_waiters(Arc::downgrade(&store), waiters));
         let guarantees = store.guarantees();
         Ok(Arc::new(Self { store, guarantees }))
     }
@@ -105,7 +99,7 @@ impl Backend for Redis {
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let renewed = self.renew_all(renewals).await;
+        let renewed = self.store.renew_all(renewals).await;
         renewed.map_err(|error| error.during("renew").with_store(self.store()))
     }
 
@@ -156,60 +150,10 @@ impl Admin for Redis {
     }
 }
 
-impl Redis {
-    async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let mut answers = vec![Renewed::Lost; renewals.len()];
-        // Three steps, each for the claims that the previous step did not find: RENEW_EXCLUSIVE for exclusive
-        // holders, which reads two keys; RENEW for all others; then a read of the last token, which
-        // shows whether the claim was revoked or the server has lost its data. One of the first two
-        // steps renews a claim, so a failure between them loses no answer: the core sends the whole
-        // batch again.
-        let (alone, mut others): (Vec<_>, Vec<_>) =
-            renewals.iter().enumerate().partition(|(_, renewal)| renewal.mode == Mode::Exclusive);
-        let batches = self.store.batches(alone, |(_, renewal)| &renewal.claim.name, BATCH);
-        let renewed = batches.iter().map(async |batch| {
-            let renewals: Vec<_> = batch.iter().map(|(_, renewal)| *renewal).collect();
-            Ok::<_, Error>((batch, self.store.renew_exclusive(&renewals).await?))
-        });
-        for (batch, gone) in try_join_all(renewed).await? {
-            for (place, (at, renewal)) in batch.iter().enumerate() {
-                if gone.contains(&place) {
-                    // It may hold the lock in a weaker mode by now: RENEW knows all modes.
-                    others.push((*at, *renewal));
-                } else {
-                    answers[*at] = Renewed::Kept;
-                }
-            }
-        }
-        let batches = self.store.batches(others, |(_, r)| &r.claim.name, wait::BATCH);
-        let kept = batches.iter().map(async |batch| {
-            let claims: Vec<_> = batch
-                .iter()
-                .map(|(_, r)| {
-                    (r.claim.id, &r.claim.name, r.mode, lease_argument(r.lease, r.is_last))
-                })
-                .collect();
-            Ok::<_, Error>((batch, self.store.renew(&claims, Phase::Holds).await?.1))
-        });
-        let mut gone = Vec::new();
-        for (batch, statuses) in try_join_all(kept).await? {
-            for ((at, renewal), status) in batch.iter().zip(statuses) {
-                match status {
-                    ClaimStatus::Held(_) => answers[*at] = Renewed::Kept,
-                    // The answer does not say that the lock is lost.
-                    ClaimStatus::Unreadable(_) => answers[*at] = Renewed::Unknown,
-                    _ => gone.push((*at, *renewal)),
-                }
-            }
-        }
-        let reasons =
-            gone.iter().map(async |(at, renewal)| (*at, self.store.loss_reason(renewal).await));
-        for (at, reason) in join_all(reasons).await {
-            answers[at] = reason;
-        }
-        Ok(answers)
-    }
-}
+/// The factory of Redis and Valkey with all schemes and options, for a
+/// [`Registry`](dlock_core::Registry).
+pub const REDIS: Factory =
+    Factory::new("redis", RedisConfig::SCHEMES, RedisConfig::OPTIONS, connect);
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -222,4 +166,9 @@ fn needs_io() -> std::io::Result<()> {
     let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
     tokio::net::UdpSocket::from_std(socket).map(drop)
+}
+
+fn connect(mut url: BackendUrl) -> Connecting {
+    let config = RedisConfig::take(&mut url);
+    Box::pin(async move { Redis::connect(config?).await })
 }

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_stands_once_and_no_longer_than_its_lease() {
+    fn a_claim_is_listed_once_and_for_at_most_its_lease() {
         let (releases, now) = (DeferredReleases::default(), Instant::from_nanos(1));
         let claim = ClaimId::random();
         assert!(releases.add(claim, deferred(5), now), "a task is started");
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_given_up_not_before_its_time() {
+    fn a_claim_is_not_released_before_its_time() {
         let (releases, claim) = (DeferredReleases::default(), ClaimId::random());
         let [now, then, end] = [1, 5, 9].map(Instant::from_nanos);
         releases.add(claim, deferred(9), now);

@@ -14,6 +14,7 @@ use crate::{
     config::Topology,
     durable::won,
     error::{explain, remedy_of},
+    inspect,
     keys::{BUCKETS, Bucket, Keys, literal, name_of},
     link::{
         cluster::{
@@ -143,7 +144,7 @@ pub fn reply(data: &[u8]) {
             assert!(error.to_string().len() <= LONGEST_ERROR, "{error}");
         }
     }
-    match reply::state(&answer) {
+    match inspect::state(&answer) {
         Ok(state) => {
             assert!(state.holders.iter().all(|holder| holder.token.is_some()));
             assert!(state.holders.is_sorted_by_key(|holder| holder.token));

@@ -5,27 +5,28 @@
 //!
 //! | key | type | holds | lives |
 //! |---|---|---|---|
-//! | `dlock:{B}:NAME` (H) | string | the exclusive holder: claim, mark, first token, maybe `*`, and maybe a space and a note | the lease |
-//! | `dlock:{B}f:NAME` (F) | string | the last token; `q` behind it: others may wait or share | the retention, and longer than any hold |
-//! | `dlock:{B}q:NAME` (Q) | sorted set | waiting claims by ticket | as long as there are any |
-//! | `dlock:{B}w:NAME` (W) | hash | claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used`; `?` and a claim to the time when this damaged waiter leaves | as long as there are any |
-//! | `dlock:{B}r:NAME` (R) | sorted set | shared holders by the end of their lease | as long as there are any |
+//! | `dlock:{B}:NAME` (holder) | string | the exclusive holder: claim, mark, first token, maybe `*`, and maybe a space and a note | the lease |
+//! | `dlock:{B}f:NAME` (last token) | string | the last token; `q` behind it: there may be waiters or shared holders | the retention, and longer than any hold |
+//! | `dlock:{B}q:NAME` (queue) | sorted set | waiting claims by ticket | as long as there are any |
+//! | `dlock:{B}w:NAME` (waiters) | hash | waiting and shared claims: claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used`; `?` and a claim to the time when this damaged waiter leaves | as long as there are any |
+//! | `dlock:{B}r:NAME` (readers) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
-//! The mark in H states what a release has to do: `:` only delete H, `!` read the queue, `+` also
-//! return tokens of its block.
+//! The mark of the holder states what a release has to do: `:` only delete the holder's key, `!` read
+//! the queue, `+` also return tokens of its block.
 //!
-//! A `*` behind the token in H, or in place of the channel of a shared holder in W, means that the
+//! A `*` behind the token of the holder, or instead of the channel of a shared holder, means that the
 //! last renewal has set the lease: no later request extends it.
 //!
 //! `B` is one of [`BUCKETS`] numbers, by the hash of the name. Compared with a slot for each name,
 //! buckets let a client of a cluster renew many locks with one command, and subscribe to a bounded
 //! number of channels.
 //!
-//! **Invariant**: if F has no `q`, or does not exist, there are no waiters and no shared holders.
-//! So taking a free lock reads H and F only. Therefore F outlives all entries of Q, W and R. These
-//! three have one common lifetime, at least the longest lease in them plus the retention. Each poll
-//! and renewal of a claim in them checks it. The lifetime of F does not show it, since renewals of
-//! an exclusive holder extend F alone.
+//! **Invariant**: if the last token has no `q`, or does not exist, there are no waiters and no shared
+//! holders. So taking a free lock reads the holder and the last token only. Therefore the last token
+//! outlives all entries of the queue, the waiters and the readers. These three keys have one common
+//! lifetime, at least the longest lease in them plus the retention. Each poll and renewal of a claim
+//! in them checks it. The lifetime of the last token does not show it, since renewals of an exclusive
+//! holder extend the last token alone.
 
 use dlock_core::LockName;
 
@@ -60,15 +61,15 @@ impl Bucket {
     }
 }
 
-/// The letters that distinguish the keys of a name: H, F, Q, W and R.
+/// The letters that distinguish the keys of a name: holder, last token, queue, waiters and readers.
 const KINDS: [&str; Keys::COUNT] = ["", "f", "q", "w", "r"];
 
-/// The keys of a name: H, F, Q, W and R.
+/// The keys of a name: holder, last token, queue, waiters and readers.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// All five, one behind the other.
     text: String,
-    /// The length of H. The others are a byte longer.
+    /// The length of the holder's key. The others are a byte longer.
     base: usize,
 }
 
@@ -91,17 +92,17 @@ impl Keys {
         Self { text, base }
     }
 
-    /// H, the exclusive holder's.
+    /// The key of the exclusive holder.
     pub(crate) fn holder(&self) -> &str {
         &self.text[..self.base]
     }
 
-    /// F, the last token's.
+    /// The key of the last token.
     pub(crate) fn last_token(&self) -> &str {
         &self.text[self.base..2 * self.base + 1]
     }
 
-    /// H, F, Q, W and R, in the order in which scripts take them.
+    /// All five, in the order in which scripts take them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let (holder, rest) = self.text.split_at(self.base);
         let long = self.base + 1;
@@ -124,7 +125,7 @@ pub(crate) fn auxiliary(purpose: &str, about: &str) -> String {
     format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
 }
 
-/// Returns the keys of an unused name, H F Q W R. It has the prefix of the user's names.
+/// Returns the five keys of an unused name. It has the prefix of the user's names.
 pub(crate) fn unused(bucket: Bucket, prefix: &str, number: u64) -> [String; Keys::COUNT] {
     let bucket = bucket.number();
     KINDS.map(|kind| format!("dlock:{{{bucket}}}{kind}:{}", unused_plain(prefix, number)))

@@ -85,7 +85,7 @@
 //! - **A waiting claim has a lease, too.** A client polls for all its waiting claims with one
 //!   request, every third of their lease and at least every 3 s. So a lost message delays a grant
 //!   by no more than that. A dead waiter is skipped when its lease expires. A waiter whose client
-//!   is disconnected is skipped at once, but keeps its place.
+//!   is disconnected is skipped at once, but keeps its position.
 //! - **An acquire carries a deadline** by the server's clock, which is the time until which its
 //!   client waits. If the network delivers the script later, the script does nothing and returns
 //!   the server's time. If a claim is released while an acquire of it may still arrive over a lost
@@ -115,6 +115,7 @@
 //! part. The plain form has no readers, permits, queue or notes, and its fencing tokens mean
 //! nothing; the guarantees say so. `list` returns all strings of the database.
 
+mod acquire;
 mod acquire_all;
 mod backend;
 mod config;
@@ -122,15 +123,14 @@ mod deferred_releases;
 mod durable;
 mod error;
 mod examine;
-mod factory;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod inspect;
 mod keys;
 mod link;
 mod list;
 mod plain;
-mod poll;
 mod preflight;
 mod quorum;
 mod release;
@@ -148,7 +148,6 @@ mod waiters;
 pub use redis;
 
 pub use self::{
-    backend::Redis,
+    backend::{REDIS, Redis},
     config::{Durability, RedisConfig},
-    factory::REDIS,
 };

@@ -11,7 +11,6 @@
 pub(crate) mod cluster;
 pub(crate) mod node;
 mod open;
-mod push;
 pub(crate) mod sentinel;
 pub(crate) mod server_info;
 mod tls;
@@ -48,7 +47,7 @@ impl fmt::Display for Server {
 }
 
 impl Link {
-    /// Connects. With an inbox, the link also delivers the messages to it.
+    /// Connects. With waiters, the link also delivers the messages to them.
     pub(crate) async fn open(
         config: &RedisConfig,
         waiters: Option<Arc<Waiters>>,
@@ -76,8 +75,8 @@ impl Link {
 
     /// Sends commands back to back to the server that has the keys of the first, which has this
     /// role. The answers contain the errors. During the restart guard, a command that exists to
-    /// grant locks is refused, and one that may grant some on the way is told not to. An acquire
-    /// gets its deadline.
+    /// grant locks is refused, and one that may grant some on the way gets an argument that forbids
+    /// it. An acquire gets its deadline.
     pub(crate) async fn send_all(
         &self,
         commands: &Pipeline,
@@ -185,7 +184,7 @@ impl Link {
         }
     }
 
-    /// Returns the known facts about the server.
+    /// Returns the information about the server.
     pub(crate) fn server_info(&self) -> Arc<ServerInfo> {
         match self {
             Self::Node(link) => link.server_info(),

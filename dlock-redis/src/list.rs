@@ -2,11 +2,12 @@
 //!
 //! Each step reads a few hundred keys, and blocks the server only for that long. `KEYS` would block
 //! all clients. A walk finds each key that exists during the whole walk. The names found are then
-//! checked one by one, since F stays after the lock is free.
+//! checked one by one, since the last token stays after the lock is free.
 //!
 //! There are two walks, because each key of a used name may be missing at some time. In a cluster a
 //! key may move from a master that the walk has not reached to a master that it has left. A lock
-//! that is held for longer than F lives has no F until a claim joins, and may have no H soon after.
+//! that is held for longer than its last token lives has no such key until a claim joins, and may have
+//! no holder's key soon after.
 //! Neither happens during both walks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,8 +163,8 @@ impl Search<'_> {
             for name in &names {
                 let keys = Keys::of(name);
                 let all: Vec<&str> = keys.all().collect();
-                // H, Q and R with one command: during a hand-off the claim is always in one of
-                // them.
+                // Holder, queue and readers with one command: during a hand-off the claim is
+                // always in one of them.
                 commands.cmd("EXISTS").arg(&[all[0], all[2], all[4]]);
                 commands.cmd("EXISTS").arg(keys.holder());
             }

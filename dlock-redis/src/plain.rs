@@ -25,10 +25,10 @@ use crate::{
     error::{explain, unreadable},
     examine::examine,
     list::list_plain,
-    poll::PollPauses,
     release::{ReleaseTarget, claim_ended, release},
     reply::millis,
     session::Session,
+    wait::PollPauses,
 };
 
 /// One server, as one client sees it.
@@ -111,7 +111,8 @@ impl ReleaseTarget for PlainShared {
     }
 
     async fn send_release(&self, name: &LockName, claim: ClaimId, _: u32) -> Result<bool, Error> {
-        let call = self.session.scripts.release_plain.on(1).arg(name.as_str()).arg(claim.to_string());
+        let call =
+            self.session.scripts.release_plain.on(1).arg(name.as_str()).arg(claim.to_string());
         self.session.run_release(call, claim).await
     }
 }

@@ -1,19 +1,80 @@
-//! Renewal of leases and of places in the queue.
+//! Renewal of leases and of positions in the queue.
 //!
 //! If the answer is lost, the same claims are renewed again. If a lease was renewed and the client
 //! does not know, the lease lasts longer on the server than the holder relies on it, which is safe.
 
-use dlock_core::{Error, Instant, Renewal, Renewed};
+use dlock_core::{Error, Instant, Mode, Renewal, Renewed};
+use futures_util::future::{join_all, try_join_all};
 
-use crate::store::Store;
 use crate::{
+    error::unreadable,
     keys::Keys,
-    reply::{self, ClaimStatus, renewed},
+    reply::{self, ClaimStatus, lease_argument, renewed},
     scripts::{Phase, Renewing},
+    session::Session,
+    store::Store,
 };
 
+/// The number of exclusive holders that one command renews.
+const EXCLUSIVE_BATCH: usize = 500;
+/// The number of other holders, or of waiters, that one command renews.
+pub(crate) const BATCH: usize = 100;
+
 impl Store {
-    /// Restarts leases. Returns the time of the request, and the standing of each claim. The names
+    /// Renews all these claims.
+    pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
+        let mut answers = vec![Renewed::Lost; renewals.len()];
+        // Three steps, each for the claims that the previous step did not find: RENEW_EXCLUSIVE for
+        // exclusive holders, which reads two keys; RENEW for all others; then a read of the last
+        // token, which shows whether the claim was revoked or the server has lost its data. One of
+        // the first two steps renews a claim, so a failure between them loses no answer: the core
+        // sends the whole batch again.
+        let (alone, mut others): (Vec<_>, Vec<_>) =
+            renewals.iter().enumerate().partition(|(_, renewal)| renewal.mode == Mode::Exclusive);
+        let batches = self.batches(alone, |(_, renewal)| &renewal.claim.name, EXCLUSIVE_BATCH);
+        let renewed = batches.iter().map(async |batch| {
+            let renewals: Vec<_> = batch.iter().map(|(_, renewal)| *renewal).collect();
+            Ok::<_, Error>((batch, self.renew_exclusive(&renewals).await?))
+        });
+        for (batch, gone) in try_join_all(renewed).await? {
+            for (index, (at, renewal)) in batch.iter().enumerate() {
+                if gone.contains(&index) {
+                    // It may hold the lock in a weaker mode by now: RENEW knows all modes.
+                    others.push((*at, *renewal));
+                } else {
+                    answers[*at] = Renewed::Kept;
+                }
+            }
+        }
+        let batches = self.batches(others, |(_, r)| &r.claim.name, BATCH);
+        let others = batches.iter().map(async |batch| {
+            let claims: Vec<_> = batch
+                .iter()
+                .map(|(_, r)| {
+                    (r.claim.id, &r.claim.name, r.mode, lease_argument(r.lease, r.is_last))
+                })
+                .collect();
+            Ok::<_, Error>((batch, self.renew(&claims, Phase::Holds).await?.1))
+        });
+        let mut gone = Vec::new();
+        for (batch, statuses) in try_join_all(others).await? {
+            for ((at, renewal), status) in batch.iter().zip(statuses) {
+                match status {
+                    ClaimStatus::Held(_) => answers[*at] = Renewed::Kept,
+                    // The answer does not say that the lock is lost.
+                    ClaimStatus::Unreadable(_) => answers[*at] = Renewed::Unknown,
+                    _ => gone.push((*at, *renewal)),
+                }
+            }
+        }
+        let reasons = gone.iter().map(async |(at, renewal)| (*at, self.loss_reason(renewal).await));
+        for (at, reason) in join_all(reasons).await {
+            answers[at] = reason;
+        }
+        Ok(answers)
+    }
+
+    /// Restarts leases. Returns the time of the request, and the status of each claim. The names
     /// are of one batch.
     pub(crate) async fn renew(
         &self,
@@ -26,16 +87,16 @@ impl Store {
         if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
             self.clocks.observe(self.shard(name), at, sent);
         }
-        let stand = renewed(&answer, claims.len())?;
-        if stand.iter().any(|status| matches!(status, ClaimStatus::NotFound)) {
+        let statuses = renewed(&answer, claims.len())?;
+        if statuses.iter().any(|status| matches!(status, ClaimStatus::NotFound)) {
             self.check_master()?;
         }
-        Ok((sent, stand))
+        Ok((sent, statuses))
     }
 
     /// Checks that the server that does not know a claim is the server that writes grants. During a
     /// failover the two links may lead to different servers.
-    pub(super) fn check_master(&self) -> Result<(), Error> {
+    pub(crate) fn check_master(&self) -> Result<(), Error> {
         match &self.durable {
             Some(durable) => durable.check_same(&self.session.link),
             None => Ok(()),
@@ -55,15 +116,39 @@ impl Store {
         Ok(gone)
     }
 
-    /// Checks why a claim is not held: whether the server has lost its data about the name.
+    /// Returns why a claim is not held: whether the server has lost its data about the name.
     pub(crate) async fn loss_reason(&self, renewal: &Renewal) -> Renewed {
         // If the retention is shorter, it proves nothing about a lease.
-        let kept = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();
-        let Some(token) = renewal.token.filter(|_| kept) else { return Renewed::Lost };
+        let outlasts_lease = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();
+        let Some(token) = renewal.token.filter(|_| outlasts_lease) else { return Renewed::Lost };
         match self.session.inspect(&renewal.claim.name).await {
             Ok(state) if state.last_token.is_none_or(|last| last < token) => Renewed::Forgotten,
             // The reason is unknown. The claim is lost in any case.
             _ => Renewed::Lost,
         }
+    }
+}
+
+impl Session {
+    /// Restarts the leases of exclusive holders with RENEW_EXCLUSIVE on these keys. Returns the
+    /// server's clock, the time of the request, and the indices of the claims that do not hold their
+    /// locks exclusively.
+    pub(crate) async fn renew_exclusive(
+        &self,
+        keys: &[&str],
+        renewals: &[&Renewal],
+        retention: u64,
+    ) -> Result<(u64, Instant, Vec<usize>), Error> {
+        let mut call = self.scripts.renew_exclusive.on(keys.len()).arg(keys);
+        for renewal in renewals {
+            call = call
+                .arg(renewal.claim.id.to_string())
+                .arg(lease_argument(renewal.lease, renewal.is_last));
+        }
+        let call = call.arg(retention);
+        let answer = self.run(&call).await?;
+        let (at, gone) =
+            reply::renewed_exclusive(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
+        Ok((at, call.sending().began(), gone))
     }
 }

@@ -3,7 +3,7 @@
 //! An answer that can't be read is an error, and never counts as a grant. Another program, a proxy
 //! or a later version may have written it.
 
-use dlock_core::{ClaimId, ClaimState, Error, FencingToken, LockState, Mode, Note, Queue};
+use dlock_core::{Error, FencingToken, Queue};
 use redis::{RedisResult, Value};
 use std::{collections::HashMap, time::Duration};
 
@@ -37,7 +37,7 @@ impl ClaimStatus {
     }
 }
 
-/// The place of a waiting claim.
+/// The position of a waiting claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueuePosition {
     /// Whether no claim waits before it.
@@ -133,8 +133,8 @@ pub(crate) fn is_late(value: &Value) -> bool {
     matches!(value, Value::Array(parts) if matches!(parts.as_slice(), [Value::Int(6), Value::Int(_)]))
 }
 
-/// Reads the answer to RENEW_EXCLUSIVE: the server's clock, in microseconds, and the indices, from 0, of the
-/// claims that hold nothing.
+/// Reads the answer to RENEW_EXCLUSIVE: the server's clock, in microseconds, and the indices, from 0,
+/// of the claims that hold nothing.
 pub(crate) fn renewed_exclusive(value: &Value) -> Option<(u64, Vec<usize>)> {
     let numbers = integers(value)?;
     let (at, gone) = numbers.split_first()?;
@@ -193,70 +193,14 @@ pub(crate) fn scanned(value: &Value) -> Option<(String, Vec<&[u8]>)> {
     Some((String::from_utf8(cursor.clone()).ok()?, keys))
 }
 
-fn bytes(value: &Value) -> Option<&[u8]> {
+pub(crate) fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
         _ => None,
     }
 }
 
-/// Reads the answer to INSPECT.
-pub(crate) fn state(value: &Value) -> Result<LockState, Error> {
-    read_state(value).ok_or_else(|| unreadable("inspect", value))
-}
-
-fn read_state(value: &Value) -> Option<LockState> {
-    let Value::Array(parts) = value else { return None };
-    let (last, claims, notes) = match parts.as_slice() {
-        [last, Value::Array(claims)] => (last, claims, &[][..]),
-        [last, Value::Array(claims), Value::Array(notes)] => (last, claims, &**notes),
-        _ => return None,
-    };
-    let notes: HashMap<&[u8], &[u8]> = notes
-        .chunks_exact(2)
-        .filter_map(|pair| Some((bytes(&pair[0])?, bytes(&pair[1])?)))
-        .collect();
-    let (mut holders, mut waiters) = (Vec::new(), Vec::new());
-    for claim in claims.chunks(6) {
-        let [Value::BulkString(id), weight, capacity, token, left, age] = claim else {
-            return None;
-        };
-        let claim: ClaimId = std::str::from_utf8(id).ok()?.parse().ok()?;
-        let token = FencingToken::new(number(token)?).ok();
-        let weight = u32::try_from(number(weight)?).ok()?;
-        let capacity = u32::try_from(number(capacity)?).ok()?;
-        if weight == 0 || weight > capacity {
-            return None;
-        }
-        let mode = Mode::from_weight(weight, capacity);
-        let remaining = match left {
-            // Somebody has removed the lifetime of the key.
-            Value::Int(..0) => Duration::MAX,
-            // Without the millisecond that `millis` has added.
-            left => Duration::from_micros(number(left)?).saturating_sub(TICK),
-        };
-        let age = number(age).map(Duration::from_micros);
-        let note = notes.get(&**id).and_then(|note| std::str::from_utf8(note).ok());
-        // A text that is no valid note is left out, since nothing depends on it.
-        let note = note.and_then(|note| Note::new(note).ok());
-        let state = ClaimState::new(claim, mode, token, remaining).with_age(age).with_note(note);
-        if token.is_some() { holders.push(state) } else { waiters.push(state) }
-    }
-    // In the order of their grants. The script lists shared holders by the ends of their leases.
-    holders.sort_by_key(|holder| holder.token);
-    let last = match last {
-        // More than a script counts exactly, and possibly more than a token can be.
-        Value::BulkString(digits) => {
-            let digits = std::str::from_utf8(digits).ok()?;
-            let last = digits.parse().ok().and_then(|last| FencingToken::new(last).ok());
-            Some(last.unwrap_or(FencingToken::MAX))
-        }
-        last => FencingToken::new(number(last)?).ok(),
-    };
-    Some(LockState::new(holders, waiters, last))
-}
-
-fn number(value: &Value) -> Option<u64> {
+pub(crate) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Int(value) => u64::try_from(*value).ok(),
         _ => None,
@@ -265,7 +209,7 @@ fn number(value: &Value) -> Option<u64> {
 
 /// Added to each lease, so that none ends early. Versions of the server differ in the time that
 /// they take for a command.
-const TICK: Duration = Duration::from_millis(1);
+pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 /// Returns a lease as the server takes it, in milliseconds: rounded up, and a tick longer.
 pub(crate) fn millis(lease: Duration) -> u64 {
@@ -296,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_about_leases_shows_the_server_s_clock() {
+    fn an_answer_about_leases_shows_the_clock_of_the_server() {
         assert_eq!(renewed_exclusive(&list(&[99, 1, 3])), Some((99, vec![0, 2])));
         for bad in [&[][..], &[-1], &[99, 0], &[99, -1]] {
             assert_eq!(renewed_exclusive(&list(bad)), None, "{bad:?}");
@@ -333,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_can_not_be_read_is_of_one_claim() {
+    fn an_unreadable_answer_affects_one_claim() {
         for bad in [list(&[1, 0, 9]), list(&[1, i64::MIN, 9]), list(&[2, 1, 0, -1]), Value::Nil] {
             let answers = Value::Array(vec![list(&[1, 7, 9]), bad, list(&[2, 2, 0, 9])]);
             let all = renewed(&answers, 3).unwrap();
@@ -350,36 +294,6 @@ mod tests {
             let answer = Value::Array([2, 1, left, 9].map(Value::Int).to_vec());
             let Ok(ClaimStatus::Waits(position)) = status(&answer) else { panic!("{answer:?}") };
             assert_eq!(position.next_end, Duration::MAX);
-        }
-    }
-
-    #[test]
-    fn a_note_belongs_to_its_claim_and_an_invalid_one_is_none() {
-        let text = |text: &str| Value::BulkString(text.into());
-        let [one, two] = [1, 2].map(ClaimId::from_bits);
-        let claim = |id: ClaimId, token| {
-            [vec![text(&id.to_string())], [1, 3, token, 1000, -1].map(Value::Int).to_vec()].concat()
-        };
-        let claims = Value::Array([claim(one, 7), claim(two, 0)].concat());
-        for (note, seen) in [("web-3 é", Some("web-3 é")), ("a\n", None), ("", None)] {
-            let notes = Value::Array(vec![text(&two.to_string()), text(note)]);
-            let state = state(&Value::Array(vec![Value::Int(9), claims.clone(), notes])).unwrap();
-            assert_eq!(state.holders[0].note, None);
-            assert_eq!(state.waiters[0].note.as_ref().map(Note::as_str), seen);
-        }
-    }
-
-    #[test]
-    fn a_weight_that_no_claim_has_is_not_read() {
-        let answer = |weight, capacity| {
-            let id = Value::BulkString(ClaimId::from_bits(1).to_string().into());
-            let claim = [weight, capacity, 7, 1000, -1].map(Value::Int);
-            let claim = std::iter::once(id).chain(claim).collect();
-            Value::Array(vec![Value::Int(9), Value::Array(claim)])
-        };
-        assert!(state(&answer(2, 3)).is_ok());
-        for (weight, capacity) in [(0, 3), (4, 3), (0, 0), (-1, 3), (1, 1 << 32)] {
-            assert!(state(&answer(weight, capacity)).is_err(), "{weight} of {capacity}");
         }
     }
 }

@@ -19,8 +19,8 @@ use crate::{
     unanswered::Unanswered,
 };
 
-/// The largest token for RAISE_TOKENS. Numbers in a script are exact to 2^53, which microseconds reach in
-/// the year 2255, and the tokens above it need some room.
+/// The largest token for RAISE_TOKENS. Numbers in a script are exact to 2^53, which microseconds reach
+/// in the year 2255, and the tokens above it need some room.
 const LARGEST_RAISED_TO: u64 = (1 << 53) - (1 << 40);
 
 /// A Lua script and the digest by which the server caches it.
@@ -230,7 +230,7 @@ impl<'a> Call<'a> {
             .arg(channel.unwrap_or_default())
     }
 
-    /// Marks a call that takes locks, or places in queues, for these claims. The link adds the
+    /// Marks a call that takes locks, or positions in queues, for these claims. The link adds the
     /// deadline as the last argument.
     pub(crate) const fn acquiring(
         mut self,
@@ -290,17 +290,17 @@ mod tests {
         let (unanswered, name) = (Unanswered::default(), LockName::new("a").unwrap());
         let request = AcquireRequest::new(name.clone(), Mode::Exclusive, lease);
         let requests = std::slice::from_ref(&request);
-        let kept = [(id, &name, Mode::Exclusive, 1000)];
+        let renewing = [(id, &name, Mode::Exclusive, 1000)];
         let raise_tokens = scripts.raise_tokens(&name, FencingToken::new(1).unwrap()).unwrap();
-        let (refused, told, others) = (
+        let (refused, frozen, others) = (
             [
                 scripts.acquire(&request, None, 0).acquiring(&unanswered, requests),
                 scripts.acquire_all.on(0).acquiring(&unanswered, requests),
-                scripts.renew(&kept, Phase::Waits),
+                scripts.renew(&renewing, Phase::Waits),
             ],
             [
                 scripts.release(&name, id, 0).releasing(&unanswered, id),
-                scripts.renew(&kept, Phase::Holds),
+                scripts.renew(&renewing, Phase::Holds),
             ],
             [
                 raise_tokens,
@@ -313,7 +313,7 @@ mod tests {
             assert!(matches!(call.sending.role, Role::Grants | Role::Acquires(..)));
             assert!(can_grant(&call.script.text), "{}", call.script.text);
         }
-        for call in told {
+        for call in frozen {
             assert!(matches!(call.sending.role, Role::Renews | Role::Releases(..)));
             assert!(can_grant(&call.script.text), "{}", call.script.text);
             let frozen = call.script.text.lines().find(|line| line.contains("frozen="));

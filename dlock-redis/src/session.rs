@@ -8,9 +8,7 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use dlock_core::{
-    Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName, LockState, Renewal,
-};
+use dlock_core::{Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName};
 use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, Value};
 
@@ -23,7 +21,6 @@ use crate::{
         window::{Kind, Sending},
     },
     preflight::Preflight,
-    reply::{self, lease_argument},
     scripts::{Call, Scripts},
     unanswered::Unanswered,
     waiters::Waiters,
@@ -128,33 +125,6 @@ impl Session {
             Value::Int(0) => Ok(retries.unknown),
             other => Err(unreadable("a release", &other)),
         }
-    }
-
-    /// Restarts the leases of exclusive holders with RENEW_EXCLUSIVE on these keys. Returns the server's
-    /// clock, the time of the request, and the indices of the claims that do not hold their locks
-    /// exclusively.
-    pub(crate) async fn renew_exclusive(
-        &self,
-        keys: &[&str],
-        renewals: &[&Renewal],
-        retention: u64,
-    ) -> Result<(u64, Instant, Vec<usize>), Error> {
-        let mut call = self.scripts.renew_exclusive.on(keys.len()).arg(keys);
-        for renewal in renewals {
-            call = call
-                .arg(renewal.claim.id.to_string())
-                .arg(lease_argument(renewal.lease, renewal.is_last));
-        }
-        let call = call.arg(retention);
-        let answer = self.run(&call).await?;
-        let (at, gone) =
-            reply::renewed_exclusive(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
-        Ok((at, call.sending().began(), gone))
-    }
-
-    /// Returns the holders and waiters of a lock.
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        reply::state(&self.run(&self.scripts.inspect(name)).await?)
     }
 
     async fn run_through(&self, call: &Call<'_>, retries: &mut Retries) -> Result<Value, Error> {

@@ -1,6 +1,6 @@
 //! The verbs over one link.
 //!
-//! 1. `acquire` registers the claim with the inbox, then sends the script. The script grants the
+//! 1. `acquire` registers the claim with the waiters, then sends the script. The script grants the
 //!    lock or adds the claim to the queue.
 //! 2. `granted` waits for a message or for the answer to a poll, whichever first shows that the
 //!    claim holds the lock.
@@ -15,28 +15,26 @@
 use std::sync::Arc;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Claim, ClaimId, Clock, Error, Fairness, Fencing, FencingToken,
-    Finding, Grant, Guarantees, LockName, Notes, OrphanRelease, Permits, Queue, Released, Scope,
-    StoreClocks, WakeUp, machine::conflict,
+    Claim, ClaimId, Error, Fairness, Fencing, FencingToken, Finding, Guarantees, LockName, Notes,
+    OrphanRelease, Permits, Released, Scope, StoreClocks, WakeUp,
 };
 use redis::Value;
 
 use crate::{
     config::{Durability, RedisConfig, Topology},
     durable::Durable,
-    error::{no_token, unreadable},
+    error::unreadable,
     examine::examine,
     keys::Bucket,
-    release::{ReleaseTarget, claim_ended, release},
-    reply::{ClaimStatus, status},
+    release::{ReleaseTarget, release},
     session::Session,
-    waiters::{QueuedGrant, Waiters},
+    waiters::Waiters,
 };
 
 /// One store, as one client sees it.
 pub(crate) struct Store {
     pub(crate) session: Session,
-    durable: Option<Durable>,
+    pub(crate) durable: Option<Durable>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) clocks: StoreClocks,
 }
@@ -52,101 +50,9 @@ impl Store {
         Ok(Self { session, durable, waiters, clocks: StoreClocks::new() })
     }
 
-    /// Returns the channel for the message about a later grant. From now on the inbox expects that
-    /// message.
-    async fn channel_for(&self, request: &AcquireRequest) -> Option<Arc<str>> {
-        if request.queue != Queue::Enqueue {
-            return None;
-        }
-        // Both before the claim is sent: its message may arrive before the answer.
-        let channel = self.session.link.channel(Bucket::of(&request.name)).await;
-        self.waiters.expect(request);
-        channel
-    }
-
-    /// Takes the lock or joins its queue.
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        request: &AcquireRequest,
-    ) -> Result<Acquired, Error> {
-        self.session.check_lease(request.lease)?;
-        let channel = self.channel_for(request).await;
-        let call = self.session.scripts.acquire(request, channel.as_deref(), 0);
-        let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
-        let answer = match &self.durable {
-            None => self.session.run(&call).await,
-            Some(durable) => durable.run(&call).await,
-        };
-        match answer.and_then(|value| status(&value)) {
-            Ok(answer) => self.settle(request, call.sending().began(), answer),
-            Err(error) => {
-                self.waiters.forget(request.claim);
-                Err(error)
-            }
-        }
-    }
-
-    /// Interprets the answer to an acquire.
-    fn settle(
-        self: &Arc<Self>,
-        request: &AcquireRequest,
-        sent: dlock_core::Instant,
-        answer: ClaimStatus,
-    ) -> Result<Acquired, Error> {
-        match answer {
-            ClaimStatus::Waits(position) => {
-                self.waiters.queued(request.claim, sent, position);
-                // The grant was written later than the answer, but its message came first. With
-                // durability it does not count until `granted` has confirmed it.
-                Ok(match self.waiters.take(request.claim) {
-                    Some(grant) if self.durable.is_none() => {
-                        Acquired::Granted(grant.into_grant(request))
-                    }
-                    _ => Acquired::Queued,
-                })
-            }
-            other => {
-                self.waiters.forget(request.claim);
-                if let ClaimStatus::Held(token) = other {
-                    return Ok(Acquired::Granted(
-                        QueuedGrant { token, since: sent }.into_grant(request),
-                    ));
-                }
-                claim_ended(self, &request.name, request.claim);
-                match other {
-                    ClaimStatus::Conflict(capacity) => Err(conflict(request.mode, capacity)),
-                    ClaimStatus::NoToken => Err(no_token()),
-                    _ => Ok(Acquired::Busy),
-                }
-            }
-        }
-    }
-
-    /// Waits for the grant of a claim that is in the queue.
-    pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let mut grant = self.waiters.listen(request).await?;
-        if let Some(durable) = &self.durable {
-            // Another client wrote the grant. `WAIT` covers only the writes of its own connection,
-            // so this client writes as well, and waits for the replication of its own write.
-            loop {
-                if let Some(grant) = durable.confirm(&self.session, request).await? {
-                    return Ok(grant.into_grant(request));
-                }
-                self.waiters.listen(request).await?;
-            }
-        }
-        if Clock::Boot.now().since(grant.since) > request.lease / 2 {
-            // The message is old because this process was stopped, or its time can't be trusted.
-            // The next poll shows whether the grant is still there, and restarts its lease. This
-            // happens once only: if every answer takes this long, the core decides.
-            grant = self.waiters.listen(request).await?;
-        }
-        Ok(grant.into_grant(request))
-    }
-
     pub(crate) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
         self.waiters.forget(claim.id);
-        // The inbox has forgotten the claim before its release is sent, so no poll keeps it alive.
+        // The claim is forgotten before its release is sent, so no poll keeps it alive.
         if release(self, &claim.name, claim.id, claim.used).await? {
             return Ok(Released::Released);
         }

@@ -9,8 +9,8 @@
 //! So each acquire without an answer is remembered here. The release of its claim settles the
 //! acquires that were sent on the same connection, which keeps the order, and those whose deadline
 //! had passed. If others are left, the claim is released once more after their deadlines: see
-//! [`deferred_releases`](crate::deferred_releases). While every request is answered, nothing is remembered, and nothing
-//! more is sent. Without this, `proof/dlock-models/src/redis_late/` finds a lock without a holder.
+//! [`deferred_releases`](crate::deferred_releases). While every request is answered, nothing is
+//! remembered, and nothing more is sent. Without this, `proof/dlock-models/src/redis_late/` finds a lock without a holder.
 //!
 //! # Concurrency
 //!
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_a_lease() {
+    fn an_answer_is_awaited_for_at_most_a_lease() {
         let (long, short) = (request(), request().with_lease(TIMEOUT / 4));
         assert_eq!(answer_timeout(std::slice::from_ref(&long), TIMEOUT), TIMEOUT);
         assert_eq!(answer_timeout(&[long, short], TIMEOUT), TIMEOUT / 4);

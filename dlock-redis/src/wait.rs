@@ -1,24 +1,50 @@
-//! The task that polls for all waiting claims of a client. A poll keeps the places in the queues
-//! alive, and finds grants whose messages were lost.
+//! Waiting for a grant. A client with messages has one task, which polls for all its waiting claims:
+//! a poll keeps their positions in the queues, and finds grants whose messages were lost. The plain
+//! form and a quorum have no messages, so there each waiter polls.
 //!
-//! If a poll or its answer is lost, the listeners get the error, and the core sends the claim
-//! again. The place in the queue lasts for a lease, and a poll comes at least every third of it.
+//! If a poll or its answer is lost, the listeners get the error, and the core sends the claim again.
+//! The position in the queue lasts for a lease, and a poll comes at least every third of it.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use dlock_core::AcquireRequest;
+use dlock_core::{AcquireRequest, Clock, Error, Grant};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use crate::{
     error::{no_token, unreadable_record},
+    renew::BATCH,
     reply::{ClaimStatus, lease_argument},
     scripts::Phase,
     store::Store,
     waiters::{QueuedGrant, Waiters, expired},
 };
 
-/// The number of claims in one poll.
-pub(crate) const BATCH: usize = 100;
+impl Store {
+    /// Waits for the grant of a claim that is in the queue.
+    pub(crate) async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
+        let mut grant = self.waiters.listen(request).await?;
+        if let Some(durable) = &self.durable {
+            // Another client wrote the grant. `WAIT` covers only the writes of its own connection,
+            // so this client writes as well, and waits for the replication of its own write.
+            loop {
+                if let Some(grant) = durable.confirm(&self.session, request).await? {
+                    return Ok(grant.into_grant(request));
+                }
+                self.waiters.listen(request).await?;
+            }
+        }
+        if Clock::Boot.now().since(grant.since) > request.lease / 2 {
+            // The message is old because this process was stopped, or its time can't be trusted.
+            // The next poll shows whether the grant is still there, and restarts its lease. This
+            // happens once only: if every answer takes this long, the core decides.
+            grant = self.waiters.listen(request).await?;
+        }
+        Ok(grant.into_grant(request))
+    }
+}
 
 /// Polls until the store is dropped.
 pub(crate) async fn poll_waiters(store: Weak<Store>, waiters: Arc<Waiters>) {
@@ -60,5 +86,28 @@ async fn poll(store: &Store, waiters: &Waiters, batch: &[AcquireRequest]) {
         }
         // The core retries for as long as the caller waits.
         Err(error) => batch.iter().for_each(|r| waiters.finish(r.claim, Err(error.clone()))),
+    }
+}
+
+/// The shortest pause, about a round trip.
+const SHORTEST: Duration = Duration::from_millis(2);
+/// The longest pause, which is also the longest delay until a free lock is found.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// The pauses of one waiter. They grow, and have jitter, so that the waiters of one lock do not
+/// poll at the same time.
+#[derive(Debug, Default)]
+pub(crate) struct PollPauses {
+    polls: u32,
+}
+
+impl PollPauses {
+    /// Waits before the next poll, at most a sixth of the lease.
+    pub(crate) async fn pause(&mut self, lease: Duration) {
+        let longest = LONGEST.min(lease / 6).max(SHORTEST);
+        // The shift is bounded, so that it can't overflow in a long wait.
+        let pause = (SHORTEST * (1 << self.polls.min(7))).min(longest);
+        self.polls += 1;
+        tokio::time::sleep(pause.mul_f64(rand::random_range(0.3..1.0))).await;
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A release makes the next claim in the queue the holder, and sends one message to the channel of
 //! its client. The message contains the grant: claim, token and server time. If a message is lost,
-//! the next poll finds the grant. Polls also keep the places in the queues alive. One task polls
+//! the next poll finds the grant. Polls also keep the positions in the queues. One task polls
 //! for all waiting claims of this client together (see [`wait`](crate::wait)).
 //!
 //! # Concurrency
@@ -59,7 +59,7 @@ struct Waiter {
     due: Option<Instant>,
     listener: Option<oneshot::Sender<Result<QueuedGrant, Error>>>,
     /// Whether the claim was polled once without a listener. The second time it is forgotten, so
-    /// that the place of an abandoned claim ends with its lease.
+    /// that the position of an abandoned claim ends with its lease.
     abandoned: bool,
 }
 
@@ -150,7 +150,7 @@ impl Waiters {
         drop(self.table.lock().remove(claim));
     }
 
-    /// Waits for the grant of a claim, or its error. If this is dropped, the claim keeps its place
+    /// Waits for the grant of a claim, or its error. If this is dropped, the claim keeps its position
     /// for one lease.
     pub(crate) async fn listen(&self, request: &AcquireRequest) -> Result<QueuedGrant, Error> {
         if let Some(granted) = self.take(request.claim) {
@@ -312,7 +312,7 @@ impl WaiterTable {
             waiting.due = None;
             let is_heard = waiting.listener.as_ref().is_some_and(|listener| !listener.is_closed());
             if !is_heard && std::mem::replace(&mut waiting.abandoned, true) {
-                // No listener wants it. Its place ends with its lease.
+                // No listener wants it. Its position ends with its lease.
                 self.waiting.remove(&claim);
                 continue;
             }

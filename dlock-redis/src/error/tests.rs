@@ -265,20 +265,23 @@ fn an_io_error_has_a_kind_and_names_the_remedy() {
 #[test]
 fn a_failed_connection_sent_nothing_and_states_its_reason_once() {
     let why = || Error::config(ConfigIssue::Access, "wrong password").during("connect");
-    let told = explain(not_connected(&why()));
-    assert_eq!((told.kind(), told.certainty()), (ACCESS, Certainty::NotApplied));
-    assert_eq!(told.to_string(), "connect: wrong password");
+    let explained = explain(not_connected(&why()));
+    assert_eq!((explained.kind(), explained.certainty()), (ACCESS, Certainty::NotApplied));
+    assert_eq!(explained.to_string(), "connect: wrong password");
 }
 
 #[test]
 fn the_restart_guard_is_reported_and_not_retried_at_once() {
     let guard = || guarded(std::time::Duration::from_secs(3));
     assert_eq!(remedy_of(&guard()), Remedy::None);
-    let told = explain(guard());
-    assert_eq!((told.kind(), told.certainty()), (ErrorKind::Unavailable, Certainty::NotApplied));
+    let explained = explain(guard());
+    assert_eq!(
+        (explained.kind(), explained.certainty()),
+        (ErrorKind::Unavailable, Certainty::NotApplied)
+    );
     assert!(
-        told.to_string().contains("3s") && told.to_string().contains("restart_guard"),
-        "{told}"
+        explained.to_string().contains("3s") && explained.to_string().contains("restart_guard"),
+        "{explained}"
     );
 }
 

@@ -10,7 +10,6 @@
 //! Second, it continues to send to a master that hangs, even after a replica has taken over. Third,
 //! while it looks for one master, the commands to all others wait.
 
-mod book;
 pub(crate) mod map;
 pub(crate) mod route;
 mod subscriber;
@@ -249,7 +248,7 @@ async fn no_slots(config: &RedisConfig) -> Option<RedisError> {
     asked.await.err()
 }
 
-/// Returns the facts of the first node that answers.
+/// Returns the server information of the first node that answers.
 async fn first_that_answers(config: &RedisConfig, store: &str) -> Result<ServerInfo, Error> {
     let mut failed = None;
     for address in &config.addresses {

@@ -6,12 +6,12 @@
 //!
 //! # Concurrency
 //!
-//! - The task in [`reconnect`] opens `state`, and a sender whose connection is broken shuts it. It
-//!   shuts the door of its own epoch only, so a late error of an old connection can't shut a new
-//!   one.
-//! - **`install` opens the door, then loads `id`. The callback of the connection closes `id`, then
-//!   shuts the door.** The lock of `state` orders the two, so a connection that is closed before it
-//!   is entered does not stay behind an open door.
+//! - The task in [`reconnect`] sets `state` to connected, and a sender whose connection is broken sets
+//!   it to disconnected. It does so for its own epoch only, so a late error of an old connection can't
+//!   end a new one.
+//! - **`install` sets the state to connected, then loads `id`. The callback of the connection closes
+//!   `id`, then sets the state to disconnected.** The lock of `state` orders the two, so a connection
+//!   that is closed before it is installed does not stay in use.
 //! - `epochs` only counts, so that each connection has its own number.
 //! - `late` counts timeouts in a row. Commands that end at the same time may miss one of them. Then
 //!   the connection is closed one timeout later.
@@ -20,11 +20,13 @@
 
 mod monitor;
 mod reconnect;
-mod unanswered_renewal;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use dlock_core::{Clock, Error, ErrorKind, Instant, StoreClock, current_runtime};
@@ -32,7 +34,6 @@ use parking_lot::Mutex;
 use redis::{Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{sync::watch::Sender, task::AbortHandle};
 
-use self::unanswered_renewal::UnansweredRenewal;
 use super::{
     open,
     sentinel::Sentinels,
@@ -92,7 +93,7 @@ struct Connection {
     server_info: Mutex<Arc<ServerInfo>>,
     /// How long the server is known to have run.
     uptime: Option<Uptime>,
-    /// Whether messages for the inbox arrive here.
+    /// Whether messages for the waiters arrive here.
     push: bool,
     /// The number of timeouts in a row.
     late: AtomicU32,
@@ -118,12 +119,12 @@ impl NodeLink {
         config: &RedisConfig,
         waiters: Option<Arc<Waiters>>,
     ) -> (Self, Result<(), Error>) {
-        let shut = Error::new(ErrorKind::Unavailable, "not connected yet");
+        let initial = Error::new(ErrorKind::Unavailable, "not connected yet");
         let shared = Arc::new(NodeShared {
             config: config.clone(),
             store: config.store(),
             waiters,
-            state: Sender::new(LinkState::Disconnected(shut)),
+            state: Sender::new(LinkState::Disconnected(initial)),
             epochs: AtomicU64::new(0),
             uptime: Mutex::default(),
             // A server that was never seen has granted nothing, so it can't lose a grant.
@@ -235,9 +236,9 @@ impl NodeShared {
 
     async fn wait_for_connection(&self) -> RedisResult<Arc<Connection>> {
         let mut state = self.state.subscribe();
-        let open = state.wait_for(|state| state.connection().is_some());
-        // The sender of the door is in `self`, so this ends with a door or with the timeout.
-        let _ = tokio::time::timeout(self.config.response_timeout, open).await;
+        let connected = state.wait_for(|state| state.connection().is_some());
+        // The sender of the state is in `self`, so this ends with a connection or with the timeout.
+        let _ = tokio::time::timeout(self.config.response_timeout, connected).await;
         match &*self.state.borrow() {
             LinkState::Connected(connection) => Ok(Arc::clone(connection)),
             LinkState::Disconnected(why) => Err(not_connected(why)),
@@ -246,7 +247,7 @@ impl NodeShared {
 
     /// Refuses to grant until the server behind this connection is known to have run for the
     /// restart guard. Before that it may have lost its data. Returns whether a command that does
-    /// more than grant must be told to grant nothing.
+    /// more than grant gets the argument [`FROZEN`].
     fn check_guard(&self, connection: &Connection, role: Role<'_>) -> RedisResult<bool> {
         let guard = self.guard();
         if guard.is_zero() || matches!(role, Role::Other) {
@@ -278,7 +279,7 @@ impl NodeShared {
         InFlight { role, sent, deadline, unanswered }
     }
 
-    /// Records the outcome of a command, and shuts the door of a broken connection.
+    /// Records the outcome of a command, and ends a broken connection.
     fn record_outcome(&self, connection: &Connection, error: Option<&RedisError>) {
         let late = error.is_some_and(RedisError::is_timeout);
         if !late && connection.late.load(Ordering::Relaxed) != 0 {
@@ -292,17 +293,17 @@ impl NodeShared {
         }
     }
 
-    /// Opens the door.
+    /// Starts to use a connection.
     fn install(&self, connection: Connection) {
         let (epoch, id) = (connection.epoch, connection.id.clone());
         self.state.send_replace(LinkState::Connected(Arc::new(connection)));
-        // The callback may have run before the door was open: then it has shut nothing.
+        // The callback may have run before: then it has found no connection to end.
         if id.is_closed() {
             self.disconnect(epoch, "the other side has closed it");
         }
     }
 
-    /// Shuts the door, unless another connection is behind it.
+    /// Ends the connection, unless another one is in use by now.
     fn disconnect(&self, epoch: u64, why: &str) {
         self.state.send_if_modified(|state| {
             let same = state.connection().filter(|connection| connection.epoch == epoch);
@@ -349,6 +350,37 @@ impl LinkState {
     }
 }
 
+/// Closes the connection if a renewal is not answered, because a lease is running: the next
+/// connection may lead to another address of the server. The core drops a renewal after a third of
+/// the lease, which may be sooner than the response timeout.
+struct UnansweredRenewal<'a> {
+    shared: &'a NodeShared,
+    epoch: u64,
+    sent: Option<Instant>,
+}
+
+impl<'a> UnansweredRenewal<'a> {
+    /// A renewal that ends sooner says nothing about the connection.
+    const SOON: Duration = Duration::from_millis(100);
+
+    fn before(shared: &'a NodeShared, connection: &Connection, kind: Kind) -> Self {
+        let sent = (kind == Kind::Renewal).then(|| Clock::Boot.now());
+        Self { shared, epoch: connection.epoch, sent }
+    }
+
+    fn answered(mut self) {
+        self.sent = None;
+    }
+}
+
+impl Drop for UnansweredRenewal<'_> {
+    fn drop(&mut self) {
+        if self.sent.is_some_and(|sent| Clock::Boot.now().since(sent) >= Self::SOON) {
+            self.shared.disconnect(self.epoch, "a renewal was not answered in time");
+        }
+    }
+}
+
 /// Sends commands. For a single command the driver reports an answer that can't be read. For
 /// several it reports only that the connection is lost.
 async fn exchange(
@@ -364,9 +396,9 @@ async fn exchange(
 /// Returns the commands, with one more argument of the one at this index: a deadline or [`FROZEN`].
 fn extended(commands: &Pipeline, at: usize, last: u64) -> Pipeline {
     let mut all = redis::pipe();
-    for (place, command) in commands.cmd_iter().enumerate() {
+    for (index, command) in commands.cmd_iter().enumerate() {
         all.add_command(command.clone());
-        if place == at {
+        if index == at {
             all.arg(last);
         }
     }

@@ -1,4 +1,4 @@
-//! Opens one connection, and asks the server for its facts.
+//! Opens one connection, and reads the server's information about itself.
 //!
 //! All questions are one pipeline, so that they cost one round trip and come from the same server.
 //! `TIME` is the first question, since the time that it returns has to lie between the send and the
@@ -6,10 +6,10 @@
 
 use std::{path::Path, time::Duration};
 
-use dlock_core::{Clock, ConfigIssue, Error, ErrorKind};
+use dlock_core::{Clock, ConfigIssue, Error, ErrorKind, Instant};
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection,
+    PushInfo, PushKind, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection,
     io::tcp::TcpSettings,
 };
 
@@ -21,6 +21,7 @@ use crate::{
     config::{Login, RedisConfig, Topology},
     error::{explain, is_denial},
     reply,
+    waiters::Waiters,
 };
 
 /// The number of commands that may wait to be written.
@@ -109,8 +110,8 @@ fn check_file(option: &str, path: &Path, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Asks a server for its facts, and for the mark under this key. Questions in `skipped` are left
-/// out.
+/// Reads a server's information about itself, and the mark under this key. Queries in `skipped` are
+/// left out.
 pub(super) async fn server_info(
     connection: &mut MultiplexedConnection,
     mark: Option<&str>,
@@ -142,7 +143,7 @@ pub(super) async fn server_info(
         info: skipped.info || matches!(info, Err(Some(ref error)) if is_denial(error)),
         settings: skipped.settings || matches!(settings, Err(Some(ref error)) if is_denial(error)),
     };
-    // A refused `INFO` leaves the facts unknown, and the checks decide. Other errors fail the
+    // A refused `INFO` leaves the information unknown, and the checks decide. Other errors fail the
     // connect, since they may pass.
     let info = match info {
         Ok(info) => reply::text(&info).unwrap_or_default(),
@@ -200,4 +201,16 @@ pub(super) fn refused(error: RedisError, store: &str) -> Error {
         _ => return explain(error).during("connect").with_store(store),
     };
     Error::new(ErrorKind::Unavailable, why).during("connect").with_store(store).with_source(error)
+}
+
+/// Passes messages to the waiters. True if the connection is lost.
+pub(super) fn receive(info: PushInfo, waiters: Option<&Waiters>, now: Instant) -> bool {
+    match (info.kind, info.data.as_slice(), waiters) {
+        (PushKind::Disconnection, ..) => return true,
+        (PushKind::Message | PushKind::SMessage, [_, Value::BulkString(text)], Some(waiters)) => {
+            waiters.receive(text, now);
+        }
+        _ => {}
+    }
+    false
 }

@@ -1,8 +1,8 @@
-//! The facts that a server states about itself at a connect, and the checks of them.
+//! The information that a server returns about itself at a connect, and the checks of it.
 //!
-//! The guarantees are derived from these facts. A fact that is not known counts as the worse one: a
+//! The guarantees are derived from it. A value that is not known counts as the worse one: a
 //! server that hides its settings may evict keys and lose writes. Each connection has its own
-//! facts, since another connection may lead to another server, or to another run of the same
+//! information, since another connection may lead to another server, or to another run of the same
 //! server.
 
 use std::{collections::HashMap, time::Duration};
@@ -25,7 +25,7 @@ pub(crate) struct SkippedQueries {
     pub(crate) settings: bool,
 }
 
-/// The facts about a server. A user without the right to read them learns few.
+/// The information about a server. A user without the right to read it gets little of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerInfo {
     version: Option<(u32, u32)>,
@@ -141,7 +141,7 @@ impl ServerInfo {
         self
     }
 
-    /// Adds the facts that were known before. If the AOF of the same run was complete, a rewrite
+    /// Adds what was known before. If the AOF of the same run was complete, a rewrite
     /// does not change that.
     pub(crate) fn after(mut self, before: &Self) -> Self {
         self.rewrites &= !(before.is_on_disk() && before.run_id == self.run_id);
@@ -269,7 +269,10 @@ mod tests {
             }
         }
         assert!(server_info("redis_version:7.0.0\r\n").check(false, "x").is_ok());
-        assert!(server_info("").check(false, "x").is_ok(), "a user who may not ask is let in");
+        assert!(
+            server_info("").check(false, "x").is_ok(),
+            "a user without the right to INFO can connect"
+        );
     }
 
     #[test]
@@ -283,120 +286,113 @@ mod tests {
         }
     }
 
-    mod outside {
-        use super::*;
+    const GUARD: Duration = Duration::from_secs(5);
 
-        const GUARD: Duration = Duration::from_secs(5);
+    fn set(info: &str, settings: &[(&str, &str)]) -> ServerInfo {
+        let pairs = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        ServerInfo::read(info, &pairs.collect(), Instant::from_nanos(0))
+    }
 
-        fn set(info: &str, settings: &[(&str, &str)]) -> ServerInfo {
-            let pairs = settings.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-            ServerInfo::read(info, &pairs.collect(), Instant::from_nanos(0))
+    #[test]
+    fn a_promise_needs_each_setting_that_it_depends_on() {
+        let kept = "aof_enabled:1\r\naof_last_write_status:ok\r\n\
+                    aof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\n\
+                    maxmemory:0\r\nmaxmemory_policy:noeviction\r\n";
+        let (always, sync) = (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no"));
+        let keeps = |info: &str, settings: &[_]| {
+            let server_info = set(info, settings);
+            (server_info.keeps_grants(Duration::ZERO), server_info.keeps_grants(GUARD))
+        };
+        assert_eq!(keeps(kept, &[always, sync]), (true, true));
+        let lazy = ("no-appendfsync-on-rewrite", "yes");
+        for settings in
+            [&[always, lazy][..], &[always], &[sync], &[], &[("appendfsync", "everysec"), sync]]
+        {
+            assert_eq!(keeps(kept, settings), (false, true), "{settings:?}");
         }
-
-        #[test]
-        fn a_promise_needs_each_setting_that_it_depends_on() {
-            let kept = "aof_enabled:1\r\naof_last_write_status:ok\r\n\
-                        aof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\n\
-                        maxmemory:0\r\nmaxmemory_policy:noeviction\r\n";
-            let (always, sync) = (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no"));
-            let keeps = |info: &str, settings: &[_]| {
-                let server_info = set(info, settings);
-                (server_info.keeps_grants(Duration::ZERO), server_info.keeps_grants(GUARD))
-            };
-            assert_eq!(keeps(kept, &[always, sync]), (true, true));
-            let lazy = ("no-appendfsync-on-rewrite", "yes");
-            for settings in
-                [&[always, lazy][..], &[always], &[sync], &[], &[("appendfsync", "everysec"), sync]]
-            {
-                assert_eq!(keeps(kept, settings), (false, true), "{settings:?}");
-            }
-            for (field, other, expected) in [
-                ("aof_enabled:1", "aof_enabled:0", (false, true)),
-                ("aof_enabled:1", "", (false, true)),
-                // Data from before the AOF was switched on is not on disk yet.
-                ("in_progress:0", "in_progress:1", (false, true)),
-                ("scheduled:0", "scheduled:1", (false, true)),
-                ("aof_rewrite_in_progress:0", "", (false, true)),
-                ("aof_last_write_status:ok\r\n", "", (false, true)),
-                ("maxmemory:0\r\nmaxmemory_policy:noeviction", "", (false, false)),
-                ("status:ok", "status:err", (false, true)),
-                ("noeviction", "allkeys-lru", (true, true)),
-                (
-                    "maxmemory:0\r\nmaxmemory_policy:no",
-                    "maxmemory:9\r\nmaxmemory_policy:no",
-                    (true, true),
-                ),
-                (
-                    "maxmemory:0\r\nmaxmemory_policy:noeviction",
-                    "maxmemory:9\r\nmaxmemory_policy:allkeys-lru",
-                    (false, false),
-                ),
-                (
-                    "maxmemory:0\r\nmaxmemory_policy:noeviction",
-                    "maxmemory_policy:allkeys-lru",
-                    (false, false),
-                ),
-            ] {
-                let info = kept.replace(field, other);
-                assert_eq!(keeps(&info, &[always, sync]), expected, "{info}");
-            }
+        for (field, other, expected) in [
+            ("aof_enabled:1", "aof_enabled:0", (false, true)),
+            ("aof_enabled:1", "", (false, true)),
+            // Data from before the AOF was switched on is not on disk yet.
+            ("in_progress:0", "in_progress:1", (false, true)),
+            ("scheduled:0", "scheduled:1", (false, true)),
+            ("aof_rewrite_in_progress:0", "", (false, true)),
+            ("aof_last_write_status:ok\r\n", "", (false, true)),
+            ("maxmemory:0\r\nmaxmemory_policy:noeviction", "", (false, false)),
+            ("status:ok", "status:err", (false, true)),
+            ("noeviction", "allkeys-lru", (true, true)),
+            (
+                "maxmemory:0\r\nmaxmemory_policy:no",
+                "maxmemory:9\r\nmaxmemory_policy:no",
+                (true, true),
+            ),
+            (
+                "maxmemory:0\r\nmaxmemory_policy:noeviction",
+                "maxmemory:9\r\nmaxmemory_policy:allkeys-lru",
+                (false, false),
+            ),
+            (
+                "maxmemory:0\r\nmaxmemory_policy:noeviction",
+                "maxmemory_policy:allkeys-lru",
+                (false, false),
+            ),
+        ] {
+            let info = kept.replace(field, other);
+            assert_eq!(keeps(&info, &[always, sync]), expected, "{info}");
         }
+    }
 
-        #[test]
-        fn a_rewrite_is_no_news_of_what_was_on_disk_before() {
-            let info = |run_id, rewrites| {
-                format!(
-                    "run_id:{run_id}\r\naof_enabled:1\r\naof_last_write_status:ok\r\n\
-                     aof_rewrite_in_progress:{rewrites}\r\naof_rewrite_scheduled:0\r\n\
-                     maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
-                )
-            };
-            let settings = [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
-            let server_info = |run_id, rewrites| set(&info(run_id, rewrites), &settings);
-            let keeps = |server_info: &ServerInfo| server_info.keeps_grants(Duration::ZERO);
-            let (before, unsure) = (server_info("a", 0), server_info("a", 1));
-            assert!(keeps(&before) && !keeps(&unsure));
-            let during = server_info("a", 1).after(&before);
-            assert!(keeps(&during) && keeps(&server_info("a", 1).after(&during)));
-            assert!(!keeps(&server_info("a", 1).after(&unsure)));
-            assert!(!keeps(&server_info("b", 1).after(&before)), "another run");
-            assert!(keeps(&server_info("a", 0).after(&unsure)));
-        }
+    #[test]
+    fn a_rewrite_does_not_change_what_is_on_disk() {
+        let info = |run_id, rewrites| {
+            format!(
+                "run_id:{run_id}\r\naof_enabled:1\r\naof_last_write_status:ok\r\n\
+                 aof_rewrite_in_progress:{rewrites}\r\naof_rewrite_scheduled:0\r\n\
+                 maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
+            )
+        };
+        let settings = [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
+        let server_info = |run_id, rewrites| set(&info(run_id, rewrites), &settings);
+        let keeps = |server_info: &ServerInfo| server_info.keeps_grants(Duration::ZERO);
+        let (before, unsure) = (server_info("a", 0), server_info("a", 1));
+        assert!(keeps(&before) && !keeps(&unsure));
+        let during = server_info("a", 1).after(&before);
+        assert!(keeps(&during) && keeps(&server_info("a", 1).after(&during)));
+        assert!(!keeps(&server_info("a", 1).after(&unsure)));
+        assert!(!keeps(&server_info("b", 1).after(&before)), "another run");
+        assert!(keeps(&server_info("a", 0).after(&unsure)));
+    }
 
-        #[test]
-        fn a_refused_fact_is_not_requested_again() {
-            let info = SkippedQueries { info: true, settings: false };
-            let settings = SkippedQueries { info: false, settings: true };
-            let ask = |refuses, guard| server_info("").refusing(refuses).next_queries(guard);
-            assert_eq!(
-                ask(SkippedQueries::default(), Duration::ZERO),
-                Some(SkippedQueries::default())
-            );
-            assert_eq!(ask(settings, GUARD), Some(settings));
-            assert_eq!(ask(settings, Duration::ZERO), None);
-            assert_eq!(ask(info, GUARD), None);
-        }
+    #[test]
+    fn a_refused_fact_is_not_requested_again() {
+        let info = SkippedQueries { info: true, settings: false };
+        let settings = SkippedQueries { info: false, settings: true };
+        let ask = |refuses, guard| server_info("").refusing(refuses).next_queries(guard);
+        assert_eq!(ask(SkippedQueries::default(), Duration::ZERO), Some(SkippedQueries::default()));
+        assert_eq!(ask(settings, GUARD), Some(settings));
+        assert_eq!(ask(settings, Duration::ZERO), None);
+        assert_eq!(ask(info, GUARD), None);
+    }
 
-        #[test]
-        fn a_mark_vouches_for_one_run_of_a_server() {
-            let server_info = || set("run_id:abc\r\nuptime_in_seconds:99999\r\n", &[]);
-            let proven_uptime = |mark| server_info().with_mark(mark).proven_uptime;
-            assert_eq!(proven_uptime(Some("abc 5000")), GUARD);
-            for mark in [None, Some("abd 5000"), Some("abc"), Some("abc -1"), Some("")] {
-                assert_eq!(proven_uptime(mark), Duration::ZERO, "{mark:?}");
-            }
-            // It was a replica meanwhile, and received the mark again from its master.
-            let again = set("run_id:abc\r\nmaster_replid:2\r\n", &[]);
-            assert_eq!(again.clone().with_mark(Some("abc-1 5000")).proven_uptime, Duration::ZERO);
-            assert_eq!(again.with_mark(Some("abc-2 5000")).proven_uptime, GUARD);
-            let unknown = set("uptime_in_seconds:99999\r\n", &[]).with_mark(Some(" 5000"));
-            assert_eq!(unknown.proven_uptime, Duration::ZERO);
+    #[test]
+    fn a_mark_counts_for_one_run_of_a_server() {
+        let server_info = || set("run_id:abc\r\nuptime_in_seconds:99999\r\n", &[]);
+        let proven_uptime = |mark| server_info().with_mark(mark).proven_uptime;
+        assert_eq!(proven_uptime(Some("abc 5000")), GUARD);
+        for mark in [None, Some("abd 5000"), Some("abc"), Some("abc -1"), Some("")] {
+            assert_eq!(proven_uptime(mark), Duration::ZERO, "{mark:?}");
         }
+        // It was a replica meanwhile, and received the mark again from its master.
+        let again = set("run_id:abc\r\nmaster_replid:2\r\n", &[]);
+        assert_eq!(again.clone().with_mark(Some("abc-1 5000")).proven_uptime, Duration::ZERO);
+        assert_eq!(again.with_mark(Some("abc-2 5000")).proven_uptime, GUARD);
+        let unknown = set("uptime_in_seconds:99999\r\n", &[]).with_mark(Some(" 5000"));
+        assert_eq!(unknown.proven_uptime, Duration::ZERO);
+    }
 
-        #[test]
-        fn a_negative_uptime_is_no_reason_to_refuse_a_server() {
-            let server_info = set("run_id:abc\r\nuptime_in_seconds:-3599\r\n", &[]);
-            assert!(server_info.check_guard(GUARD).is_ok() && server_info.replicas().is_ok());
-        }
+    #[test]
+    fn a_negative_uptime_is_no_reason_to_refuse_a_server() {
+        let server_info = set("run_id:abc\r\nuptime_in_seconds:-3599\r\n", &[]);
+        assert!(server_info.check_guard(GUARD).is_ok() && server_info.replicas().is_ok());
     }
 }

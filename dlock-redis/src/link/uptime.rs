@@ -24,7 +24,7 @@ pub(super) struct Uptime {
 }
 
 impl Uptime {
-    /// Returns the run of a server by its facts, continued from the earlier knowledge of this
+    /// Returns the run of a server by its information, continued from the earlier knowledge of this
     /// client.
     pub(super) fn of(server_info: &ServerInfo, before: Option<Self>) -> Option<Self> {
         let run_id = server_info.run_id.clone()?;
@@ -52,48 +52,46 @@ impl Uptime {
 
 #[cfg(test)]
 mod tests {
-    mod outside {
-        use std::collections::HashMap;
+    use std::collections::HashMap;
 
-        use super::super::*;
+    use super::*;
 
-        const fn at(seconds: u64) -> Instant {
-            Instant::from_nanos(seconds * 1_000_000_000)
+    const fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn seen(info: &str, mark: Option<&str>, at: Instant) -> ServerInfo {
+        ServerInfo::read(info, &HashMap::new(), at).with_mark(mark)
+    }
+
+    #[test]
+    fn a_run_is_as_old_as_it_was_seen_whatever_the_server_says() {
+        let guard = Duration::from_secs(10);
+        for uptime in ["0", "86400", "-3600", ""] {
+            let info = format!("run_id:a\r\nuptime_in_seconds:{uptime}\r\n");
+            let first = Uptime::of(&seen(&info, None, at(100)), None);
+            let left = |uptime: &Option<Uptime>, now| uptime.as_ref().unwrap().left(guard, now);
+            assert_eq!(left(&first, at(100)), guard, "{uptime}");
+            assert_eq!(left(&first, at(104)), Duration::from_secs(6), "{uptime}");
+            // Another connection to the same run, and to the next.
+            let same = Uptime::of(&seen(&info, None, at(107)), first.clone());
+            assert_eq!(left(&same, at(107)), Duration::from_secs(3), "{uptime}");
+            let next = seen(&info.replace(":a", ":b"), Some("a 99999"), at(107));
+            assert_eq!(left(&Uptime::of(&next, first), at(107)), guard, "{uptime}");
         }
+        assert_eq!(Uptime::of(&seen("uptime_in_seconds:9", None, at(1)), None), None);
+    }
 
-        fn seen(info: &str, mark: Option<&str>, at: Instant) -> ServerInfo {
-            ServerInfo::read(info, &HashMap::new(), at).with_mark(mark)
-        }
-
-        #[test]
-        fn a_run_is_as_old_as_it_was_seen_whatever_the_server_says() {
-            let guard = Duration::from_secs(10);
-            for uptime in ["0", "86400", "-3600", ""] {
-                let info = format!("run_id:a\r\nuptime_in_seconds:{uptime}\r\n");
-                let first = Uptime::of(&seen(&info, None, at(100)), None);
-                let left = |uptime: &Option<Uptime>, now| uptime.as_ref().unwrap().left(guard, now);
-                assert_eq!(left(&first, at(100)), guard, "{uptime}");
-                assert_eq!(left(&first, at(104)), Duration::from_secs(6), "{uptime}");
-                // Another connection to the same run, and to the next.
-                let same = Uptime::of(&seen(&info, None, at(107)), first.clone());
-                assert_eq!(left(&same, at(107)), Duration::from_secs(3), "{uptime}");
-                let next = seen(&info.replace(":a", ":b"), Some("a 99999"), at(107));
-                assert_eq!(left(&Uptime::of(&next, first), at(107)), guard, "{uptime}");
-            }
-            assert_eq!(Uptime::of(&seen("uptime_in_seconds:9", None, at(1)), None), None);
-        }
-
-        #[test]
-        fn a_mark_is_worth_what_its_writer_has_seen() {
-            let guard = Duration::from_secs(10);
-            let first = Uptime::of(&seen("run_id:a", None, at(100)), None).unwrap();
-            let mark = first.mark(at(104));
-            assert_eq!(mark, "a 4000");
-            let other = Uptime::of(&seen("run_id:a", Some(&mark), at(7)), None).unwrap();
-            assert_eq!(other.left(guard, at(7)), Duration::from_secs(6));
-            // A mark that shows less than this client knows changes nothing.
-            let known = Uptime::of(&seen("run_id:a", Some("a 1"), at(9)), Some(other)).unwrap();
-            assert_eq!(known.left(guard, at(9)), Duration::from_secs(4));
-        }
+    #[test]
+    fn a_mark_is_worth_what_its_writer_has_seen() {
+        let guard = Duration::from_secs(10);
+        let first = Uptime::of(&seen("run_id:a", None, at(100)), None).unwrap();
+        let mark = first.mark(at(104));
+        assert_eq!(mark, "a 4000");
+        let other = Uptime::of(&seen("run_id:a", Some(&mark), at(7)), None).unwrap();
+        assert_eq!(other.left(guard, at(7)), Duration::from_secs(6));
+        // A mark that shows less than this client knows changes nothing.
+        let known = Uptime::of(&seen("run_id:a", Some("a 1"), at(9)), Some(other)).unwrap();
+        assert_eq!(known.left(guard, at(9)), Duration::from_secs(4));
     }
 }

@@ -50,12 +50,12 @@ pub(crate) enum Role<'a> {
     /// data.
     Grants,
     /// It renews held claims, and may grant locks to others if one of them becomes weaker. A server
-    /// that may have lost its data is told to grant nothing.
+    /// that may have lost its data gets an argument that forbids grants.
     Renews,
-    /// It grants locks and places in queues to new claims, but not after its deadline.
+    /// It grants locks and positions in queues to new claims, but not after its deadline.
     Acquires(&'a Unanswered, &'a [AcquireRequest]),
     /// It releases or cancels a claim, and may grant the lock to others. A server that may have lost
-    /// its data is told to grant nothing.
+    /// its data gets an argument that forbids grants.
     Releases(&'a Unanswered, ClaimId),
 }
 
@@ -135,94 +135,89 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    mod outside {
-        use std::task::{Context, Poll as Polled, Waker};
+    use std::task::{Context, Poll as Polled, Waker};
 
-        use super::super::*;
-        use crate::error::{Remedy, explain, remedy_of};
+    use super::*;
+    use crate::error::{Remedy, explain, remedy_of};
 
-        const ALL: [(Kind, usize); 3] =
-            [(Kind::Release, RELEASES), (Kind::Poll, POLLS), (Kind::Acquire, ACQUIRES)];
+    const ALL: [(Kind, usize); 3] =
+        [(Kind::Release, RELEASES), (Kind::Poll, POLLS), (Kind::Acquire, ACQUIRES)];
 
-        type Entering<'a> =
-            std::pin::Pin<Box<dyn Future<Output = RedisResult<Option<SemaphorePermit<'a>>>> + 'a>>;
+    type Entering<'a> =
+        std::pin::Pin<Box<dyn Future<Output = RedisResult<Option<SemaphorePermit<'a>>>> + 'a>>;
 
-        fn enter(window: &Window, kind: Kind) -> Entering<'_> {
-            Box::pin(window.enter(kind))
+    fn enter(window: &Window, kind: Kind) -> Entering<'_> {
+        Box::pin(window.enter(kind))
+    }
+
+    fn poll<'a>(entering: &mut Entering<'a>) -> Polled<RedisResult<Option<SemaphorePermit<'a>>>> {
+        entering.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Fills the window, and returns the permits that were available at once.
+    fn fill(window: &Window, kind: Kind, most: usize) -> Vec<SemaphorePermit<'_>> {
+        let now = |_| match poll(&mut enter(window, kind)) {
+            Polled::Ready(Ok(permit)) => permit,
+            _ => None,
+        };
+        (0..most + 3).filter_map(now).collect()
+    }
+
+    #[test]
+    fn a_renewal_is_never_delayed() {
+        let window = Window::new();
+        let full: Vec<_> =
+            ALL.iter().flat_map(|(kind, most)| fill(&window, *kind, *most)).collect();
+        assert_eq!(full.len(), RELEASES + POLLS + ACQUIRES);
+        for _ in 0..1000 {
+            let renewal = poll(&mut enter(&window, Kind::Renewal));
+            assert!(matches!(renewal, Polled::Ready(Ok(None))));
         }
+    }
 
-        fn poll<'a>(
-            entering: &mut Entering<'a>,
-        ) -> Polled<RedisResult<Option<SemaphorePermit<'a>>>> {
-            entering.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    #[test]
+    fn each_kind_has_its_own_window() {
+        for (at, (kind, most)) in ALL.into_iter().enumerate() {
+            let window = Window::new();
+            let full = fill(&window, kind, most);
+            assert_eq!(full.len(), most, "{kind:?}");
+            for (other, _) in ALL.into_iter().enumerate().filter(|(i, _)| *i != at).map(|x| x.1) {
+                assert!(poll(&mut enter(&window, other)).is_ready(), "{kind:?} {other:?}");
+            }
         }
+    }
 
-        /// Fills the window, and returns the permits that were available at once.
-        fn fill(window: &Window, kind: Kind, most: usize) -> Vec<SemaphorePermit<'_>> {
-            let now = |_| match poll(&mut enter(window, kind)) {
-                Polled::Ready(Ok(permit)) => permit,
-                _ => None,
+    #[test]
+    fn waiting_requests_enter_in_order_and_may_be_dropped() {
+        let window = Window::new();
+        let mut full = fill(&window, Kind::Acquire, ACQUIRES);
+        let mut waiting: Vec<_> = (0..5).map(|_| enter(&window, Kind::Acquire)).collect();
+        assert!(waiting.iter_mut().all(|entering| poll(entering).is_pending()));
+        drop(waiting.remove(0));
+        for _ in 0..4 {
+            full.pop();
+            // A request that comes later does not overtake those that wait.
+            assert!(poll(&mut enter(&window, Kind::Acquire)).is_pending());
+            let Polled::Ready(Ok(Some(permit))) = poll(&mut waiting.remove(0)) else {
+                panic!("out of order")
             };
-            (0..most + 3).filter_map(now).collect()
-        }
-
-        #[test]
-        fn a_renewal_waits_for_nobody() {
-            let window = Window::new();
-            let full: Vec<_> =
-                ALL.iter().flat_map(|(kind, most)| fill(&window, *kind, *most)).collect();
-            assert_eq!(full.len(), RELEASES + POLLS + ACQUIRES);
-            for _ in 0..1000 {
-                let renewal = poll(&mut enter(&window, Kind::Renewal));
-                assert!(matches!(renewal, Polled::Ready(Ok(None))));
-            }
-        }
-
-        #[test]
-        fn each_kind_has_a_window_of_its_own() {
-            for (at, (kind, most)) in ALL.into_iter().enumerate() {
-                let window = Window::new();
-                let full = fill(&window, kind, most);
-                assert_eq!(full.len(), most, "{kind:?}");
-                for (other, _) in ALL.into_iter().enumerate().filter(|(i, _)| *i != at).map(|x| x.1)
-                {
-                    assert!(poll(&mut enter(&window, other)).is_ready(), "{kind:?} {other:?}");
-                }
-            }
-        }
-
-        #[test]
-        fn those_that_wait_are_let_in_in_their_order_and_may_go_away() {
-            let window = Window::new();
-            let mut full = fill(&window, Kind::Acquire, ACQUIRES);
-            let mut waiting: Vec<_> = (0..5).map(|_| enter(&window, Kind::Acquire)).collect();
             assert!(waiting.iter_mut().all(|entering| poll(entering).is_pending()));
-            drop(waiting.remove(0));
-            for _ in 0..4 {
-                full.pop();
-                // A request that comes later does not overtake those that wait.
-                assert!(poll(&mut enter(&window, Kind::Acquire)).is_pending());
-                let Polled::Ready(Ok(Some(permit))) = poll(&mut waiting.remove(0)) else {
-                    panic!("out of order")
-                };
-                assert!(waiting.iter_mut().all(|entering| poll(entering).is_pending()));
-                full.push(permit);
-            }
+            full.push(permit);
         }
+    }
 
-        #[test]
-        fn a_lost_connection_sends_those_that_wait_to_the_next_one() {
-            let window = Window::new();
-            let full = fill(&window, Kind::Acquire, ACQUIRES);
-            let mut waiting = enter(&window, Kind::Acquire);
-            assert!(poll(&mut waiting).is_pending());
-            window.close();
-            for mut entering in [waiting, enter(&window, Kind::Release)] {
-                let Polled::Ready(Err(error)) = poll(&mut entering) else { panic!("let in") };
-                assert_eq!(remedy_of(&error), Remedy::Retry);
-                assert_eq!(explain(error).certainty(), dlock_core::Certainty::NotApplied);
-            }
-            drop(full);
+    #[test]
+    fn waiting_requests_of_a_lost_connection_can_be_retried() {
+        let window = Window::new();
+        let full = fill(&window, Kind::Acquire, ACQUIRES);
+        let mut waiting = enter(&window, Kind::Acquire);
+        assert!(poll(&mut waiting).is_pending());
+        window.close();
+        for mut entering in [waiting, enter(&window, Kind::Release)] {
+            let Polled::Ready(Err(error)) = poll(&mut entering) else { panic!("not refused") };
+            assert_eq!(remedy_of(&error), Remedy::Retry);
+            assert_eq!(explain(error).certainty(), dlock_core::Certainty::NotApplied);
         }
+        drop(full);
     }
 }

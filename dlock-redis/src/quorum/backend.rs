@@ -1,9 +1,9 @@
 //! The backend over a quorum.
 //!
-//! The book maps a claim of the core to the id by which the masters know it. Every exit of
-//! `acquire` and `release` updates it: an id is kept while the claim may be tried or released
-//! again, and forgotten when a majority has answered. Otherwise a release could be sent with an id
-//! that no master knows.
+//! [`ClaimIds`](super::claim_ids::ClaimIds) maps a claim of the core to the id by which the masters
+//! know it. Every exit of `acquire` and `release` updates it: an id is kept while the claim may be
+//! tried or released again, and forgotten when a majority has answered. Otherwise a release could be
+//! sent with an id that no master knows.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,7 +25,7 @@ use super::{
     tally::{Tally, Verdict, majority},
     vote::{Attempt, Voters, no_majority},
 };
-use crate::{config::RedisConfig, poll::PollPauses, session::check_lease};
+use crate::{config::RedisConfig, session::check_lease, wait::PollPauses};
 
 /// Independent masters, as one client sees them.
 pub(crate) struct Quorum {
@@ -117,7 +117,7 @@ impl Backend for Quorum {
         let (voters, request) = (Arc::clone(&self.voters), request.clone());
         let (store, guard) = (Arc::clone(&self.store), self.guard);
         Answer::later(async move {
-            // A waiter will send the claim again, so its id must stay in the book.
+            // A waiter will send the claim again, so its id must stay known.
             let waits = request.queue == Queue::Enqueue;
             let attempt = match check(&request, guard) {
                 Ok(()) => voters.attempt(&request, waits).await,

@@ -1,7 +1,7 @@
 //! One attempt of a claim to win a majority.
 //!
 //! An attempt asks all masters, counts until a majority has granted or can't grant any more, agrees
-//! on a token, and writes the claim into the book, in this order. If this process dies in between,
+//! on a token, and records the id of the claim, in this order. If this process dies in between,
 //! the grants end with their leases. If a master's answer is lost, the claim may hold the lock
 //! there, so that master gets the release as well, now or later. The next attempt uses another id,
 //! so a late release can't remove its grants.
@@ -323,7 +323,7 @@ impl Voters {
         claim: ClaimId,
         used: u32,
     ) -> (Tally, Option<Error>) {
-        // Read before the id changes: the book knows the lease by the claim's own id.
+        // Read before the id changes: the lease is known by the claim's own id.
         let lease_ends = self.lease_ends(claim);
         let claim = self.ids.id(claim);
         let mut releasing = releasing(self.members.clone(), name, claim, used);

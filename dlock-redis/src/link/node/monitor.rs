@@ -34,7 +34,7 @@ impl NodeShared {
         self.config.restart_guard.unwrap_or_default()
     }
 
-    /// Returns the known run of the server with these facts.
+    /// Returns the known run of the server with this information.
     pub(super) fn uptime_of(&self, server_info: &ServerInfo) -> Option<Uptime> {
         let mut uptime = self.uptime.lock();
         // A replica discards its data at a new synchronisation, without a restart.
@@ -42,7 +42,7 @@ impl NodeShared {
         uptime.clone()
     }
 
-    /// Never ends. The caller drops it when the door shuts.
+    /// Never ends. The caller drops it when the connection is lost.
     pub(super) async fn monitor(&self) {
         let open = self.state.borrow().connection().cloned();
         if let Some(connection) = open {

@@ -1,9 +1,9 @@
 //! The task that connects to a server, and reconnects.
 //!
-//! The order of a connect: ask the sentinels, connect, read the facts, check them, subscribe, open
-//! the door, poll all waiting claims. The subscription comes before the door, so that no acquire is
-//! sent whose message would be lost. The poll comes last, since messages that were sent during the
-//! outage are lost.
+//! The order of a connect: query the sentinels, connect, read the server information, check it,
+//! subscribe, install the connection, poll all waiting claims. The subscription comes before the
+//! connection can be used, so that no acquire is sent whose message would be lost. The poll comes last,
+//! since messages that were sent during the outage are lost.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    super::push::receive, Connection, ConnectionId, LinkState, NodeShared, Sentinels, Topology,
+    super::open::receive, Connection, ConnectionId, LinkState, NodeShared, Sentinels, Topology,
     Window, open,
 };
 
@@ -81,7 +81,7 @@ impl NodeShared {
     }
 }
 
-/// Reconnects whenever the door is shut.
+/// Reconnects whenever the connection is lost.
 pub(super) async fn run(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
     let mut tries = 0u32;
     loop {
@@ -113,13 +113,13 @@ pub(super) async fn run(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
     }
 }
 
-/// Waits until the connection is lost. Shuts the door if the sentinels report another master than
-/// the one behind it.
+/// Waits until the connection is lost. Disconnects if the sentinels report another master than
+/// the connected one.
 async fn until_disconnected(shared: &NodeShared, sentinels: &mut Sentinels) {
     let mut state = shared.state.subscribe();
     let mut disconnected = std::pin::pin!(state.wait_for(|state| state.connection().is_none()));
     if !matches!(shared.config.topology, Topology::Sentinel(_)) {
-        // The sender of the door is in `shared`, so the wait can't fail.
+        // The sender of the state is in `shared`, so the wait can't fail.
         let _ = disconnected.await;
         return;
     }

@@ -1,0 +1,86 @@
+//! Acquiring one lock: a claim takes it or joins its queue.
+
+use std::sync::Arc;
+
+use dlock_core::{AcquireRequest, Acquired, Error, Queue, machine::conflict};
+
+use crate::{
+    error::no_token,
+    keys::Bucket,
+    release::claim_ended,
+    reply::{ClaimStatus, status},
+    store::Store,
+    waiters::QueuedGrant,
+};
+
+impl Store {
+    /// Returns the channel for the message about a later grant. The message is expected from
+    /// now on.
+    pub(crate) async fn channel_for(&self, request: &AcquireRequest) -> Option<Arc<str>> {
+        if request.queue != Queue::Enqueue {
+            return None;
+        }
+        // Both before the claim is sent: its message may arrive before the answer.
+        let channel = self.session.link.channel(Bucket::of(&request.name)).await;
+        self.waiters.expect(request);
+        channel
+    }
+
+    /// Takes the lock or joins its queue.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+    ) -> Result<Acquired, Error> {
+        self.session.check_lease(request.lease)?;
+        let channel = self.channel_for(request).await;
+        let call = self.session.scripts.acquire(request, channel.as_deref(), 0);
+        let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
+        let answer = match &self.durable {
+            None => self.session.run(&call).await,
+            Some(durable) => durable.run(&call).await,
+        };
+        match answer.and_then(|value| status(&value)) {
+            Ok(answer) => self.settle(request, call.sending().began(), answer),
+            Err(error) => {
+                self.waiters.forget(request.claim);
+                Err(error)
+            }
+        }
+    }
+
+    /// Interprets the answer to an acquire.
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        sent: dlock_core::Instant,
+        answer: ClaimStatus,
+    ) -> Result<Acquired, Error> {
+        match answer {
+            ClaimStatus::Waits(position) => {
+                self.waiters.queued(request.claim, sent, position);
+                // The grant was written later than the answer, but its message came first. With
+                // durability it does not count until `granted` has confirmed it.
+                Ok(match self.waiters.take(request.claim) {
+                    Some(grant) if self.durable.is_none() => {
+                        Acquired::Granted(grant.into_grant(request))
+                    }
+                    _ => Acquired::Queued,
+                })
+            }
+            other => {
+                self.waiters.forget(request.claim);
+                if let ClaimStatus::Held(token) = other {
+                    return Ok(Acquired::Granted(
+                        QueuedGrant { token, since: sent }.into_grant(request),
+                    ));
+                }
+                claim_ended(self, &request.name, request.claim);
+                match other {
+                    ClaimStatus::Conflict(capacity) => Err(conflict(request.mode, capacity)),
+                    ClaimStatus::NoToken => Err(no_token()),
+                    _ => Ok(Acquired::Busy),
+                }
+            }
+        }
+    }
+}
