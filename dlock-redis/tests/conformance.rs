@@ -108,7 +108,7 @@ impl Servers {
     }
 }
 
-/// The keys of a name on this server, each with the letter that tells what it holds.
+/// The keys of a name on this server, each with the letter of its kind.
 async fn keys_of(server: &RedisServer, name: &LockName) -> Result<Vec<(String, String)>, Stop> {
     let keys = server.keys("dlock:{*").await?.into_iter();
     let of_name = keys.filter_map(|key| {
@@ -119,12 +119,12 @@ async fn keys_of(server: &RedisServer, name: &LockName) -> Result<Vec<(String, S
 }
 
 /// The claims in a key that are alive. The last token of a free lock stays for its retention, and
-/// so do waiters and readers that died, until somebody asks for the lock.
+/// so do waiters and readers that died, until a request for the lock arrives.
 async fn alive(server: &RedisServer, key: &str, kind: &str) -> Result<Vec<String>, Stop> {
     let time = server.command(&["TIME"]).await?.texts()?;
     let now = time[0].parse::<u64>()? * 1_000_000 + time[1].parse::<u64>()?;
     let listed = match kind {
-        // The claims of the queue stand in W too.
+        // The claims of the queue have records among the waiters, too.
         "f" | "q" => return Ok(Vec::new()),
         "w" => server.command(&["HGETALL", key]).await,
         "r" => server.command(&["ZRANGEBYSCORE", key, &now.to_string(), "+inf"]).await,

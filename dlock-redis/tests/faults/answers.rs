@@ -1,4 +1,4 @@
-//! Answers that get lost, and messages that are none.
+//! Lost answers, and unrequested messages.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -25,9 +25,9 @@ use crate::{claims::ask, connect};
 /// A backstop on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// The first release did it, and its answer got lost: who is asked again must not say that the lock
+/// The first release took effect, and its answer was lost: the retry must not report that the lock
 /// had been lost before.
-pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
+pub(crate) async fn a_release_with_a_lost_answer_is_successful() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let proxy = Proxy::start(&server.address()).await?;
     let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
@@ -47,8 +47,8 @@ pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
     }
 }
 
-/// A release that never arrived is sent again, when somebody else has joined the queue meanwhile.
-pub(crate) async fn a_release_that_got_lost_is_done_in_the_end() -> Verdict {
+/// A release that never arrived is sent again, after another claim has joined the queue.
+pub(crate) async fn a_lost_release_is_retried_until_it_succeeds() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let proxy = Proxy::start(&server.address()).await?;
     let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
@@ -75,12 +75,12 @@ pub(crate) async fn a_release_that_got_lost_is_done_in_the_end() -> Verdict {
     }
 }
 
-/// When a slot moves, the server ends the subscriptions in it without being asked. That message is
-/// no answer to any question that is on its way; and the client goes on.
-pub(crate) async fn answers_stay_with_their_questions() -> Verdict {
+/// When a slot moves, the server ends the subscriptions in it unrequested. That message is
+/// no answer to a request under way, and the client continues.
+pub(crate) async fn answers_match_their_requests() -> Verdict {
     let cluster = RedisCluster::start(&Options::new()).await?;
     let client = connect(format!("{}?dlock.response_timeout=500ms", cluster.url())).await?;
-    // Somebody waits, so that there is a subscription in the slot.
+    // A claim waits, so that there is a subscription in the slot.
     let moved = LockName::new("moved")?;
     let long = Duration::from_secs(300);
     client.acquire(&ask(&moved, long)).await?;
@@ -101,7 +101,7 @@ pub(crate) async fn answers_stay_with_their_questions() -> Verdict {
     for _ in 0..4 {
         for (from, to) in [(from, to), (to, from)] {
             cluster.move_slot(slot, from, to).await?;
-            // It subscribes anew.
+            // It subscribes again.
             let _ = timeout(BOUND, client.acquire(&ask(&moved, long))).await?;
             sleep(Duration::from_millis(100)).await;
         }
@@ -113,7 +113,7 @@ pub(crate) async fn answers_stay_with_their_questions() -> Verdict {
     Ok(())
 }
 
-/// Asks again and again who holds a lock: in the end, and whenever there is an answer, it is its
+/// Inspects a lock repeatedly: in the end, and in every answer, the holder is its
 /// holder.
 async fn sees_itself(
     client: DynBackend,

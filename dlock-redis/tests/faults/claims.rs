@@ -1,4 +1,4 @@
-//! Claims that wait.
+//! Faults of waiting claims.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -16,13 +16,13 @@ use tokio::{task::spawn, time::sleep};
 
 use crate::connect;
 
-/// A claim that waits in line.
+/// A claim that waits in the queue.
 pub(crate) fn ask(name: &LockName, lease: Duration) -> AcquireRequest {
     AcquireRequest::new(name.clone(), Mode::Exclusive, lease)
 }
 
 /// After a failover that lost a grant, the claim may still stand in the queue of the new master:
-/// its holder must not be told that it holds the lock for another lease.
+/// the answer must not say that its holder has the lock for another lease.
 pub(crate) async fn a_waiter_is_not_renewed_as_a_holder() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let client = connect(server.url()).await?;
@@ -38,8 +38,8 @@ pub(crate) async fn a_waiter_is_not_renewed_as_a_holder() -> Verdict {
     }
 }
 
-/// A multi-lock that waits for longer than its lease, again and again, goes on waiting.
-pub(crate) async fn a_multi_lock_waits_for_as_long_as_it_takes() -> Verdict {
+/// A multi-lock that repeatedly waits for longer than its lease continues to wait.
+pub(crate) async fn a_multi_lock_waits_until_all_locks_are_free() -> Verdict {
     let locks = Locks::new(Memory::new())?;
     let brief = LockOptions::new().with_lease(Duration::from_millis(200)).with_renew(Renew::Never);
     let multi = locks.with_options(brief)?.multi(["multi/a", "multi/b"])?;
@@ -53,8 +53,8 @@ pub(crate) async fn a_multi_lock_waits_for_as_long_as_it_takes() -> Verdict {
     }
 }
 
-/// Holds a lock three times, each time for longer than the lease of who waits, and for less than
-/// two of them. Each time it is in line again before it lets go.
+/// Holds a lock three times, each time for longer than the lease of the waiter, and for less than
+/// two of them. Each time it is in the queue again before it releases the lock.
 async fn take_turns(mut guard: Guard, lock: FairMutex) -> Result<(), Error> {
     for _ in 0..3 {
         sleep(Duration::from_millis(300)).await;

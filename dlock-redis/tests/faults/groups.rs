@@ -1,4 +1,4 @@
-//! Harm to servers that stand in for each other.
+//! Faults of servers that replace each other.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::{left, storm::with_options};
+use crate::{cleanup, storm::with_options};
 
 /// A replica knows of each grant before its holder does, and takes over.
 pub(crate) async fn one_sentinel_fails_over() -> Verdict {
@@ -28,11 +28,11 @@ pub(crate) async fn one_sentinel_fails_over() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[servers.master_server().await?]).await
+    cleanup::nothing(&[servers.master_server().await?]).await
 }
 
-/// As they do when nobody holds them back. Then two may be in; tokens stay in order all the same.
-pub(crate) async fn any_sentinel_fails_over() -> Verdict {
+/// Without restrictions. Then a lock may have two holders; tokens stay in order nevertheless.
+pub(crate) async fn any_replica_takes_over() -> Verdict {
     let servers = RedisSentinel::start(&Options::new()).await?;
     let url = with_options(&servers.url(), "dlock.durability=1");
     let load = Load::new("sentinels").start(&url).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn any_sentinel_fails_over() -> Verdict {
     let report = load.finish().await?;
     println!("sentinels: {} names with overlaps", report.overlaps().len());
     storm.says(&report)?.check_tokens()?;
-    left::nothing(&[servers.master_server().await?]).await
+    cleanup::nothing(&[servers.master_server().await?]).await
 }
 
 async fn fail_over(servers: &RedisSentinel) -> Verdict {
@@ -70,7 +70,7 @@ pub(crate) async fn a_replica_takes_over() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&cluster.nodes().iter().collect::<Vec<_>>()).await
+    cleanup::nothing(&cluster.nodes().iter().collect::<Vec<_>>()).await
 }
 
 pub(crate) async fn slots_move() -> Verdict {
@@ -91,11 +91,11 @@ pub(crate) async fn slots_move() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&cluster.nodes().iter().collect::<Vec<_>>()).await
+    cleanup::nothing(&cluster.nodes().iter().collect::<Vec<_>>()).await
 }
 
-/// Any two of five may be away, and come back without what they knew.
-pub(crate) async fn two_of_five_are_away() -> Verdict {
+/// Any two of five may be unreachable, and come back without their data.
+pub(crate) async fn two_of_five_are_unreachable() -> Verdict {
     let masters = RedisMasters::start(5, &Options::new()).await?;
     let load = Load::new("quorum");
     let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis());
@@ -127,9 +127,9 @@ pub(crate) async fn two_of_five_are_away() -> Verdict {
         }
     }
     let report = load.finish().await?;
-    // A master that forgot is no vote for who it voted for.
+    // A master that lost its data is no vote for the claim that it voted for.
     storm.says(&report)?.check_exclusion()?;
-    left::nothing(&masters.servers().iter().collect::<Vec<_>>()).await
+    cleanup::nothing(&masters.servers().iter().collect::<Vec<_>>()).await
 }
 
 /// The slot of a lock that is in use.

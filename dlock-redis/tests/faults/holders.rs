@@ -1,4 +1,4 @@
-//! Harm to the holders.
+//! Faults of the holders.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dlock_testlab::{
     redis::{Options, RedisServer},
 };
 
-use crate::{left, storm::with_options};
+use crate::{cleanup, storm::with_options};
 
 pub(crate) async fn are_killed() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
@@ -19,7 +19,7 @@ pub(crate) async fn are_killed() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }
 
 pub(crate) async fn are_stopped() -> Verdict {
@@ -31,14 +31,14 @@ pub(crate) async fn are_stopped() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }
 
 /// How many attempts are dropped.
 const CANCELS: usize = 1000;
 
 /// Attempts that are dropped at any of their await points.
-pub(crate) async fn change_their_minds() -> Verdict {
+pub(crate) async fn cancel_at_random() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("cancel").with_cancels(85).with_tasks(12);
     let load = load.start(&with_options(&server.url(), "")).await?;
@@ -46,5 +46,5 @@ pub(crate) async fn change_their_minds() -> Verdict {
     while storm.next(&load, 1000).await {}
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }

@@ -1,4 +1,4 @@
-//! Harm to what is between the holders and the server.
+//! Faults of the network between the holders and the server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::{left, storm::with_options};
+use crate::{cleanup, storm::with_options};
 
 pub(crate) async fn connections_are_cut() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
@@ -26,10 +26,10 @@ pub(crate) async fn connections_are_cut() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }
 
-/// What was asked was done, and nobody learns of it; or learns of it late.
+/// Requests take effect, and their answers are lost or late.
 pub(crate) async fn replies_are_lost() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let proxy = Proxy::start(&server.address()).await?;
@@ -59,5 +59,5 @@ pub(crate) async fn replies_are_lost() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }

@@ -1,4 +1,4 @@
-//! Harm to the one server.
+//! Faults of a single server.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::{left, storm::with_options};
+use crate::{cleanup, storm::with_options};
 
-/// With everything on disk before it answers, a server that comes back knows who holds what.
+/// With every write on disk before it answers, a restarted server knows all holders.
 pub(crate) async fn is_killed() -> Verdict {
     let options = Options::new().with_persistence(Persistence::AofAlways);
     let server = RedisServer::start(&options).await?;
@@ -22,26 +22,26 @@ pub(crate) async fn is_killed() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }
 
 /// Without, it must not grant anything before the leases have ended that it forgot.
-pub(crate) async fn forgets() -> Verdict {
+pub(crate) async fn loses_data() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
-    let load = Load::new("forgets");
+    let load = Load::new("loses_data");
     let guard = format!("dlock.restart_guard={}ms", load.longest_lease().as_millis());
     let load = load.start(&with_options(&server.url(), &guard)).await?;
-    let mut storm = Storm::begin("forgets");
+    let mut storm = Storm::begin("loses_data");
     while storm.next(&load, 2500).await {
         kill_and_restart(&server).await?;
     }
     let report = load.finish().await?;
     storm.says(&report)?.check_exclusion()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }
 
-/// A restart without data and without a guard lets two in. Tokens stay in order all the same.
-pub(crate) async fn forgets_unguarded() -> Verdict {
+/// A restart without data and without a guard grants a lock twice. Tokens stay in order nevertheless.
+pub(crate) async fn loses_data_unguarded() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("unguarded").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("unguarded");
@@ -50,10 +50,10 @@ pub(crate) async fn forgets_unguarded() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check_tokens()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }
 
-/// It stands still for longer than some leases, and then does what it was asked meanwhile.
+/// It is paused for longer than some leases, and then executes the requests that arrived meanwhile.
 pub(crate) async fn is_paused() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("paused").start(&with_options(&server.url(), "")).await?;
@@ -65,7 +65,7 @@ pub(crate) async fn is_paused() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }
 
 /// The control: where exclusion is broken on purpose, it is seen.
@@ -91,7 +91,7 @@ async fn is_seen_to_be_emptied() -> Result<bool, Stop> {
     Ok(enough && !report.overlaps().is_empty() && report.check_exclusion().is_err())
 }
 
-pub(crate) async fn forgets_its_scripts() -> Verdict {
+pub(crate) async fn loses_its_scripts() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let load = Load::new("scripts").start(&with_options(&server.url(), "")).await?;
     let mut storm = Storm::begin("scripts");
@@ -100,7 +100,7 @@ pub(crate) async fn forgets_its_scripts() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&[&server]).await
+    cleanup::nothing(&[&server]).await
 }
 
 async fn kill_and_restart(server: &RedisServer) -> Verdict {

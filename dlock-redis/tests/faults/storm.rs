@@ -1,4 +1,4 @@
-//! How the servers are connected to.
+//! The connection URLs of the load.
 
 /// The address with options that fit short leases and a look at what is left, and these.
 pub(crate) fn with_options(url: &str, options: &str) -> String {

@@ -5,11 +5,11 @@ use dlock_testlab::{Flow, Proxy, Stop, Verdict, redis::RedisServer};
 use tokio::time::Instant;
 
 use crate::{
+    replay::{Tape, replay},
     support::{
         attempt, behind, brief, connect, exclusive, free, granted, keys, mend, millis, queue, run,
         start, take, until,
     },
-    tape::{Tape, replay},
 };
 
 async fn holders(client: &DynBackend) -> Result<Vec<(ClaimId, Option<u64>)>, Stop> {
@@ -41,7 +41,7 @@ async fn take_with_a_lost_answer(
 }
 
 #[test]
-fn a_late_duplicate_of_an_acquire_takes_the_lock_from_nobody() {
+fn a_late_duplicate_of_an_acquire_does_not_take_the_lock() {
     run(async {
         let server = start().await?;
         let (proxy, one) = behind(&server, "").await?;
@@ -84,7 +84,7 @@ fn a_late_duplicate_of_an_acquire_takes_the_lock_from_nobody() {
 }
 
 #[test]
-fn lost_release_reply_still_wakes_a_waiter() {
+fn a_release_with_a_lost_reply_still_wakes_a_waiter() {
     run(async {
         let server = start().await?;
         let (proxy, one) = behind(&server, "").await?;

@@ -1,4 +1,4 @@
-//! Grants that replicas have to know of, where there are too few of them.
+//! Grants that replicas must confirm, with too few replicas.
 
 use dlock_core::{Acquired, ErrorKind, Locks};
 use tokio::time::timeout;
@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use crate::support::{SOON, attempt, connect, exclusive, free, queue, run, says, start, take};
 
 #[test]
-fn a_busy_lock_is_busy_however_few_replicas_there_are() {
+fn a_busy_lock_is_reported_busy_without_replicas() {
     run(async {
         let server = start().await?;
         let other = connect(&server.url()).await?;
@@ -22,7 +22,7 @@ fn a_busy_lock_is_busy_however_few_replicas_there_are() {
         timeout(SOON, queue(&client, &waiting)).await??;
         free(&client, &waiting).await?;
         free(&other, &held).await?;
-        // What would be a grant is none.
+        // An unconfirmed grant is none.
         let error = timeout(SOON, client.acquire(&attempt("a"))).await?;
         says(&error.err().ok_or("it is granted")?, ErrorKind::Unavailable, "dlock.durability");
         Ok(())

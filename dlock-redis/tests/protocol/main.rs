@@ -1,25 +1,26 @@
-//! What a single lost answer, a delayed duplicate, a dead waiter, a slow or full server or a key of
-//! another program must not do to a lock: one test for each, against real servers.
+//! A lock survives a lost answer, a delayed duplicate, a dead waiter, a slow or full server, and a key of
+//! another program. Each test covers one of them against real servers.
 
 #![cfg(unix)]
 
+mod replay;
 mod support;
-mod tape;
 
-mod deaf;
+mod cleanup;
+mod data_loss;
 mod duplicates;
 mod durable;
-mod floor;
 mod foreign;
-mod full;
-mod guard;
-mod left;
-mod outside;
-mod places;
+mod late;
+mod out_of_memory;
+mod queue_position;
+mod raise_tokens;
+mod random_walk;
 mod readers;
-mod refused;
-mod reset;
-mod silent;
+mod refused_commands;
+mod restart_guard;
+mod silent_master;
 mod slow;
+mod token_limit;
 mod tokens;
-mod walk;
+mod unreachable_waiter;

@@ -1,4 +1,4 @@
-//! Tokens of those who share a lock of a quorum, and of who gets an older answer.
+//! Tokens of readers of a quorum, and of a claim that gets an older answer.
 
 use dlock_core::{AcquireRequest, Acquired, DynBackend, FencingToken, Mode};
 use dlock_testlab::{
@@ -8,8 +8,8 @@ use dlock_testlab::{
 use tokio::time::{Duration, Instant};
 
 use crate::{
+    replay::{Tape, replay},
     support::{SOON, ask, connect, exclusive, free, keys, run},
-    tape::{Tape, replay},
 };
 
 const WHILE: Duration = Duration::from_secs(3);
@@ -35,22 +35,22 @@ async fn last_tokens(masters: &RedisMasters, lasts: [u64; 3]) -> Result<(), Stop
 }
 
 /// The URL of a client that does not reach one of them.
-fn two_of(masters: &RedisMasters, away: usize) -> String {
+fn two_of(masters: &RedisMasters, unreachable: usize) -> String {
     let mut addresses: Vec<_> = masters.servers().iter().map(RedisServer::address).collect();
-    addresses[away] = "127.0.0.1:1".to_owned();
+    addresses[unreachable] = "127.0.0.1:1".to_owned();
     format!("redis+quorum://{}?dlock.restart_guard=0s", addresses.join(","))
 }
 
 #[test]
-fn two_readers_of_a_quorum_never_have_one_token() {
+fn two_readers_of_a_quorum_never_share_a_token() {
     run(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         // Each reaches two of them, so that each has another majority.
         let mut clients = Vec::new();
-        for away in 0..3 {
+        for unreachable in 0..3 {
             let mut addresses: Vec<_> =
                 masters.servers().iter().map(RedisServer::address).collect();
-            addresses[away] = "127.0.0.1:1".to_owned();
+            addresses[unreachable] = "127.0.0.1:1".to_owned();
             let url = format!("redis+quorum://{}?dlock.restart_guard=0s", addresses.join(","));
             clients.push(connect(&url).await?);
         }
@@ -84,10 +84,10 @@ fn two_readers_of_a_quorum_never_have_one_token() {
 const TOKEN: usize = 9;
 
 #[test]
-fn a_late_order_to_raise_a_token_lowers_nothing() {
+fn a_late_write_back_of_a_token_lowers_nothing() {
     run(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
-        // It reaches two, and so needs the word of the lowest.
+        // It reaches two, and so needs the vote of the lowest.
         let client = connect(&two_of(&masters, 2)).await?;
         for mode in [Mode::Exclusive, Mode::Shared] {
             let base = ahead(&masters).await?;

@@ -1,4 +1,4 @@
-//! A way to the server on which an answer takes more than half a lease.
+//! A network on which an answer takes more than half a lease.
 
 use dlock_core::{Acquired, ErrorKind, LockOptions, Locks, Mode, Renew};
 use dlock_testlab::{Flow, Proxy, Verdict, redis::RedisServer};
@@ -12,10 +12,13 @@ const LEASE: Duration = millis(450);
 /// Each way: there and back takes more than half a lease, and less than a whole one.
 const DELAY: Duration = millis(150);
 
-async fn slow(server: &RedisServer, told: bool) -> Result<(Proxy, String), dlock_testkit::Stop> {
+async fn slow(
+    server: &RedisServer,
+    notified: bool,
+) -> Result<(Proxy, String), dlock_testkit::Stop> {
     let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all"];
     server.command(&user).await?.ok()?;
-    if !told {
+    if !notified {
         server.command(&["ACL", "SETUSER", "joe", "-subscribe"]).await?.ok()?;
     }
     let proxy = Proxy::start(&server.address()).await?;
@@ -37,15 +40,15 @@ async fn becomes_free(server: &RedisServer) -> Verdict {
     .await
 }
 
-/// Waits for the lock until its waiter knows: never does the server keep it as the holder while it
+/// Waits until the waiter knows of its grant: the server never has it as the holder while it
 /// does not.
-async fn a_slow_waiter_knows(told: bool) -> Verdict {
+async fn a_slow_waiter_knows(notified: bool) -> Verdict {
     let server = start().await?;
     let other = connect(&server.url()).await?;
-    let (proxy, url) = slow(&server, told).await?;
+    let (proxy, url) = slow(&server, notified).await?;
     let client = connect(&url).await?;
     let (held, waiting) = (exclusive("a"), brief("a", LEASE));
-    // The server knows the scripts by now, or the first question would take twice as long.
+    // The server has the scripts by now, or the first request would take twice as long.
     let reader = ask("a", Mode::Shared);
     take(&other, &reader).await?;
     renew(&other, std::slice::from_ref(&reader)).await?;
@@ -69,19 +72,19 @@ async fn a_slow_waiter_knows(told: bool) -> Verdict {
 }
 
 #[test]
-fn a_slow_waiter_that_is_notified_knows_that_it_has_the_lock() {
+fn a_notified_waiter_on_a_slow_network_gets_the_lock() {
     run(a_slow_waiter_knows(true));
 }
 
 #[test]
-fn a_slow_waiter_that_polls_knows_that_it_has_the_lock() {
+fn a_polling_waiter_on_a_slow_network_gets_the_lock() {
     run(a_slow_waiter_knows(false));
 }
 
-/// The same through guards, on a way so slow that no lease lasts for an answer, and on one where
+/// The same through guards, on a network so slow that no lease lasts for an answer, and on one where
 /// it does.
 #[test]
-fn a_lock_over_a_slow_way_comes_to_an_end() {
+fn a_lock_on_a_slow_network_is_released() {
     run(async {
         let server = start().await?;
         let other = connect(&server.url()).await?;

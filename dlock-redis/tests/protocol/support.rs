@@ -1,4 +1,4 @@
-//! A private server, clients of it, and looks at it past the backend.
+//! A private server, its clients, and direct reads of its state.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) async fn start() -> Result<RedisServer, Stop> {
     RedisServer::start(&Options::new()).await
 }
 
-/// A client of its own. An answer may take long, for a busy machine, unless the URL says otherwise.
+/// A separate client. An answer may take long, for a busy machine, unless the URL says otherwise.
 pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
     let mut url = url.to_owned();
     if !url.contains("response_timeout") {
@@ -44,7 +44,7 @@ pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
     Redis::connect(RedisConfig::from_url(&url)?).await
 }
 
-/// A client whose network can be harmed.
+/// A client behind a fault proxy.
 pub(crate) async fn behind(
     server: &RedisServer,
     option: &str,
@@ -71,7 +71,8 @@ pub(crate) fn name(text: &str) -> LockName {
     LockName::new(text).expect("a name")
 }
 
-/// The keys of a name, in the order H F Q W R; the hash tag is 64-bit FNV-1a, folded.
+/// The keys of a name: holder, last token, queue, waiters and readers. The hash tag is 64-bit FNV-1a,
+/// folded.
 pub(crate) fn keys(name: &str) -> [String; 5] {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -125,7 +126,7 @@ pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Re
     Ok(grant.map_err(|_| Stop::failed(format!("{} is not granted", request.name)))??)
 }
 
-/// Gives up a claim that must be there, and all of whose tokens were used.
+/// Releases a claim that must be there, and all of whose tokens were used.
 pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdict {
     match client.release(&request.as_claim().with_used(request.tokens)).await? {
         Released::Released => Ok(()),
@@ -133,7 +134,7 @@ pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdi
     }
 }
 
-/// Starts the leases of claims anew.
+/// Renews claims.
 pub(crate) async fn renew(
     client: &DynBackend,
     requests: &[AcquireRequest],
@@ -150,7 +151,7 @@ pub(crate) fn says(error: &Error, kind: ErrorKind, words: &str) {
     assert!(error.to_string().contains(words), "no {words:?} in {error:?}");
 }
 
-/// Asks again until it is so.
+/// Retries until it is so.
 pub(crate) async fn until(
     what: &str,
     mut check: impl AsyncFnMut() -> Result<bool, Stop>,
@@ -164,7 +165,7 @@ pub(crate) async fn until(
     timeout(SOON, polling).await.map_err(|_| Stop::failed(format!("not in time: {what}")))?
 }
 
-/// Waits until so many clients can be told something.
+/// Waits until this number of clients can be notified.
 pub(crate) async fn until_listening(server: &RedisServer, count: usize) -> Verdict {
     until("the clients that are gone hear nothing", async || {
         let channels = server.command(&["PUBSUB", "CHANNELS", "dlock:i:*"]).await?.ok()?;

@@ -1,4 +1,4 @@
-//! Tokens rise from grant to grant, also where answers get lost.
+//! Tokens grow from grant to grant, with lost answers, too.
 
 use dlock_core::AcquireRequest;
 use dlock_testlab::{Flow, Stop, Verdict};
@@ -16,8 +16,8 @@ fn rises(last: &mut u64, token: u64) {
 /// The answers to an acquire are lost, after the server has done the first half of it.
 async fn its_answers_are_lost(at_once: bool) -> Verdict {
     let server = start().await?;
-    let patience = if at_once { "" } else { "?dlock.response_timeout=1s" };
-    let (proxy, one) = behind(&server, patience).await?;
+    let timeout = if at_once { "" } else { "?dlock.response_timeout=1s" };
+    let (proxy, one) = behind(&server, timeout).await?;
     let two = connect(&server.url()).await?;
     let turn = async |client, request: &AcquireRequest| -> Result<u64, Stop> {
         let token = take(client, request).await?;

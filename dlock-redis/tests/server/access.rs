@@ -1,4 +1,4 @@
-//! Users and passwords: who gets in, and that nobody is told a secret.
+//! Users and passwords: which logins work, and that no output contains a secret.
 
 use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Locks, Traced};
 use dlock_redis::RedisConfig;
@@ -34,7 +34,7 @@ async fn add_user(server: &RedisServer, words: &[&str]) -> Verdict {
 }
 
 #[test]
-fn users_and_passwords_of_any_letters_get_in() {
+fn users_and_passwords_may_have_any_characters() {
     run(async {
         let (server, _) = start().await?;
         let at = server.address();
@@ -65,7 +65,7 @@ fn a_refused_login_is_explained_without_a_secret() {
         ] {
             for option in ["", "?dlock.plain=true", "?dlock.durability=1"] {
                 let error = refused(&format!("redis://{login}{at}{option}")).await?;
-                // Who has given none is asked for one.
+                // A missing password is named as such.
                 let remedy = if login.is_empty() { "a password in the URL" } else { REMEDY };
                 says(&error, ACCESS, remedy);
                 assert!(!error.is_transient());
@@ -78,7 +78,7 @@ fn a_refused_login_is_explained_without_a_secret() {
 }
 
 #[test]
-fn nothing_that_is_shown_holds_a_secret() {
+fn no_output_contains_a_secret() {
     run(async {
         let (heard, _guard) = Heard::listen();
         let server = RedisServer::start(&Options::new().with_password(CANARY)).await?;
@@ -103,7 +103,7 @@ fn nothing_that_is_shown_holds_a_secret() {
 }
 
 #[test]
-fn a_password_that_changes_under_a_client_is_told() {
+fn a_changed_password_is_reported() {
     run(async {
         let (heard, _guard) = Heard::listen();
         let server = RedisServer::start(&Options::new().with_password(CANARY)).await?;
@@ -116,16 +116,16 @@ fn a_password_that_changes_under_a_client_is_told() {
         for kind in ["normal", "pubsub"] {
             admin.command(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await?.ok()?;
         }
-        let mut told = None;
+        let mut reported = None;
         until("the password is refused", async || {
             let error = client.acquire(&attempt("b")).await.err();
             let error = error.ok_or_else(|| Stop::failed("it is let in"))?;
-            let is_told = error.to_string().contains(REMEDY);
-            told = Some(error);
-            Ok(is_told)
+            let is_reported = error.to_string().contains(REMEDY);
+            reported = Some(error);
+            Ok(is_reported)
         })
         .await?;
-        let error = told.ok_or("never refused")?;
+        let error = reported.ok_or("never refused")?;
         assert!([ErrorKind::Unavailable, ACCESS].contains(&error.kind()), "{error}");
         assert!(!whole(&error).contains(CANARY), "{error:?}");
         admin.command(&["CONFIG", "SET", "requirepass", CANARY]).await?.ok()?;

@@ -1,5 +1,5 @@
-//! A server that can't serve just now: it is full of clients, loads its data, is a replica, or
-//! runs somebody's script. Each is told, and passes by itself.
+//! A server that is temporarily unable to serve: it is full of clients, loads its data, is a replica,
+//! or runs a script of another program. The error names the reason, and the client recovers.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn a_replica_is_refused() {
             let error = refused(&format!("{}{option}", replica.url())).await?;
             says(&error, UNAVAILABLE, "address of the master");
         }
-        // Also where it may not be asked what it is.
+        // Also without the right to INFO.
         let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-info"];
         replica.command(&user).await?.ok()?;
         let url = format!("redis://joe:p@{}?dlock.response_timeout=2s", replica.address());
@@ -120,7 +120,7 @@ async fn slow_to_load() -> Result<RedisServer, Stop> {
 }
 
 #[test]
-fn a_server_that_loads_its_data_says_so_and_is_used_once_it_has() {
+fn a_loading_server_is_reported_and_used_once_loaded() {
     run(async {
         let server = slow_to_load().await?;
         let url = format!("{}?dlock.response_timeout=2s", server.url());
@@ -137,7 +137,7 @@ fn a_server_that_loads_its_data_says_so_and_is_used_once_it_has() {
     })
 }
 
-/// Somebody's script, until it is ended.
+/// A script of another program, until it is ended.
 async fn busy(server: &RedisServer) -> Result<dlock_testlab::redis::Resp, Stop> {
     server.command(&["CONFIG", "SET", "busy-reply-threshold", "10"]).await?.ok()?;
     let mut connection = server.connect().await?;
@@ -150,7 +150,7 @@ async fn busy(server: &RedisServer) -> Result<dlock_testlab::redis::Resp, Stop> 
 }
 
 #[test]
-fn a_script_that_blocks_the_server_for_a_moment_is_waited_for() {
+fn a_short_blocking_script_only_delays_a_request() {
     run(async {
         let (server, client) = start().await?;
         let held = exclusive("a");
@@ -168,7 +168,7 @@ fn a_script_that_blocks_the_server_for_a_moment_is_waited_for() {
 }
 
 #[test]
-fn a_script_that_blocks_the_server_for_long_is_named() {
+fn a_long_blocking_script_is_reported() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let client = connect(&format!("{}?dlock.response_timeout=2s", server.url())).await?;

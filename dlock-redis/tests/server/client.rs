@@ -1,4 +1,4 @@
-//! Opened by an application's own client.
+//! Connecting with an application's own `redis::Client`.
 
 use dlock_core::{ConfigIssue, DynBackend, Error, ErrorKind};
 use dlock_redis::{Redis, RedisConfig};
@@ -12,7 +12,7 @@ async fn open(client: &Client) -> Result<DynBackend, Error> {
 }
 
 #[test]
-fn a_client_leads_to_the_locks_that_its_url_leads_to() {
+fn a_client_and_its_url_reach_the_same_locks() {
     run(async {
         let server = RedisServer::start(&Options::new().with_password("p")).await?;
         let url = format!("{}/2", server.url());
@@ -35,7 +35,7 @@ fn a_wrong_password_is_refused_with_its_reason() {
 
 #[cfg(feature = "tls")]
 #[test]
-fn a_client_brings_its_certificates() {
+fn a_client_uses_its_own_certificates() {
     use dlock_testkit::Stop;
 
     run(async {

@@ -1,4 +1,4 @@
-//! Grants that replicas have to know of.
+//! Grants that replicas must confirm.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -55,7 +55,7 @@ async fn locks(url: &str) -> Result<Locks, Stop> {
     Ok(Locks::new(connect(url).await?)?.with_options(options)?)
 }
 
-/// An attempt fails and does not hang, says so, and leaves nobody as the holder.
+/// An attempt fails and does not hang, names the reason, and leaves no holder.
 async fn is_refused(locks: &Locks, server: &RedisServer) -> Verdict {
     let answer = timeout(SOON, locks.mutex("a")?.lock()).await?;
     let error = answer.err().ok_or("granted, though the replicas know nothing")?;
@@ -68,7 +68,7 @@ async fn is_refused(locks: &Locks, server: &RedisServer) -> Verdict {
 }
 
 #[test]
-fn without_replicas_nothing_is_granted_and_nothing_stays() {
+fn without_replicas_nothing_is_granted_or_left_behind() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let locks = locks(&brief(&server, "1")).await?;
@@ -82,7 +82,7 @@ fn without_replicas_nothing_is_granted_and_nothing_stays() {
 }
 
 #[test]
-fn a_replica_that_stops_stops_the_grants_until_it_is_back() {
+fn a_stopped_replica_blocks_grants_until_it_is_back() {
     run(async {
         let (server, other) = start().await?;
         let replica = replica_of(&server).await?;
@@ -105,7 +105,7 @@ fn a_replica_that_stops_stops_the_grants_until_it_is_back() {
 }
 
 #[test]
-fn a_grant_is_on_the_replica_when_it_is_told() {
+fn a_grant_is_on_the_replica_before_it_is_reported() {
     run(async {
         let (server, other) = start().await?;
         let replica = replica_of(&server).await?;
@@ -117,7 +117,7 @@ fn a_grant_is_on_the_replica_when_it_is_told() {
             take(&client, &held).await?;
             let there = replica.command(&["GET", "dlock:{0}:a"]).await?.text()?;
             assert!(there.starts_with(&held.claim.to_string()), "{there}");
-            // One that another client hands over.
+            // One that another client hands off.
             let waiting = exclusive("a");
             queue(&client, &waiting).await?;
             free(&client, &held).await?;
@@ -132,7 +132,7 @@ fn a_grant_is_on_the_replica_when_it_is_told() {
 }
 
 #[test]
-fn a_majority_counts_the_nodes_that_are_there_when_connecting() {
+fn a_majority_counts_the_nodes_at_the_time_of_the_connect() {
     run(async {
         let (server, other) = start().await?;
         let replicas = [replica_of(&server).await?, replica_of(&server).await?];
@@ -148,7 +148,7 @@ fn a_majority_counts_the_nodes_that_are_there_when_connecting() {
 }
 
 #[test]
-fn a_busy_try_or_a_queued_claim_waits_for_no_replica() {
+fn a_busy_try_or_a_queued_claim_does_not_wait_for_replicas() {
     run(async {
         let (server, other) = start().await?;
         let client = connect(&brief(&server, "1")).await?;
@@ -163,7 +163,7 @@ fn a_busy_try_or_a_queued_claim_waits_for_no_replica() {
 
 /// How many replicas there are is in `INFO`, which a user may lack the right to.
 #[test]
-fn a_majority_of_nodes_that_are_not_known_is_refused() {
+fn a_majority_of_an_unknown_number_of_nodes_is_refused() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         let url = set_joe_without(&server, "-info").await?;
@@ -219,7 +219,7 @@ async fn sentinels(listener: &TcpListener, old: u16, new: u16, all_know: &Atomic
 /// Each connection of a client finds the master by itself. One that finds the old master, which is
 /// back and knows nothing, must not say that what the new one has granted was lost.
 #[test]
-fn an_old_master_that_is_back_is_not_believed() {
+fn a_returning_old_master_does_not_report_locks_as_lost() {
     run(async {
         let (old, new) = (start().await?.0, start().await?.0);
         let _replica = replica_of(&new).await?;

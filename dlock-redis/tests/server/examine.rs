@@ -1,4 +1,4 @@
-//! What is found out about how a server is set up.
+//! The findings of `examine` about the settings of a server.
 
 use dlock_core::{DynBackend, Finding, Level};
 use dlock_testkit::found::{self, only};
@@ -9,7 +9,7 @@ use dlock_testlab::{
 
 use crate::support::{connect, run, start, until};
 
-/// What is not fine.
+/// The findings that are not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
     found::amiss(client, 4).await
 }
@@ -20,7 +20,7 @@ async fn set(server: &RedisServer, setting: &str, value: &str) -> Result<(), Sto
 }
 
 #[test]
-fn a_server_that_keeps_everything_is_fine() {
+fn a_server_that_persists_every_write_is_fine() {
     run(async {
         let options = Options::new().with_persistence(Persistence::AofAlways);
         let server = RedisServer::start(&options).await?;
@@ -32,7 +32,7 @@ fn a_server_that_keeps_everything_is_fine() {
 }
 
 #[test]
-fn each_bad_setting_is_found_alone() {
+fn each_bad_setting_is_reported_alone() {
     run(async {
         let options = Options::new().with_persistence(Persistence::AofAlways);
         let server = RedisServer::start(&options).await?;
@@ -65,7 +65,7 @@ fn each_bad_setting_is_found_alone() {
 }
 
 #[test]
-fn a_server_that_forgets_is_fine_with_a_restart_guard() {
+fn a_volatile_server_is_fine_with_a_restart_guard() {
     run(async {
         let (server, client) = start().await?;
         only(&amiss(&client).await?, "persistence", Level::Warning, "appendonly yes");
@@ -144,7 +144,7 @@ fn a_cluster_sentinels_and_a_quorum_are_not_wrong() {
 }
 
 #[test]
-fn a_server_that_is_gone_is_an_error() {
+fn a_stopped_server_is_an_error() {
     run(async {
         let (server, client) = start().await?;
         server.kill();

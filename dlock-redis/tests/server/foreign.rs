@@ -1,4 +1,4 @@
-//! Keys of other programs where a lock's keys would be.
+//! Keys of other programs in place of a lock's keys.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const OTHERS: [&[&str]; 5] = [
     &["SET", "", "hello"],
 ];
 
-/// Who comes upon the key.
+/// The request that meets the key.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// One that takes a free lock.
@@ -97,91 +97,91 @@ async fn all_in_the_way(way: Way, part: usize, others: &[&[&str]]) -> Verdict {
     works_fully(&client, &client, "a").await
 }
 
-const H: usize = 0;
-const F: usize = 1;
-const Q: usize = 2;
-const W: usize = 3;
-const R: usize = 4;
+const HOLDER: usize = 0;
+const LAST_TOKEN: usize = 1;
+const QUEUE: usize = 2;
+const WAITERS: usize = 3;
+const READERS: usize = 4;
 
-/// Those that are not of the type that Q and R have.
+/// Types that the queue and the readers do not have.
 const NO_SETS: [&[&str]; 4] = [OTHERS[0], OTHERS[1], OTHERS[2], OTHERS[4]];
-/// Those that are not of the type that W has.
+/// Types that the waiters' key does not have.
 const NO_HASHES: [&[&str]; 4] = [OTHERS[0], OTHERS[1], OTHERS[3], OTHERS[4]];
-/// Those that are of no type that H and F have.
+/// Types that the holder and the last token do not have.
 const NO_STRINGS: [&[&str]; 4] = [OTHERS[0], OTHERS[1], OTHERS[2], OTHERS[3]];
 
 #[test]
-fn a_holder_that_is_not_ours_is_named_and_left_alone() {
+fn a_foreign_holder_is_reported_and_left_unchanged() {
     run(async {
         let reader = Way::Take(Mode::Shared);
         for way in [Way::Take(Mode::Exclusive), Way::Try, Way::Again, reader] {
-            all_in_the_way(way, H, &OTHERS).await?;
+            all_in_the_way(way, HOLDER, &OTHERS).await?;
         }
         Ok(())
     })
 }
 
 #[test]
-fn a_last_token_that_is_not_ours_is_named_and_left_alone() {
+fn a_foreign_last_token_is_reported_and_left_unchanged() {
     run(async {
-        all_in_the_way(Way::Take(Mode::Exclusive), F, &NO_STRINGS).await?;
-        all_in_the_way(Way::Try, F, &NO_STRINGS).await?;
-        all_in_the_way(Way::Wait, F, &OTHERS).await?;
-        all_in_the_way(Way::Take(Mode::Shared), F, &OTHERS).await
+        all_in_the_way(Way::Take(Mode::Exclusive), LAST_TOKEN, &NO_STRINGS).await?;
+        all_in_the_way(Way::Try, LAST_TOKEN, &NO_STRINGS).await?;
+        all_in_the_way(Way::Wait, LAST_TOKEN, &OTHERS).await?;
+        all_in_the_way(Way::Take(Mode::Shared), LAST_TOKEN, &OTHERS).await
     })
 }
 
 #[test]
-fn a_foreign_queue_or_reader_set_is_named_and_left_alone() {
+fn a_foreign_queue_is_reported_and_left_unchanged() {
     run(async {
-        all_in_the_way(Way::Wait, Q, &NO_SETS).await?;
-        all_in_the_way(Way::Take(Mode::Shared), R, &NO_SETS).await
+        all_in_the_way(Way::Wait, QUEUE, &NO_SETS).await?;
+        all_in_the_way(Way::Take(Mode::Shared), READERS, &NO_SETS).await
     })
 }
 
 #[test]
 fn a_string_in_place_of_the_last_token_keeps_its_lifetime() {
-    run(all_in_the_way(Way::Take(Mode::Exclusive), F, &OTHERS[4..]))
+    run(all_in_the_way(Way::Take(Mode::Exclusive), LAST_TOKEN, &OTHERS[4..]))
 }
 
 #[test]
-fn an_acquire_leaves_nothing_when_the_last_token_is_not_ours() {
-    run(all_in_the_way(Way::Again, F, &OTHERS))
+fn an_acquire_leaves_nothing_beside_a_foreign_last_token() {
+    run(all_in_the_way(Way::Again, LAST_TOKEN, &OTHERS))
 }
 
 #[test]
-fn claims_that_are_not_ours_are_named_and_left_alone() {
+fn foreign_claims_are_reported_and_left_unchanged() {
     run(async {
-        all_in_the_way(Way::Take(Mode::Shared), W, &NO_HASHES).await?;
-        all_in_the_way(Way::Wait, W, &NO_HASHES).await
+        all_in_the_way(Way::Take(Mode::Shared), WAITERS, &NO_HASHES).await?;
+        all_in_the_way(Way::Wait, WAITERS, &NO_HASHES).await
     })
 }
 
-/// The key of shared holders is nothing to those who want the lock alone.
+/// The key of shared holders does not matter to exclusive claims.
 #[test]
-fn a_key_that_is_not_in_the_way_keeps_its_lifetime() {
+fn an_unrelated_foreign_key_keeps_its_lifetime() {
     run(async {
         let (server, client) = start().await?;
         let mut command = OTHERS[0].to_vec();
-        command[1] = KEYS_OF_A[R];
+        command[1] = KEYS_OF_A[READERS];
         server.command(&command).await?.ok()?;
-        let before = look(&server, KEYS_OF_A[R]).await?;
+        let before = look(&server, KEYS_OF_A[READERS]).await?;
         take(&client, &exclusive("a")).await?;
         queue(&client, &exclusive("a")).await?;
-        assert_eq!(look(&server, KEYS_OF_A[R]).await?, before);
+        assert_eq!(look(&server, KEYS_OF_A[READERS]).await?, before);
         Ok(())
     })
 }
 
 #[test]
-fn a_key_in_the_way_of_one_lock_is_not_the_loss_of_others() {
+fn a_foreign_key_of_one_lock_does_not_lose_other_locks() {
     run(async {
         let (server, client) = start().await?;
         let held = [exclusive("a"), exclusive("b"), ask("c", Mode::Shared)];
         for request in &held {
             take(&client, request).await?;
         }
-        for (part, kept) in [(H, false), (F, true)] {
+        for (part, kept) in [(HOLDER, false), (LAST_TOKEN, true)] {
             server.command(&["RENAME", KEYS_OF_A[part], "kept"]).await?.ok()?;
             server.command(&["RPUSH", KEYS_OF_A[part], "theirs"]).await?.ok()?;
             let renewals: Vec<_> =
@@ -212,10 +212,10 @@ fn a_foreign_key_of_one_lock_does_not_block_other_waiters() {
             take(&client, held).await?;
             queue(&other, waiting).await?;
         }
-        server.command(&["DEL", KEYS_OF_A[F]]).await?.ok()?;
-        server.command(&["RPUSH", KEYS_OF_A[F], "theirs"]).await?.ok()?;
+        server.command(&["DEL", KEYS_OF_A[LAST_TOKEN]]).await?.ok()?;
+        server.command(&["RPUSH", KEYS_OF_A[LAST_TOKEN], "theirs"]).await?.ok()?;
         let release = async {
-            // Both are asked about meanwhile.
+            // Both are polled meanwhile.
             sleep(lease / 2).await;
             free(&client, &held[1]).await
         };
@@ -223,7 +223,7 @@ fn a_foreign_key_of_one_lock_does_not_block_other_waiters() {
         let (error, grant, released) = tokio::join!(timeout(SOON, first), second, release);
         released?;
         grant?;
-        // The core asks again, and is told then.
+        // The core retries, and gets the error then.
         let kind = error?.err().ok_or("granted")?.kind();
         assert!([ErrorKind::NotHeld, ErrorKind::Protocol].contains(&kind), "{kind:?}");
         free(&other, &waiting[1]).await
@@ -231,7 +231,7 @@ fn a_foreign_key_of_one_lock_does_not_block_other_waiters() {
 }
 
 #[test]
-fn a_lock_without_a_lifetime_is_shown_as_held_for_ever() {
+fn a_holder_without_expiry_is_shown_as_held_forever() {
     run(async {
         let (server, client) = start().await?;
         let held = exclusive("a");

@@ -15,9 +15,9 @@ use crate::support::{
     works,
 };
 
-const H: &str = KEYS_OF_A[0];
-const F: &str = KEYS_OF_A[1];
-const W: &str = KEYS_OF_A[3];
+const HOLDER: &str = KEYS_OF_A[0];
+const LAST_TOKEN: &str = KEYS_OF_A[1];
+const WAITERS: &str = KEYS_OF_A[3];
 
 /// The end of a record of a later format, behind the fields of format 1.
 const MARKER: &str = " \u{1}9 web-3";
@@ -67,7 +67,7 @@ fn a_lock_of_a_later_format_is_an_error_and_stays_held() {
         take(&client, &held).await?;
         let claim = held.claim;
         let later = format!("{claim}:7{MARKER}");
-        server.command(&["SET", H, &later, "KEEPTTL"]).await?.ok()?;
+        server.command(&["SET", HOLDER, &later, "KEEPTTL"]).await?.ok()?;
         all_fails(&server, &client).await?;
         let admin = client.admin().ok_or("it has one")?;
         fails(admin.raise_tokens(&held.name, FencingToken::new(1 << 52)?).await);
@@ -77,8 +77,8 @@ fn a_lock_of_a_later_format_is_an_error_and_stays_held() {
             fails(client.release(&held.as_claim().with_used(used)).await);
         }
         let expected = text(&server, &["ECHO", &later]).await?;
-        assert_eq!(text(&server, &["GET", H]).await?, expected);
-        server.command(&["DEL", H]).await?.ok()?;
+        assert_eq!(text(&server, &["GET", HOLDER]).await?, expected);
+        server.command(&["DEL", HOLDER]).await?.ok()?;
         works(&client, "a").await
     });
 }
@@ -91,26 +91,26 @@ fn a_wait_behind_a_later_format_ends_with_its_error() {
         take(&client, &held).await?;
         queue(&client, &waiting).await?;
         let later = format!("{}!7{MARKER}", held.claim);
-        server.command(&["SET", H, &later, "KEEPTTL"]).await?.ok()?;
+        server.command(&["SET", HOLDER, &later, "KEEPTTL"]).await?.ok()?;
         fails(timeout(SOON, client.granted(&waiting)).await?);
         let expected = text(&server, &["ECHO", &later]).await?;
-        assert_eq!(text(&server, &["GET", H]).await?, expected);
+        assert_eq!(text(&server, &["GET", HOLDER]).await?, expected);
         Ok(())
     });
 }
 
-/// A waiter whose record has a later format keeps its place, for a client that reads it.
+/// A waiter whose record has a later format keeps its position, for a client that reads it.
 #[test]
-fn a_waiter_of_a_later_format_keeps_its_place() {
+fn a_waiter_of_a_later_format_keeps_its_position() {
     run(async {
         let (server, client) = start().await?;
         let (held, waiting) = (exclusive("a"), exclusive("a"));
         take(&client, &held).await?;
         queue(&client, &waiting).await?;
         let claim = waiting.claim.to_string();
-        let record = server.command(&["HGET", W, &claim]).await?.ok()?.text()? + MARKER;
-        server.command(&["HSET", W, &claim, &record]).await?.ok()?;
-        let before = text(&server, &["HGET", W, &claim]).await?;
+        let record = server.command(&["HGET", WAITERS, &claim]).await?.ok()?.text()? + MARKER;
+        server.command(&["HSET", WAITERS, &claim, &record]).await?.ok()?;
+        let before = text(&server, &["HGET", WAITERS, &claim]).await?;
         fails(client.inspect(&held.name).await);
         fails(client.release(&waiting.as_claim()).await);
         // The holder can still be renewed and released.
@@ -118,7 +118,7 @@ fn a_waiter_of_a_later_format_keeps_its_place() {
         free(&client, &held).await?;
         all_fails(&server, &client).await?;
         fails(timeout(SOON, client.granted(&waiting)).await?);
-        assert_eq!(text(&server, &["HGET", W, &claim]).await?, before);
+        assert_eq!(text(&server, &["HGET", WAITERS, &claim]).await?, before);
         Ok(())
     });
 }
@@ -131,12 +131,12 @@ fn a_reader_of_a_later_format_is_renewed_and_not_released() {
         take(&client, &held).await?;
         let claim = held.claim.to_string();
         let record = format!("1:1073741824:1:180000:7:{MARKER}");
-        server.command(&["HSET", W, &claim, &record]).await?.ok()?;
+        server.command(&["HSET", WAITERS, &claim, &record]).await?.ok()?;
         fails(client.inspect(&held.name).await);
         fails(client.release(&held.as_claim()).await);
         assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
         let expected = text(&server, &["ECHO", &record]).await?;
-        assert_eq!(text(&server, &["HGET", W, &claim]).await?, expected);
+        assert_eq!(text(&server, &["HGET", WAITERS, &claim]).await?, expected);
         // Others share the lock, or wait for it.
         let other = ask("a", Mode::Shared);
         take(&client, &other).await?;
@@ -150,7 +150,7 @@ fn a_last_token_of_a_later_format_is_an_error() {
     run(async {
         let (server, client) = start().await?;
         for token in ["7\u{1}9", "7q\u{1}9"] {
-            server.command(&["SET", F, token, "PX", "500000"]).await?.ok()?;
+            server.command(&["SET", LAST_TOKEN, token, "PX", "500000"]).await?.ok()?;
             all_fails(&server, &client).await?;
         }
         Ok(())
@@ -164,7 +164,7 @@ fn truncated_records_are_errors_and_stay_unchanged() {
         let not_ours = "something that is not dlock's";
         let held = exclusive("a");
         let cut = format!("{}:", held.claim);
-        server.command(&["SET", H, &cut, "PX", "500000"]).await?.ok()?;
+        server.command(&["SET", HOLDER, &cut, "PX", "500000"]).await?.ok()?;
         let before = all(&server).await?;
         for used in [0, 1] {
             let error = client.release(&held.as_claim().with_used(used)).await;
@@ -183,7 +183,7 @@ fn truncated_records_are_errors_and_stay_unchanged() {
 
 /// Cuts off the record of a waiter.
 async fn cut_off(server: &RedisServer, waiting: &AcquireRequest) -> Verdict {
-    server.command(&["HSET", W, &waiting.claim.to_string(), "1073741824:10"]).await?.ok()?;
+    server.command(&["HSET", WAITERS, &waiting.claim.to_string(), "1073741824:10"]).await?.ok()?;
     Ok(())
 }
 
@@ -220,11 +220,11 @@ fn a_damaged_waiter_is_named_until_its_field_is_deleted() {
             client.inspect(&held.name).await.map(|_| ()),
         ] {
             let error = answer.err().ok_or("read")?;
-            says(&error, ErrorKind::Protocol, &format!("the waiter {claim} in the key {W}"));
+            says(&error, ErrorKind::Protocol, &format!("the waiter {claim} in the key {WAITERS}"));
         }
         assert_eq!(all(&server).await?, before);
         // The message of the error names this command.
-        server.command(&["HDEL", W, &claim]).await?.ok()?;
+        server.command(&["HDEL", WAITERS, &claim]).await?.ok()?;
         take(&client, &ask("a", Mode::Shared)).await?;
         Ok(())
     });
@@ -244,7 +244,7 @@ fn a_damaged_waiter_leaves_the_queue_after_the_retention() {
         })
         .await?;
         // Nothing of it is left.
-        let fields = text(&server, &["HKEYS", W]).await?;
+        let fields = text(&server, &["HKEYS", WAITERS]).await?;
         assert!(!fields.contains('?'), "{fields}");
         Ok(())
     });
@@ -278,7 +278,7 @@ fn a_format_of_many_digits_affects_its_own_name_only() {
             take(&client, request).await?;
         }
         let later = format!("7q\u{1}{}", "9".repeat(25));
-        server.command(&["SET", F, &later, "KEEPTTL"]).await?.ok()?;
+        server.command(&["SET", LAST_TOKEN, &later, "KEEPTTL"]).await?.ok()?;
         let renewed = client.renew(&[renewal(&held[0]), renewal(&held[1])]).await?;
         assert_eq!(renewed, [Renewed::Unknown, Renewed::Kept]);
         says(
@@ -297,7 +297,7 @@ fn a_quorum_reports_a_later_format() {
         let client = connect(&format!("{}?dlock.restart_guard=0s", masters.url())).await?;
         let later = format!("{}:7{MARKER}", exclusive("a").claim);
         for master in masters.servers() {
-            master.command(&["SET", H, &later, "PX", "500000"]).await?.ok()?;
+            master.command(&["SET", HOLDER, &later, "PX", "500000"]).await?.ok()?;
         }
         fails(client.acquire(&attempt("a")).await);
         fails(client.inspect(&exclusive("a").name).await);

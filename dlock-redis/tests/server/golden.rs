@@ -37,7 +37,7 @@ fn locks() -> [(&'static str, Mode); 6] {
     ]
 }
 
-/// Each claim has an id of its own.
+/// Each claim has its own id.
 fn id(lock: &str, claim: u128) -> ClaimId {
     let at = locks().iter().zip(1..).find(|((found, _), _)| *found == lock).map(|(_, at)| at);
     ClaimId::from_bits(16 * at.unwrap_or(0) + claim)

@@ -1,4 +1,4 @@
-//! Listing names beside other programs' keys, and without the right to.
+//! Listing names beside other programs' keys, and without the right to it.
 
 use dlock_core::{ConfigIssue, ErrorKind};
 use dlock_testkit::Stop;
@@ -6,7 +6,7 @@ use dlock_testkit::Stop;
 use crate::support::{connect, exclusive, name, run, says, start, take, works_fully};
 
 #[test]
-fn keys_of_others_are_no_names() {
+fn keys_of_other_programs_are_not_listed() {
     run(async {
         let (server, client) = start().await?;
         for key in
@@ -26,7 +26,7 @@ fn keys_of_others_are_no_names() {
 }
 
 #[test]
-fn thousands_of_keys_are_walked_through() {
+fn a_list_covers_thousands_of_keys() {
     run(async {
         let (server, client) = start().await?;
         let mut fill = vec!["MSET".to_owned()];

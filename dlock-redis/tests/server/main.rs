@@ -1,5 +1,5 @@
-//! The Redis backend against real servers that refuse, that are not as they should be, and that
-//! other programs use, too.
+//! The Redis backend against real servers that refuse requests, have unsuitable settings, or are shared
+//! with other programs.
 
 #![cfg(unix)]
 
@@ -7,22 +7,29 @@ mod support;
 
 mod access;
 mod busy;
+mod cleanup;
 mod client;
 mod durable;
+mod error_messages;
 mod examine;
-mod fit;
+mod exclusion_guarantee;
 mod foreign;
 mod formats;
 mod golden;
-mod left;
 mod list;
-mod memory;
+mod many_waiters;
 mod names;
-mod outside;
+mod out_of_memory;
 mod plain;
 mod plain_refused;
-mod restart;
+mod prefix_rights;
+mod queue_position;
+mod quorum_memory;
+mod requirements;
+mod restart_guard;
+mod restart_guard_marks;
 mod rights;
 mod scripts;
 #[cfg(feature = "tls")]
 mod tls;
+mod unreadable_records;

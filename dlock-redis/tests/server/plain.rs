@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::support::{LEASE, attempt, connect, exclusive, free, granted, queue, run, take, works};
 
-/// How other programs give their lock back.
+/// The release of other programs.
 const RELEASE: &str =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end";
 
@@ -27,20 +27,20 @@ fn plain(server: &RedisServer) -> String {
     format!("{}?dlock.plain=true", server.url())
 }
 
-/// How other programs take their lock; whether they have it.
+/// The acquire of other programs. Returns whether they have the lock.
 async fn theirs(server: &RedisServer, name: &str, millis: &str) -> Result<bool, Stop> {
     let reply = server.command(&["SET", name, "theirs", "NX", "PX", millis]).await?.ok()?;
     Ok(reply != Reply::Bulk(None))
 }
 
 #[test]
-fn a_holder_keeps_others_out() {
+fn a_holder_excludes_others() {
     run(async {
         let (server, client) = start().await?;
         let note = Some(Note::new("web-3")?);
         let held = exclusive("a").with_note(note);
         take(&client, &held).await?;
-        // There is no place for the note.
+        // The note is not stored.
         assert_eq!(client.inspect(&held.name).await?.holders[0].note, None);
         assert_eq!(server.keys("*").await?, ["a"]);
         assert_eq!(server.command(&["GET", "a"]).await?.text()?, held.claim.to_string());
@@ -63,7 +63,7 @@ fn a_holder_keeps_others_out() {
 }
 
 #[test]
-fn a_release_and_a_renewal_touch_their_own_value_only() {
+fn a_release_or_renewal_changes_only_its_own_value() {
     run(async {
         let (server, client) = start().await?;
         let held = exclusive("a");
@@ -84,7 +84,7 @@ fn a_release_and_a_renewal_touch_their_own_value_only() {
 }
 
 #[test]
-fn renewals_keep_all_that_are_held() {
+fn renewals_extend_every_held_lock() {
     run(async {
         let (_server, client) = start().await?;
         // So many that the first may have ended when the last is taken, on a busy machine.
@@ -109,7 +109,7 @@ fn renewals_keep_all_that_are_held() {
 fn a_waiter_polls_until_the_lock_is_free() {
     run(async {
         let (server, client) = start().await?;
-        // One that is given back, and one whose lease ends.
+        // One that is released, and one whose lease ends.
         for back in [true, false] {
             assert!(theirs(&server, "a", "900000").await?);
             let waiting = exclusive("a");
@@ -132,7 +132,7 @@ fn a_waiter_polls_until_the_lock_is_free() {
 }
 
 #[test]
-fn an_acquire_sent_again_is_the_same_hold() {
+fn a_repeated_acquire_is_the_same_hold() {
     run(async {
         let (_server, client) = start().await?;
         let held = exclusive("a");
@@ -145,7 +145,7 @@ fn an_acquire_sent_again_is_the_same_hold() {
 }
 
 #[test]
-fn mutexes_over_it_are_renewed_handed_off_and_bundled() {
+fn mutexes_are_renewed_handed_off_and_combined() {
     run(async {
         let (server, client) = start().await?;
         let options = LockOptions::new().with_lease(Duration::from_secs(2));
@@ -165,7 +165,7 @@ fn mutexes_over_it_are_renewed_handed_off_and_bundled() {
 }
 
 #[test]
-fn a_prefix_stands_before_the_key() {
+fn a_prefix_precedes_the_key() {
     run(async {
         let (server, client) = start().await?;
         let locks = Locks::new(Prefixed::new(client, "app:")?)?;

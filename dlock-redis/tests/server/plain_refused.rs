@@ -1,4 +1,4 @@
-//! What the plain form refuses, and what is in its way.
+//! Requests that the plain form refuses, and foreign keys in its way.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[test]
-fn it_promises_little_and_refuses_the_rest() {
+fn the_plain_form_guarantees_little_and_refuses_other_kinds() {
     run(async {
         let (server, client) = start().await?;
         let given = client.guarantees();
@@ -37,7 +37,7 @@ fn it_promises_little_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_key_that_is_no_lock_is_named_and_left_alone() {
+fn a_key_that_is_no_lock_is_reported_and_left_unchanged() {
     run(async {
         let (server, client) = start().await?;
         server.command(&["RPUSH", "a", "theirs"]).await?.ok()?;
@@ -62,7 +62,7 @@ fn a_key_that_is_no_lock_is_named_and_left_alone() {
 type Answer = Result<(), dlock_core::Error>;
 
 #[test]
-fn a_key_without_an_end_is_held_for_ever() {
+fn a_key_without_expiry_is_held_forever() {
     run(async {
         let (server, client) = start().await?;
         server.command(&["SET", "a", "theirs"]).await?.ok()?;
@@ -75,7 +75,7 @@ fn a_key_without_an_end_is_held_for_ever() {
 }
 
 #[test]
-fn a_full_server_grants_nothing_and_lets_holders_end() {
+fn a_full_server_grants_nothing_and_accepts_releases() {
     run(async {
         let (server, client) = start().await?;
         let held = exclusive("a");

@@ -1,4 +1,4 @@
-//! What a user's ACL has to allow: no less than the line in the documentation, and no more.
+//! The required rights of a user: exactly those of the ACL line in the documentation.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn line_without(word: &str) -> Vec<&'static str> {
 
 async fn set_user(server: &RedisServer, without: &str) -> Verdict {
     server.command(&line_without(without)).await?.ok()?;
-    // Who lacks the right to send a script's text would not notice otherwise.
+    // A user without the right to EVAL would not notice otherwise.
     server.flush_scripts().await
 }
 
@@ -43,7 +43,7 @@ fn url_of(server: &RedisServer) -> String {
 }
 
 #[test]
-fn the_line_is_enough_for_everything() {
+fn the_acl_line_is_enough_for_all_operations() {
     run(async {
         let (server, _) = start().await?;
         set_user(&server, "").await?;
@@ -64,7 +64,7 @@ fn the_line_is_enough_for_everything() {
 }
 
 #[test]
-fn the_line_is_enough_in_a_cluster() {
+fn the_acl_line_is_enough_in_a_cluster() {
     run(async {
         let cluster = RedisCluster::start(&Options::new()).await?;
         for node in cluster.nodes() {
@@ -128,12 +128,12 @@ fn missing_cluster_rights_are_reported_at_start() {
             }
             says(&refused(&url).await?, ACCESS, LINE.trim());
         }
-        // Each master has users of its own.
+        // Each master has its own users.
         for (number, node) in cluster.nodes().iter().enumerate() {
             set_user(node, if number == 1 { "+zadd" } else { "" }).await?;
         }
         says(&refused(&url).await?, ACCESS, "run ZADD)");
-        // Without messages they ask.
+        // Without messages they poll.
         for node in cluster.nodes() {
             set_user(node, "+ssubscribe").await?;
         }
@@ -164,7 +164,7 @@ fn a_missing_wait_right_is_reported_at_start() {
 }
 
 #[test]
-fn without_the_right_to_the_channels_waiting_locks_ask() {
+fn without_the_channel_right_waiters_poll() {
     run(async {
         let (server, _) = start().await?;
         for word in ["+subscribe", "&dlock:*"] {
@@ -172,9 +172,9 @@ fn without_the_right_to_the_channels_waiting_locks_ask() {
             let url = url_of(&server);
             let (one, two) = (connect(&url).await?, connect(&server.url()).await?);
             assert_eq!(one.guarantees().wake_up, WakeUp::Poll, "{word}");
-            // It waits for one that is told, and the other way round.
+            // A polling waiter behind a notified one, and the reverse.
             for (first, second) in [(&one, &two), (&two, &one), (&one, &one)] {
-                // It asks every third of its lease.
+                // It polls every third of its lease.
                 let lease = Duration::from_millis(2400);
                 let (held, waiting) = (exclusive("a"), exclusive("a").with_lease(lease));
                 take(first, &held).await?;
@@ -183,7 +183,7 @@ fn without_the_right_to_the_channels_waiting_locks_ask() {
                 granted(second, &waiting).await?;
                 free(second, &waiting).await?;
             }
-            // Those who only share it, or come one after another, notice nothing.
+            // Shared and sequential claims are not affected.
             for mode in [Mode::Shared, Mode::permits(1, 2)?] {
                 let both = [ask("b", mode), ask("b", mode)];
                 take(&one, &both[0]).await?;
@@ -197,7 +197,7 @@ fn without_the_right_to_the_channels_waiting_locks_ask() {
 }
 
 #[test]
-fn without_the_right_to_ask_what_it_is_a_server_is_used_unseen() {
+fn without_the_info_right_a_server_is_used_unchecked() {
     run(async {
         let (server, _) = start().await?;
         set_user(&server, "+info").await?;

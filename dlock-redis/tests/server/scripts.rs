@@ -1,5 +1,4 @@
-//! Scripts that the server has forgotten, connections that it has closed, and a server that was
-//! started anew: verbs go on.
+//! Verbs work after the server lost its scripts, closed connections, or was restarted.
 
 use dlock_core::{DynBackend, Mode, Released, Renewal, Renewed};
 use dlock_testlab::{
@@ -20,8 +19,8 @@ enum Before {
     Both,
 }
 
-/// A client to which that has just happened. A new one each time: who is cut off again and again
-/// is let in again more slowly.
+/// A client to which that has just happened. A new one each time: a client that is cut off repeatedly
+/// reconnects more slowly.
 async fn after(server: &RedisServer, before: Before) -> Result<DynBackend, Stop> {
     let client = connect(&server.url()).await?;
     do_it(server, before).await?;
@@ -63,7 +62,7 @@ async fn each_verb(server: &RedisServer, before: Before) -> Verdict {
 }
 
 #[test]
-fn verbs_go_on_when_the_server_has_forgotten_the_scripts() {
+fn verbs_work_after_the_server_lost_its_scripts() {
     run(async {
         let (server, _) = start().await?;
         each_verb(&server, Before::Forget).await
@@ -71,7 +70,7 @@ fn verbs_go_on_when_the_server_has_forgotten_the_scripts() {
 }
 
 #[test]
-fn verbs_go_on_when_the_server_has_closed_the_connection() {
+fn verbs_work_after_the_server_closed_the_connection() {
     run(async {
         let (server, _) = start().await?;
         each_verb(&server, Before::Hang).await?;
@@ -80,7 +79,7 @@ fn verbs_go_on_when_the_server_has_closed_the_connection() {
 }
 
 #[test]
-fn the_plain_form_goes_on_as_well() {
+fn the_plain_form_works_after_lost_scripts_and_connections() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
         for before in [Before::Forget, Before::Hang, Before::Both] {
@@ -100,7 +99,7 @@ fn the_plain_form_goes_on_as_well() {
 }
 
 #[test]
-fn waiting_goes_on_when_scripts_and_connections_are_gone() {
+fn a_waiter_survives_lost_scripts_and_connections() {
     run(async {
         let (server, _) = start().await?;
         // Again and again, since what is lost depends on what was on its way.
@@ -125,7 +124,7 @@ fn waiting_goes_on_when_scripts_and_connections_are_gone() {
 }
 
 #[test]
-fn verbs_go_on_after_a_restart_that_kept_everything() {
+fn verbs_work_after_a_restart_without_data_loss() {
     run(async {
         let options = Options::new().with_persistence(Persistence::AofAlways);
         let server = RedisServer::start(&options).await?;
@@ -163,7 +162,7 @@ fn a_restart_without_data_loses_locks_but_tokens_still_grow() {
 }
 
 #[test]
-fn a_lock_that_somebody_deleted_is_lost_and_can_be_taken() {
+fn a_deleted_lock_is_lost_and_can_be_acquired() {
     run(async {
         let (server, client) = start().await?;
         for mode in [Mode::Exclusive, Mode::Shared, Mode::permits(2, 2)?] {
@@ -182,7 +181,7 @@ fn a_lock_that_somebody_deleted_is_lost_and_can_be_taken() {
 }
 
 #[test]
-fn clients_come_back_however_often_they_are_cut_off() {
+fn clients_reconnect_after_repeated_disconnects() {
     run(async {
         let (server, client) = start().await?;
         for _ in 0..6 {
@@ -191,7 +190,7 @@ fn clients_come_back_however_often_they_are_cut_off() {
         }
         until("one connection is left", async || {
             let clients = server.command(&["CLIENT", "LIST"]).await?.text()?;
-            // The other is the one that asks.
+            // The other one polls.
             Ok(clients.lines().count() == 2)
         })
         .await

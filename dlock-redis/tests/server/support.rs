@@ -1,4 +1,4 @@
-//! A private server, clients of it, and looks at it past the backend.
+//! A private server, its clients, and direct reads of its state.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(180);
 const LONG: Duration = Duration::from_secs(120);
 
 /// Longer than anything takes that has to happen, however busy the machine is: a few times the
-/// longest time-out in between.
+/// longest timeout in between.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Runs a test that needs a Redis server; without one it ends early, unless it must not. One
@@ -42,7 +42,7 @@ pub(crate) async fn start() -> Result<(RedisServer, DynBackend), Stop> {
     Ok((server, client))
 }
 
-/// Connects to a server that will do, with patience for a busy machine.
+/// Connects to a suitable server, with long timeouts for a busy machine.
 pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
     let mut url = url.to_owned();
     if !url.contains("response_timeout") {
@@ -120,7 +120,7 @@ pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Re
     Ok(timeout(SOON, client.granted(request)).await??)
 }
 
-/// Takes and gives back, as if nothing had ever happened to the server.
+/// Acquires and releases, as on a fresh server.
 pub(crate) async fn works(client: &DynBackend, lock: &str) -> Verdict {
     let request = exclusive(lock);
     take(client, &request).await?;
@@ -128,7 +128,7 @@ pub(crate) async fn works(client: &DynBackend, lock: &str) -> Verdict {
     free(client, &request).await
 }
 
-/// Every verb, every mode, and a hand-over to another client.
+/// Every verb, every mode, and a hand-off to another client.
 pub(crate) async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &str) -> Verdict {
     works(client, lock).await?;
     // The second of the same client goes without a script.
@@ -147,7 +147,7 @@ pub(crate) async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &
     client.inspect(&held.name).await?;
     free(client, &held).await?;
     granted(other, &waiting).await?;
-    // A downgrade, and a reader that was let in by it.
+    // A downgrade, and a reader that is granted by it.
     let reader = ask(lock, Mode::Shared);
     queue(client, &reader).await?;
     let weaker = Renewal::new(waiting.as_claim(), Mode::Shared, LEASE);
@@ -166,7 +166,7 @@ pub(crate) async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &
     Ok(())
 }
 
-/// Asks again until it is so.
+/// Retries until it is so.
 pub(crate) async fn until(
     what: &str,
     mut check: impl AsyncFnMut() -> Result<bool, Stop>,
@@ -180,6 +180,6 @@ pub(crate) async fn until(
     timeout(SOON, polling).await.map_err(|_| Stop::failed(format!("not in time: {what}")))?
 }
 
-/// The keys of the lock `a`, in the order H F Q W R.
+/// The keys of the lock `a`: holder, last token, queue, waiters and readers.
 pub(crate) const KEYS_OF_A: [&str; 5] =
     ["dlock:{0}:a", "dlock:{0}f:a", "dlock:{0}q:a", "dlock:{0}w:a", "dlock:{0}r:a"];

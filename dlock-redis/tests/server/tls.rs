@@ -1,4 +1,4 @@
-//! Encrypted connections: which work, and what each of the others is told.
+//! Encrypted connections: which combinations work, and the errors of the others.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn locks_work_over_tls() {
 }
 
 #[test]
-fn a_client_shows_its_certificate_where_the_server_wants_one() {
+fn a_client_presents_its_certificate_if_required() {
     run(async {
         let (server, url, ca) = start(Options::new().with_config("tls-auth-clients yes")).await?;
         let url = format!("{url}?dlock.tls_ca={ca}");
@@ -59,7 +59,7 @@ fn a_client_shows_its_certificate_where_the_server_wants_one() {
 }
 
 #[test]
-fn a_server_that_is_not_trusted_names_the_authoritys_file() {
+fn an_untrusted_server_names_the_option_for_the_authority() {
     run(async {
         let options = Options::new().with_config("bind 127.0.0.1 127.0.0.2");
         let (_server, url, ca) = start(options).await?;
@@ -75,7 +75,7 @@ fn a_server_that_is_not_trusted_names_the_authoritys_file() {
 }
 
 #[test]
-fn files_that_are_not_what_they_should_be_are_named() {
+fn invalid_certificate_files_are_named() {
     run(async {
         let (server, url, ca) = start(Options::new()).await?;
         let (certificate, key) = server.client_certificate().ok_or("no certificate")?;

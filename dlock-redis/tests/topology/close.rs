@@ -1,4 +1,4 @@
-//! What a client leaves behind once it is dropped: nothing.
+//! A client that is dropped leaves nothing behind.
 
 use dlock_core::{ClaimId, Mode, Permits};
 use dlock_testlab::{
@@ -7,7 +7,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::help::{SOON, ask, clients, connect, millis, queue, secs, take, until, with_redis};
+use crate::support::{SOON, ask, clients, connect, millis, queue, secs, take, until, with_redis};
 
 /// Uses a client in every way, drops it, and waits until no server sees a connection of it.
 async fn uses_and_closes(url: &str, servers: &[&RedisServer]) -> Verdict {
@@ -59,7 +59,7 @@ pub(crate) fn a_client_that_is_dropped_closes_all_connections() {
 }
 
 /// Nor does one that was never connected, or one whose servers have gone.
-pub(crate) fn a_client_that_looks_for_its_server_stops_when_it_is_dropped() {
+pub(crate) fn a_connecting_client_stops_when_it_is_dropped() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let backend = connect(&server.url()).await?;

@@ -1,4 +1,4 @@
-//! A cluster that is well: every kind of lock, in many buckets.
+//! A healthy cluster: every kind of lock, in many buckets.
 
 use dlock_core::{Acquired, Mode, Queue};
 use dlock_testlab::{
@@ -7,11 +7,11 @@ use dlock_testlab::{
 };
 
 use crate::{
-    help::{
-        SOON, ask, beside, connect, hand_over, is_told, locks, millis, queue, secs, tag, take,
+    nodes::Nodes,
+    support::{
+        SOON, ask, beside, connect, hand_off, is_notified, locks, millis, queue, secs, tag, take,
         with_redis, within,
     },
-    nodes::Nodes,
 };
 
 pub(crate) fn every_kind_of_lock_works_in_many_buckets() {
@@ -66,7 +66,7 @@ pub(crate) fn a_hand_off_is_pushed_on_one_channel_per_bucket_in_use() {
             if !tags.contains(&tag(&name)) {
                 tags.push(tag(&name));
             }
-            is_told(&name, async || hand_over(&name, &first, &second).await).await?;
+            is_notified(&name, async || hand_off(&name, &first, &second).await).await?;
         }
         let channels = nodes.channels().await?;
         assert_eq!(channels.len(), tags.len(), "{channels:?}");
@@ -82,7 +82,7 @@ async fn scripts(server: &RedisServer) -> Result<u64, Stop> {
     Ok(line.unwrap_or_default().parse()?)
 }
 
-pub(crate) fn a_script_that_a_node_forgot_is_sent_to_that_node_only() {
+pub(crate) fn a_script_missing_on_a_node_is_sent_to_that_node_only() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let locks = locks(&nodes.url(), secs(30)).await?;
@@ -119,7 +119,7 @@ pub(crate) fn a_cluster_is_found_by_any_node_that_runs() {
         locks.mutex("a")?.lock().await?.release().await?;
         first.kill();
         cluster.until_failed_over(0, first).await?;
-        let later = within(SOON, crate::help::locks(&url(&[first, second]), secs(30))).await??;
+        let later = within(SOON, crate::support::locks(&url(&[first, second]), secs(30))).await??;
         for i in 0..20 {
             let name = format!("any/{i}");
             within(SOON, later.mutex(&*name)?.lock()).await??.release().await?;
@@ -136,13 +136,13 @@ pub(crate) fn a_cluster_is_found_by_any_node_that_runs() {
             node.kill();
         }
         let error = within(SOON, connect(&url(&[second, last]))).await?.unwrap_err();
-        crate::help::assert_unavailable(&error, &["can't be reached", "redis+cluster://"]);
+        crate::support::assert_unavailable(&error, &["can't be reached", "redis+cluster://"]);
         Ok(())
     });
 }
 
-pub(crate) fn a_mode_of_its_own_does_not_meet_another() {
-    // Whoever shares waits for a writer in line, over all buckets.
+pub(crate) fn claims_with_different_capacities_conflict() {
+    // Readers wait behind a queued writer, in all buckets.
     with_redis(async {
         let nodes = Nodes::start().await?;
         let backend = connect(&nodes.url()).await?;

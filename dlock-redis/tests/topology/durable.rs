@@ -1,4 +1,4 @@
-//! Grants that replicas have to know of.
+//! Grants that replicas must confirm.
 
 use dlock_core::{AcquireRequest, Certainty, DynBackend, GuardState, Released};
 use dlock_testlab::{
@@ -8,11 +8,11 @@ use dlock_testlab::{
 use tokio::time::sleep;
 
 use crate::{
-    help::{
+    nodes::Nodes,
+    support::{
         SOON, ask, assert_unavailable, beside, connect, locks, millis, queue, secs, take, until,
         with_redis, within,
     },
-    nodes::Nodes,
 };
 
 /// Takes a lock as soon as replicas listen, which may be a while after they are in sync.
@@ -21,7 +21,7 @@ async fn take_soon(backend: &DynBackend, request: &AcquireRequest) -> Verdict {
         .await
 }
 
-pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
+pub(crate) fn a_grant_without_replicas_is_refused_and_released() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let url = format!("{}?dlock.durability=1&dlock.response_timeout=4s", servers.url());
@@ -42,7 +42,7 @@ pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
         assert_eq!(backend.release(&refused.as_claim()).await?, Released::Released);
         assert!(backend.inspect(&refused.name).await?.is_free());
 
-        // Nor does a hand-over count that only the master knows of.
+        // A hand-off that only the master has does not count either.
         backend.release(&known.as_claim()).await?;
         let error = within(SOON, backend.granted(&waits)).await?.unwrap_err();
         assert_unavailable(&error, &["0 of 1 replicas"]);
@@ -55,7 +55,7 @@ pub(crate) fn a_grant_that_no_replica_knows_of_is_refused_and_taken_back() {
     });
 }
 
-/// The guards know nothing of it: a caller that waits gets the lock once the replicas are back.
+/// Guards hide it: a waiting caller gets the lock once the replicas are back.
 pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
@@ -94,7 +94,7 @@ pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
     });
 }
 
-pub(crate) fn replicas_of_a_cluster_are_waited_for_in_every_bucket() {
+pub(crate) fn durability_applies_to_every_bucket_of_a_cluster() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let replica_first = format!(

@@ -1,4 +1,4 @@
-//! Peers that go silent without closing anything.
+//! Peers that stop answering without closing a connection.
 
 use dlock_core::{ErrorKind, GuardState};
 use dlock_testlab::{
@@ -7,11 +7,11 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::help::{
+use crate::support::{
     SOON, ask, assert_unavailable, beside, connect, locks, secs, take, until, with_redis, within,
 };
 
-pub(crate) fn a_server_that_never_answers_is_an_error_in_bounded_time() {
+pub(crate) fn a_silent_server_is_an_error_in_bounded_time() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;
@@ -28,7 +28,7 @@ pub(crate) fn a_server_that_never_answers_is_an_error_in_bounded_time() {
     });
 }
 
-pub(crate) fn a_connection_that_went_silent_is_replaced() {
+pub(crate) fn a_silent_connection_is_replaced() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
         let proxy = Proxy::start(&server.address()).await?;
@@ -38,7 +38,7 @@ pub(crate) fn a_connection_that_went_silent_is_replaced() {
         let before = proxy.connections();
         for flow in [Proxy::requests, Proxy::replies] {
             flow(&proxy, Flow::Hold);
-            // A few commands that nobody answers, each for a bounded time.
+            // A few unanswered commands, each for a bounded time.
             for _ in 0..3 {
                 let error = within(SOON, backend.acquire(&ask("b", secs(60)))).await?;
                 assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -88,7 +88,7 @@ pub(crate) fn an_unrenewed_lock_is_lost_before_the_next_grant() {
 }
 
 /// With two timeouts the lease would be over.
-pub(crate) fn a_renewal_without_an_answer_goes_over_another_connection() {
+pub(crate) fn an_unanswered_renewal_is_retried_on_another_connection() {
     // The core gives a renewal up after a third of the lease, which is sooner than one of these.
     with_redis(async {
         tokio::try_join!(renewed_elsewhere("3500ms"), renewed_elsewhere("10s"))?;

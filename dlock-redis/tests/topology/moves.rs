@@ -9,14 +9,14 @@ use dlock_core::{Acquired, Error, GuardState, Released, Renewal, Renewed};
 use tokio::time::sleep;
 
 use crate::{
-    help::{
+    nodes::{Nodes, WAITERS, Waiting},
+    support::{
         SOON, ask, assert_unavailable, beside, connect, locks, millis, queue, secs, tag, take,
         with_redis, within,
     },
-    nodes::{Nodes, WAITERS, Waiting},
 };
 
-/// A master that gives a slot away tells the clients that listen there, unasked and in between the
+/// A master that gives a slot away notifies its subscribers, unrequested and in between the
 /// answers to their commands.
 pub(crate) fn answers_belong_to_their_commands_while_slots_move() {
     with_redis(async {
@@ -68,7 +68,7 @@ pub(crate) fn answers_belong_to_their_commands_while_slots_move() {
     });
 }
 
-pub(crate) fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
+pub(crate) fn a_held_lock_and_its_waiter_move_with_their_slot() {
     with_redis(async {
         let (nodes, lease) = (Nodes::start().await?, secs(12));
         let holder = locks(&nodes.url(), lease).await?;
@@ -81,12 +81,12 @@ pub(crate) fn a_lock_that_is_held_and_waited_for_moves_with_its_slot() {
         assert_eq!(guard.state(), GuardState::Held);
         let state = holder.inspect("moved").await?;
         assert_eq!((state.holders.len(), state.waiters.len()), (1, WAITERS), "{state:?}");
-        waiting.are_told_one_by_one(guard, to).await
+        waiting.are_notified_one_by_one(guard, to).await
     });
 }
 
 /// Scripts name keys that need not exist, so a node refuses them until the slot has moved.
-pub(crate) fn verbs_on_a_half_moved_slot_are_bounded_and_lose_nothing() {
+pub(crate) fn verbs_on_a_moving_slot_are_bounded_and_lose_nothing() {
     with_redis(async {
         let nodes = Nodes::start().await?;
         let backend = connect(&nodes.url()).await?;

@@ -6,7 +6,7 @@ use dlock_testlab::{
     redis::{Options, RedisCluster, RedisServer},
 };
 
-use crate::help::{
+use crate::support::{
     SOON, ask, assert_unavailable, beside, connect, locks, secs, tag, until, with_redis, within,
 };
 

@@ -1,4 +1,4 @@
-//! A cluster, where names are in it, and clients of it that wait in line.
+//! A cluster, the masters of its names, and clients that wait in a queue.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use dlock_testlab::{
 };
 use tokio::task::JoinHandle;
 
-use crate::help::{SOON, beside, locks, scripts, tag, until, within};
+use crate::support::{SOON, beside, locks, scripts, tag, until, within};
 
 /// A cluster of three masters, each with a replica.
 pub(crate) struct Nodes(pub(crate) RedisCluster);
@@ -83,10 +83,10 @@ impl Nodes {
     }
 }
 
-/// How many wait in line: while one is let in, another one may happen to ask.
+/// The number of waiters: while one is granted, another one may poll.
 pub(crate) const WAITERS: usize = 6;
 
-/// Clients that wait for one lock, each by a connection of its own.
+/// Clients that wait for one lock, each by its own connection.
 pub(crate) struct Waiting(Vec<JoinHandle<Result<Guard, Error>>>);
 
 impl Waiting {
@@ -106,21 +106,25 @@ impl Waiting {
         Ok(Self(waiting))
     }
 
-    /// The holder lets the first in, that one the second, and so on. A waiter asks now and then, so
-    /// that it would be let in without a message, too, but not without a script more than the
-    /// release. So one at least has to be let in by the release alone.
-    pub(crate) async fn are_told_one_by_one(self, holder: Guard, master: &RedisServer) -> Verdict {
-        let (mut guard, mut told, mut costs) = (holder, false, Vec::new());
+    /// The holder hands off to the first waiter, that one to the second, and so on. A waiter also polls,
+    /// so it would get the lock without a message, too, but only with one script more than the
+    /// release. So at least one has to get it by the release alone.
+    pub(crate) async fn are_notified_one_by_one(
+        self,
+        holder: Guard,
+        master: &RedisServer,
+    ) -> Verdict {
+        let (mut guard, mut notified, mut costs) = (holder, false, Vec::new());
         for next in self.0 {
             let (last, before) = (guard.token(), scripts(master).await?);
             within(SOON, guard.release()).await??;
             guard = within(SOON, next).await???;
             let cost = scripts(master).await? - before;
-            told |= cost == 1;
+            notified |= cost == 1;
             costs.push(cost);
             assert!(guard.token() > last, "{} after {last}", guard.token());
         }
-        assert!(told, "nobody was told, all asked: {costs:?} scripts");
+        assert!(notified, "nobody was told, all asked: {costs:?} scripts");
         within(SOON, guard.release()).await??;
         Ok(())
     }

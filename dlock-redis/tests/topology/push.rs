@@ -1,4 +1,4 @@
-//! What a hand-over costs, and what becomes of it when the connection or the server is lost.
+//! The cost of a hand-off, and hand-offs during a lost connection or a restart of the server.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use dlock_testlab::{
 };
 use tokio::time::{Instant, sleep};
 
-use crate::help::{
-    ASKS_AFTER, LEASE, SOON, ask, beside, calls, connect, hand_over, is_told, locks, millis, queue,
-    scripts, secs, take, with_redis, within,
+use crate::support::{
+    LEASE, POLLS_AFTER, SOON, ask, beside, calls, connect, hand_off, is_notified, locks, millis,
+    queue, scripts, secs, take, with_redis, within,
 };
 
-/// How many turns have to cost what they should, and how many a busy machine may spoil, besides four
+/// The number of hand-offs with the expected cost, and of those that a busy machine may delay, besides four
 /// for each of the others.
 const EXACT: usize = 60;
 const SPOILT: usize = 30;
@@ -42,7 +42,7 @@ pub(crate) fn a_hand_off_costs_two_scripts_and_one_message() {
             let joins = Instant::now();
             queue(&clients[now].0, &clients[now].1).await?;
             let (cost, messages) = (scripts(&server).await?, calls(&server, "publish").await?);
-            let may_have_asked = joined.iter().any(|joined| joined.elapsed() >= ASKS_AFTER);
+            let may_have_asked = joined.iter().any(|joined| joined.elapsed() >= POLLS_AFTER);
             joined[now] = joins;
             assert_eq!(messages, 1, "turn {turn}");
             match cost {
@@ -76,8 +76,8 @@ pub(crate) fn a_grant_during_a_cut_is_noticed_after_the_reconnect() {
         let server = RedisServer::start(&Options::new()).await?;
         let (proxy, holder, waiter) = waiter_behind_proxy(&server).await?;
         for lost_message in [false, true] {
-            is_told("the grant", async || {
-                hand_over_while_it_is_cut(&proxy, [&holder, &waiter], lost_message).await
+            is_notified("the grant", async || {
+                hand_off_while_it_is_cut(&proxy, [&holder, &waiter], lost_message).await
             })
             .await?;
         }
@@ -85,9 +85,9 @@ pub(crate) fn a_grant_during_a_cut_is_noticed_after_the_reconnect() {
     });
 }
 
-/// Hands a lock over while the connection of the waiter is cut, or just before, so that the message
-/// gets lost. How long after its joining the waiter knew of it, once the connection was back.
-async fn hand_over_while_it_is_cut(
+/// Hands off a lock while the connection of the waiter is cut, or just before, so that the message
+/// is lost. Returns the time from joining to the grant, once the connection was back.
+async fn hand_off_while_it_is_cut(
     proxy: &Proxy,
     [holder, waiter]: [&DynBackend; 2],
     lost_message: bool,
@@ -137,9 +137,10 @@ pub(crate) fn a_waiter_is_granted_by_a_restarted_server() {
                 within(SOON, waiting).await???.release().await?;
                 // And it listens again.
                 let (holder, waiter) = (holder.backend(), waiter.backend());
-                is_told("after the restart", async || hand_over("a", holder, waiter).await).await?;
+                is_notified("after the restart", async || hand_off("a", holder, waiter).await)
+                    .await?;
             } else {
-                // Nothing is left of the lock: the holder is told, and the waiter gets it.
+                // Nothing is left of the lock: the holder is notified of the loss, and the waiter gets it.
                 within(SOON, guard.lost()).await?;
                 within(SOON, waiting).await???.release().await?;
             }

@@ -7,7 +7,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::help::{
+use crate::support::{
     LEASE, SOON, ask, assert_unavailable, beside, connect, locks, millis, secs, take, until,
     with_redis, within,
 };
@@ -16,14 +16,14 @@ async fn masters(count: usize) -> Result<(RedisMasters, String), Stop> {
     masters_with(count, "3s").await
 }
 
-async fn masters_with(count: usize, patience: &str) -> Result<(RedisMasters, String), Stop> {
+async fn masters_with(count: usize, timeout: &str) -> Result<(RedisMasters, String), Stop> {
     let masters = RedisMasters::start(count, &Options::new()).await?;
-    let options = format!("dlock.restart_guard=0s&dlock.response_timeout={patience}");
+    let options = format!("dlock.restart_guard=0s&dlock.response_timeout={timeout}");
     let url = format!("{}?{options}", masters.url());
     Ok((masters, url))
 }
 
-pub(crate) fn two_of_five_masters_may_die_and_three_may_not() {
+pub(crate) fn a_quorum_of_five_survives_two_dead_masters_only() {
     with_redis(async {
         let (masters, url) = masters(5).await?;
         let lease = secs(9);
@@ -86,7 +86,7 @@ pub(crate) fn a_hanging_master_does_not_delay_a_try() {
     });
 }
 
-pub(crate) fn a_waiter_is_granted_soon_after_a_release_or_an_expiry() {
+pub(crate) fn a_waiter_gets_the_lock_after_a_release_or_an_expiry() {
     with_redis(async {
         let (masters, url) = masters(3).await?;
         let (one, two) = (locks(&url, LEASE).await?, locks(&url, LEASE).await?);
@@ -108,7 +108,7 @@ pub(crate) fn a_waiter_is_granted_soon_after_a_release_or_an_expiry() {
     });
 }
 
-pub(crate) fn masters_that_forgot_the_scripts_are_sent_them() {
+pub(crate) fn masters_without_the_scripts_get_them_again() {
     with_redis(async {
         let (masters, url) = masters(5).await?;
         let locks = locks(&url, secs(20)).await?;

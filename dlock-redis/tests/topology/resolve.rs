@@ -1,5 +1,5 @@
-//! How a client finds the master: sentinels that are down, hang, or are behind, and servers that
-//! turn out to be replicas.
+//! Finding the master: sentinels that are down, hang, or are outdated, and servers that turn out to be
+//! replicas.
 
 use std::sync::{
     Arc,
@@ -12,7 +12,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::help::{
+use crate::support::{
     LEASE, SOON, ask, assert_unavailable, beside, clients, connect, locks, millis, secs, take,
     until, with_redis, within,
 };
@@ -48,7 +48,7 @@ pub(crate) fn an_unknown_master_or_dead_sentinels_give_a_remedy() {
 }
 
 /// One sentinel sleeps through a failover, and names the old master when it wakes up.
-pub(crate) fn a_sentinel_that_is_behind_sends_nobody_to_the_old_master() {
+pub(crate) fn an_outdated_sentinel_does_not_lead_to_the_old_master() {
     with_redis(async {
         for _ in 0..5 {
             if stays_with_the_new_master().await? {
@@ -71,7 +71,7 @@ async fn stays_with_the_new_master() -> Result<bool, Stop> {
     let dead = servers.kill_master().await?;
     servers.until_failed_over(&dead.address()).await?;
     let master = servers.master_server().await?;
-    // A sentinel that hangs holds up nobody.
+    // A hanging sentinel delays no client.
     drop(within(SOON, locks.mutex("a")?.lock()).await??);
 
     dead.restart().await?;
@@ -114,8 +114,8 @@ pub(crate) fn a_demoted_master_is_an_error_until_it_is_master_again() {
 }
 
 /// Between the moment when the old master becomes a replica and the moment when the sentinels say
-/// so, commands are refused; they are asked again elsewhere.
-pub(crate) fn a_failover_under_load_is_not_noticed() {
+/// so, commands are refused; they are retried elsewhere.
+pub(crate) fn a_failover_under_load_causes_no_errors() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
         let locks = locks(&servers.url(), secs(10)).await?;
@@ -130,7 +130,7 @@ pub(crate) fn a_failover_under_load_is_not_noticed() {
                         let token = guard.token().get();
                         assert!(token > last, "{token} after {last}");
                         (last, turns) = (token, turns + 1);
-                        // A release that reached a master which is no more is one that is lost.
+                        // A release that reached a former master is lost.
                         let _ = guard.release().await;
                     }
                     Ok::<_, dlock_core::Error>(turns)

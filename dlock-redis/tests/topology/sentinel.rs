@@ -1,4 +1,4 @@
-//! Clients of a master that sentinels name, across failovers.
+//! Clients of a master that sentinels report, across failovers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::help::{SOON, beside, locks, millis, secs, until_copied, with_redis, within};
+use crate::support::{SOON, beside, locks, millis, secs, until_copied, with_redis, within};
 
 const HELD: usize = 8;
 
@@ -29,7 +29,7 @@ impl Scene {
     async fn open(lease: Duration) -> Result<Self, Stop> {
         let servers = RedisSentinel::start(&Options::new()).await?;
         // Sentinels that find the master down at the same time may fail over twice in a row, and
-        // the second time to a replica that has thrown away what it knew.
+        // the second time to a replica that has discarded its data.
         for follower in &servers.sentinel_servers()[1..] {
             let never = ["SENTINEL", "SET", servers.master_name(), "quorum", "4"];
             follower.command(&never).await?.ok()?;
@@ -39,7 +39,7 @@ impl Scene {
         Ok(Self { lease, servers, holder, other, guards: Vec::new(), last: 0 })
     }
 
-    /// Takes all locks, and lets the replicas hear of it.
+    /// Takes all locks, and waits until the replicas have them.
     async fn hold(&mut self) -> Verdict {
         for i in 0..HELD {
             let lock = self.holder.mutex(format!("held/{i}"))?;
@@ -63,7 +63,7 @@ impl Scene {
         }
     }
 
-    /// A failover while somebody waits for the first lock. Then that one gets it, and everything
+    /// A failover while a claim waits for the first lock. Then that one gets it, and everything
     /// held is held at the new master too.
     async fn across<T>(
         &mut self,
@@ -73,7 +73,7 @@ impl Scene {
         let waiting = beside(async move { waiting.lock().await });
         sleep(millis(200)).await;
         let result = failover(&self.servers).await?;
-        // Longer than a lease: what is still believed has been renewed at the new master.
+        // Longer than a lease: the locks that are still held were renewed at the new master.
         sleep(self.lease + millis(500)).await;
         for guard in &self.guards {
             let (name, state) = (guard.name(), guard.state());
@@ -95,12 +95,12 @@ impl Scene {
     }
 }
 
-pub(crate) fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
+pub(crate) fn locks_and_waiters_survive_a_requested_failover() {
     with_redis(async {
         let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;
         scene.across(async |servers| servers.failover().await).await?;
-        // The old master is a replica of the new one by now, and back again it goes.
+        // The old master is a replica of the new one by now; the next failover goes back to it.
         scene.servers.until_in_sync().await?;
         scene.hold().await?;
         scene.across(async |servers| servers.failover().await).await?;
@@ -108,7 +108,7 @@ pub(crate) fn locks_and_waiters_go_on_after_a_failover_that_was_asked_for() {
     });
 }
 
-pub(crate) fn locks_and_waiters_outlive_a_killed_and_restarted_master() {
+pub(crate) fn locks_and_waiters_survive_a_killed_master() {
     with_redis(async {
         let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;
@@ -123,7 +123,7 @@ pub(crate) fn locks_and_waiters_outlive_a_killed_and_restarted_master() {
     });
 }
 
-pub(crate) fn locks_and_waiters_go_on_when_the_master_hangs_and_comes_back() {
+pub(crate) fn locks_and_waiters_survive_a_hanging_master() {
     with_redis(async {
         let mut scene = Scene::open(secs(15)).await?;
         scene.hold().await?;

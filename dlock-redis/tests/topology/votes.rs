@@ -1,4 +1,4 @@
-//! How masters of a quorum vote: tokens, and what a failed attempt leaves.
+//! The votes of masters of a quorum: tokens, and the remains of a failed attempt.
 
 use dlock_core::{Acquired, DynBackend, Queue, Renewal, Renewed};
 use dlock_testlab::{
@@ -7,7 +7,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::help::{
+use crate::support::{
     SOON, ask, assert_unavailable, connect, millis, secs, tag, take, until, with_redis, within,
 };
 
@@ -40,9 +40,9 @@ impl Partial {
     }
 }
 
-/// Each client has a majority of its own, and the last tokens of the masters are far apart, as
+/// Each client has its own majority, and the last tokens of the masters are far apart, as
 /// after clocks that were wrong: whatever a majority agrees on, the next one is above it.
-pub(crate) fn tokens_rise_from_one_majority_to_the_next() {
+pub(crate) fn tokens_grow_from_one_majority_to_the_next() {
     with_redis(async {
         let masters = RedisMasters::start(5, &Options::new()).await?;
         let mut clients = Vec::new();
@@ -72,7 +72,7 @@ async fn claims(masters: &RedisMasters) -> Result<Vec<String>, Stop> {
     Ok(keys.into_iter().filter(|key| !key.contains("}f:")).collect())
 }
 
-pub(crate) fn an_attempt_that_finds_no_majority_leaves_nothing() {
+pub(crate) fn an_attempt_without_a_majority_leaves_nothing() {
     with_redis(async {
         let masters = RedisMasters::start(5, &Options::new()).await?;
         let holder = Partial::open(&masters, &[0, 1, 2]).await?;
@@ -80,7 +80,7 @@ pub(crate) fn an_attempt_that_finds_no_majority_leaves_nothing() {
         take(&holder.backend, &held).await?;
         assert_eq!(claims(&masters).await?.len(), 3);
 
-        // It gets two of five, and gives them back.
+        // It gets two of five, and releases them.
         let all = Partial::open(&masters, &[0, 1, 2, 3, 4]).await?;
         for queue in [Queue::FailIfBusy, Queue::Enqueue] {
             let request = ask("a", secs(60)).with_queue(queue);
@@ -89,11 +89,11 @@ pub(crate) fn an_attempt_that_finds_no_majority_leaves_nothing() {
             sleep(millis(200)).await;
             assert_eq!(claims(&masters).await?.len(), 3);
         }
-        // It gets two, and the others are away.
+        // It gets two, and the others are unreachable.
         let request = ask("b", secs(60)).with_queue(Queue::FailIfBusy);
-        for away in 0..3 {
-            all.proxies[away].door(Door::Closed).await?;
-            all.proxies[away].cut();
+        for unreachable in 0..3 {
+            all.proxies[unreachable].door(Door::Closed).await?;
+            all.proxies[unreachable].cut();
         }
         sleep(millis(300)).await;
         let error = within(SOON, all.backend.acquire(&request)).await?.unwrap_err();
@@ -104,8 +104,8 @@ pub(crate) fn an_attempt_that_finds_no_majority_leaves_nothing() {
     });
 }
 
-/// Fewer than a majority that have lost their data take no lock away; when a majority has, that is
-/// told, and not taken for the end of a lease.
+/// A minority that has lost its data loses no lock. The loss of a majority's data is
+/// reported as such, and not as the end of a lease.
 pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
     with_redis(async {
         let masters = RedisMasters::start(5, &Options::new()).await?;
@@ -139,9 +139,9 @@ pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
     });
 }
 
-/// What could not be given back on a master that was away is given back when it is there again, and
+/// A claim that could not be released on an unreachable master is released once it is reachable, and
 /// does not stay until its lease ends.
-pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_away() {
+pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_unreachable() {
     with_redis(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let client = Partial::open(&masters, &[0, 1, 2]).await?;
@@ -150,13 +150,13 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_away() {
         let held = ask("a", secs(60));
         take(all, &held).await?;
         until("all masters have it", SOON, async || has_claims(3).await).await?;
-        let away = &client.proxies[2];
-        away.door(Door::Closed).await?;
-        away.cut();
+        let unreachable = &client.proxies[2];
+        unreachable.door(Door::Closed).await?;
+        unreachable.cut();
         sleep(millis(300)).await;
         all.release(&held.as_claim()).await?;
         assert!(has_claims(1).await?);
-        away.door(Door::Open).await?;
+        unreachable.door(Door::Open).await?;
         until("it is given back there", SOON, async || has_claims(0).await).await?;
 
         // The same for what an attempt got that found no majority.
@@ -167,7 +167,7 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_away() {
         let request = ask("b", secs(60)).with_queue(Queue::FailIfBusy);
         let answer = within(SOON, all.acquire(&request)).await?;
         assert!(!matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
-        // So long that nobody waits for it any more.
+        // So long that no request waits for it any more.
         sleep(secs(5)).await;
         masters.servers()[2].resume()?;
         until("it is given back there", SOON, async || has_claims(2).await).await

@@ -1,0 +1,206 @@
+//! Rights that are taken from a user at run time: a script may stop at any of its commands, and
+//! keeps what it has written until then.
+
+use std::time::Duration;
+
+use dlock_core::{AcquireRequest, Acquired, DynBackend, Mode, Renewal, Renewed};
+use dlock_testlab::{Flow, Stop, redis::RedisServer};
+use tokio::time::{sleep, timeout};
+
+use crate::support::{ask, attempt, behind, connect, exclusive, queue, run, start, take};
+
+/// The commands of the scripts.
+const COMMANDS: [&str; 20] = [
+    "time",
+    "get",
+    "set",
+    "setrange",
+    "del",
+    "exists",
+    "pexpire",
+    "pttl",
+    "hget",
+    "hset",
+    "hdel",
+    "zadd",
+    "zrem",
+    "zrange",
+    "zrangebyscore",
+    "zrank",
+    "zscore",
+    "zcard",
+    "publish",
+    "evalsha",
+];
+
+/// One request of a user who lacks a right.
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    /// Releases an exclusive lock.
+    Release,
+    /// Releases a shared lock that others share.
+    Part,
+    /// Cancels an exclusive claim that waits.
+    Cancel,
+    /// Makes an exclusive lock shared.
+    Downgrade,
+    /// Renews a shared lock.
+    Renew,
+    /// Tries to take the lock that others share.
+    Join,
+}
+
+const VERBS: [Verb; 6] =
+    [Verb::Release, Verb::Part, Verb::Cancel, Verb::Downgrade, Verb::Renew, Verb::Join];
+
+/// A lock, the request that is refused, and the claims of others.
+struct Case {
+    what: String,
+    actor: DynBackend,
+    verb: Verb,
+    own: AcquireRequest,
+    /// A shared holder that has all rights.
+    other: Option<AcquireRequest>,
+    waiting: Vec<AcquireRequest>,
+}
+
+/// A client with its own user.
+async fn actor(server: &RedisServer, command: &str) -> Result<DynBackend, Stop> {
+    server.command(&["ACL", "SETUSER", command, "on", ">p", "~*", "&*", "+@all"]).await?.ok()?;
+    Ok(connect(&server.url().replace("//", &format!("//{command}:p@"))).await?)
+}
+
+impl Case {
+    async fn prepare(
+        (actor, command): (&DynBackend, &str),
+        verb: Verb,
+        waits: Mode,
+        (others, waiter): (&DynBackend, &DynBackend),
+    ) -> Result<Self, Stop> {
+        let what = format!("{verb:?} without {command}, {waits:?} waits");
+        let name = format!("{command}-{verb:?}-{}", waits.weight());
+        let own = match verb {
+            Verb::Release | Verb::Cancel | Verb::Downgrade => exclusive(&name),
+            Verb::Part | Verb::Renew | Verb::Join => ask(&name, Mode::Shared),
+        };
+        let shares = matches!(verb, Verb::Cancel | Verb::Part | Verb::Renew | Verb::Join);
+        let other = shares.then(|| ask(&name, Mode::Shared));
+        if let Some(other) = &other {
+            take(others, other).await?;
+        }
+        match verb {
+            Verb::Cancel => queue(actor, &own).await?,
+            Verb::Join => {}
+            _ => drop(take(actor, &own).await?),
+        }
+        let waiting: Vec<_> = match verb {
+            Verb::Join => Vec::new(),
+            _ => (0..2).map(|_| ask(&name, waits)).collect(),
+        };
+        // Where it would share the lock at once, it waits behind an exclusive claim.
+        let first = matches!(verb, Verb::Part | Verb::Renew).then(|| exclusive(&name));
+        let waiting: Vec<_> = first.into_iter().chain(waiting).collect();
+        for request in &waiting {
+            queue(waiter, request).await?;
+        }
+        Ok(Self { what, actor: actor.clone(), verb, own, other, waiting })
+    }
+
+    /// Sends the request. Returns whether its client treats the lock as held afterwards.
+    async fn send(&self) -> Result<bool, Stop> {
+        let own = &self.own;
+        match self.verb {
+            Verb::Release | Verb::Part | Verb::Cancel => {
+                // Refused or not, the client has ended its claim.
+                let _ = self.actor.release(&own.as_claim().with_used(1)).await;
+                Ok(false)
+            }
+            Verb::Downgrade | Verb::Renew => {
+                let renewal = Renewal::new(own.as_claim(), Mode::Shared, own.lease);
+                match self.actor.renew(&[renewal]).await {
+                    // An error says nothing, and the client relies on the lease from before.
+                    Ok(renewed) => Ok(renewed != [Renewed::Lost]),
+                    Err(_) => Ok(true),
+                }
+            }
+            Verb::Join => Ok(matches!(self.actor.acquire(own).await, Ok(Acquired::Granted(_)))),
+        }
+    }
+
+    /// Checks that the store keeps these claims, and that the lock is free once all are released.
+    async fn judge(&self, held: &[&AcquireRequest], others: &DynBackend) -> Result<(), Stop> {
+        let what = &self.what;
+        if !held.is_empty() {
+            let tried = others.acquire(&attempt(self.own.name.as_str())).await?;
+            if tried != Acquired::Busy {
+                return Err(Stop::violation(format!("{what}: {tried:?}, and {held:?} hold it")));
+            }
+        }
+        let shared = matches!(self.verb, Verb::Downgrade);
+        for request in held {
+            let mode =
+                if shared && request.claim == self.own.claim { Mode::Shared } else { request.mode };
+            let renewal = Renewal::new(request.as_claim(), mode, request.lease);
+            let renewed = others.renew(&[renewal]).await?;
+            if renewed != [Renewed::Kept] {
+                return Err(Stop::violation(format!("{what}: {renewed:?} of {request:?}")));
+            }
+        }
+        for request in self.waiting.iter().chain(&self.other).chain([&self.own]) {
+            others.release(&request.as_claim()).await?;
+        }
+        let tried = others.acquire(&attempt(self.own.name.as_str())).await?;
+        if !matches!(tried, Acquired::Granted(_)) {
+            return Err(Stop::violation(format!("{what}: nobody can have the lock: {tried:?}")));
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_refused_command_leaves_no_claim_without_a_lock() {
+    run(async {
+        let server = start().await?;
+        let others = connect(&server.url()).await?;
+        // It receives messages, and its polls do not arrive.
+        let (proxy, waiter) = behind(&server, "?dlock.response_timeout=60s").await?;
+        let mut cases = Vec::new();
+        for command in COMMANDS {
+            let actor = actor(&server, command).await?;
+            for verb in VERBS {
+                for waits in [Mode::Exclusive, Mode::Shared] {
+                    let clients = (&others, &waiter);
+                    cases.push(Case::prepare((&actor, command), verb, waits, clients).await?);
+                }
+            }
+        }
+        proxy.requests(Flow::Hold);
+        for command in COMMANDS {
+            let right = format!("-{command}");
+            server.command(&["ACL", "SETUSER", command, &right]).await?.ok()?;
+        }
+        let mut held = Vec::new();
+        for case in &cases {
+            held.push(case.send().await?);
+        }
+        // The messages are on their way.
+        sleep(Duration::from_millis(200)).await;
+        let mut failed = Vec::new();
+        for (case, own) in cases.iter().zip(held) {
+            let mut held: Vec<_> = case.other.iter().collect();
+            held.extend(own.then_some(&case.own));
+            for request in &case.waiting {
+                if let Ok(granted) = timeout(Duration::ZERO, waiter.granted(request)).await {
+                    granted?;
+                    held.push(request);
+                }
+            }
+            match case.judge(&held, &others).await {
+                Ok(()) => {}
+                Err(stop) => failed.push(format!("{stop:?}")),
+            }
+        }
+        assert!(failed.is_empty(), "{} of {}: {failed:#?}", failed.len(), cases.len());
+        Ok(())
+    });
+}

@@ -1,0 +1,152 @@
+//! Waiters that can't be notified: their clients are dead, or publishing is not permitted.
+
+use dlock_core::{Acquired, DynBackend};
+use dlock_testlab::{
+    Stop, Verdict,
+    redis::{Options, RedisCluster, RedisServer},
+};
+
+use crate::support::{
+    attempt, brief, connect, exclusive, free, granted, millis, queue, run, start, take,
+    until_listening,
+};
+
+/// The number of dead clients, and of claims of each.
+const AWAY: (usize, usize) = (4, 50);
+
+/// Many claims of dead clients wait, and keep their positions.
+async fn many_that_are_away(server: &RedisServer) -> Verdict {
+    for _ in 0..AWAY.0 {
+        let unreachable = connect(&server.url()).await?;
+        for _ in 0..AWAY.1 {
+            queue(&unreachable, &exclusive("a")).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn waiters(client: &DynBackend) -> Result<usize, Stop> {
+    Ok(client.inspect(&attempt("a").name).await?.waiters.len())
+}
+
+#[test]
+fn many_dead_waiters_do_not_keep_a_live_one_from_the_lock() {
+    run(async {
+        let server = start().await?;
+        let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
+        let (held, waiting, second) = (exclusive("a"), exclusive("a"), exclusive("a"));
+        take(&one, &held).await?;
+        many_that_are_away(&server).await?;
+        queue(&two, &waiting).await?;
+        queue(&one, &second).await?;
+        until_listening(&server, 2).await?;
+        assert_eq!(waiters(&one).await?, AWAY.0 * AWAY.1 + 2);
+
+        free(&one, &held).await?;
+        // A new claim does not overtake the waiter.
+        let newcomer = connect(&server.url()).await?;
+        assert_eq!(newcomer.acquire(&attempt("a")).await?, Acquired::Busy);
+        granted(&two, &waiting).await?;
+        free(&two, &waiting).await?;
+        assert_eq!(newcomer.acquire(&attempt("a")).await?, Acquired::Busy);
+        granted(&one, &second).await?;
+        free(&one, &second).await?;
+        // Claims of unreachable clients have lost nothing.
+        assert_eq!(waiters(&one).await?, AWAY.0 * AWAY.1);
+        take(&newcomer, &attempt("a")).await.map(|_| ())
+    });
+}
+
+#[test]
+fn a_polling_waiter_is_granted_before_many_dead_ones() {
+    run(async {
+        let server = start().await?;
+        let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-subscribe"];
+        server.command(&user).await?.ok()?;
+        let one = connect(&server.url()).await?;
+        let two = connect(&server.url().replace("//", "//joe:p@")).await?;
+        let (held, waiting) = (exclusive("a"), brief("a", millis(6000)));
+        take(&one, &held).await?;
+        many_that_are_away(&server).await?;
+        until_listening(&server, 1).await?;
+        queue(&two, &waiting).await?;
+        free(&one, &held).await?;
+        granted(&two, &waiting).await?;
+        free(&two, &waiting).await
+    });
+}
+
+/// The right to publish is taken away from the client that releases.
+async fn released_without_the_right(
+    one: &DynBackend,
+    two: &DynBackend,
+    take_away: impl AsyncFn() -> Verdict,
+) -> Verdict {
+    for name in ["a", "b"] {
+        let (held, waiting) = (exclusive(name), brief(name, millis(6000)));
+        take(one, &held).await?;
+        queue(two, &waiting).await?;
+        take_away().await?;
+        free(one, &held).await?;
+        granted(two, &waiting).await?;
+        free(two, &waiting).await?;
+        assert!(one.inspect(&held.name).await?.is_free());
+    }
+    Ok(())
+}
+
+const JOE: [&str; 8] = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all"];
+const MUTE: [&str; 5] = ["ACL", "SETUSER", "joe", "-publish", "-spublish"];
+
+#[test]
+fn a_release_that_may_not_be_published_is_found_by_polling() {
+    run(async {
+        let server = start().await?;
+        server.command(&JOE).await?.ok()?;
+        let one = connect(&server.url().replace("//", "//joe:p@")).await?;
+        let two = connect(&server.url()).await?;
+        let mute = async || server.command(&MUTE).await?.ok().map(|_| ());
+        released_without_the_right(&one, &two, mute).await
+    });
+}
+
+#[test]
+fn a_cluster_waiter_polls_if_a_release_cannot_be_published() {
+    run(async {
+        let cluster = RedisCluster::start(&Options::new()).await?;
+        let everywhere = async |command: &[&str]| -> Verdict {
+            for node in cluster.nodes() {
+                node.command(command).await?.ok()?;
+            }
+            Ok(())
+        };
+        everywhere(&JOE).await?;
+        let one = connect(&cluster.url().replace("//", "//joe:p@")).await?;
+        let two = connect(&cluster.url()).await?;
+        released_without_the_right(&one, &two, async || everywhere(&MUTE).await).await
+    });
+}
+
+/// Otherwise a later claim could hold one of the locks while this client gets another.
+#[test]
+fn a_multi_lock_of_a_dead_client_is_not_skipped() {
+    run(async {
+        let server = start().await?;
+        let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
+        let held = exclusive("a");
+        take(&one, &held).await?;
+        let unreachable = connect(&server.url()).await?;
+        let both = [exclusive("a"), exclusive("b")];
+        let entered = unreachable.acquire_all(&both).ok_or("it takes two at once")?.await?;
+        assert!(matches!(entered[..], [Acquired::Queued, Acquired::Granted(_)]));
+        queue(&two, &exclusive("a")).await?;
+        until_listening(&server, 3).await?;
+        drop(unreachable);
+        until_listening(&server, 2).await?;
+        free(&one, &held).await?;
+        let state = one.inspect(&held.name).await?;
+        assert_eq!(state.holders[0].claim, both[0].claim);
+        assert_eq!(state.waiters.len(), 1);
+        Ok(())
+    });
+}

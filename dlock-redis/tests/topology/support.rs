@@ -1,0 +1,195 @@
+//! Helpers of these tests.
+
+use std::time::Duration;
+
+use dlock_core::{
+    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, LockOptions, Locks,
+    Mode, Queue,
+};
+use dlock_redis::{Redis, RedisConfig};
+use dlock_testlab::{Stop, Verdict, redis::RedisServer, run_test};
+use tokio::{
+    runtime::Builder,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+/// Longer than anything takes that has to happen, however busy the machine is.
+pub(crate) const SOON: Duration = secs(30);
+
+/// A lease that has not ended by then: what comes within [`SOON`] did not wait for its end.
+pub(crate) const LEASE: Duration = secs(90);
+
+/// The shortest time from joining the queue to the first poll of a waiter.
+pub(crate) const POLLS_AFTER: Duration = secs(3);
+
+/// In this number of hand-offs, at least one message has to come before the first poll.
+const TRIES: usize = 10;
+
+/// Longer than any test takes, however busy the machine is.
+const LONG: Duration = secs(300);
+
+/// Runs a test that needs Redis servers; without Redis it ends early, unless it must not.
+pub(crate) fn with_redis(test: impl Future<Output = Verdict>) {
+    let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    run_test("redis", runtime, LONG, test);
+}
+
+/// A separate client.
+pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
+    Redis::connect(RedisConfig::from_url(url)?).await
+}
+
+/// Locks of a separate client, with leases of this length and without local hand-off.
+pub(crate) async fn locks(url: &str, lease: Duration) -> Result<Locks, Error> {
+    let locks = Locks::new(connect(url).await?)?;
+    locks.without_handoff().with_options(LockOptions::new().with_lease(lease))
+}
+
+/// An exclusive claim that waits in the queue.
+pub(crate) fn ask(name: &str, lease: Duration) -> AcquireRequest {
+    AcquireRequest::new(LockName::new(name).expect("a name"), Mode::Exclusive, lease)
+}
+
+/// Takes what must be free.
+pub(crate) async fn take(backend: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
+    match backend.acquire(request).await? {
+        Acquired::Granted(grant) => Ok(grant),
+        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
+    }
+}
+
+/// Joins the queue of what must be held.
+pub(crate) async fn queue(backend: &DynBackend, request: &AcquireRequest) -> Verdict {
+    match backend.acquire(request).await? {
+        Acquired::Queued => Ok(()),
+        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
+    }
+}
+
+/// The connections of clients of dlock: who else is here speaks RESP2.
+pub(crate) async fn clients(server: &RedisServer) -> Result<Vec<String>, Stop> {
+    let list = server.command(&["CLIENT", "LIST"]).await?.ok()?.text()?;
+    let ours = list.lines().filter(|line| line.contains("resp=3"));
+    Ok(ours.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect())
+}
+
+/// Waits until a replica has the keys of its master. It may be online long before.
+pub(crate) async fn until_copied(master: &RedisServer, replica: &RedisServer) -> Verdict {
+    until("the replica has the keys of its master", SOON, || async {
+        Ok(master.keys("dlock:*").await? == replica.keys("dlock:*").await?)
+    })
+    .await
+}
+
+/// Runs beside the test.
+pub(crate) fn beside<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    tokio::spawn(work)
+}
+
+/// Hands off a lock until the grant comes before the first poll of the waiter, so that it
+/// was notified. The time is that from its joining to the grant. On a busy machine it may be longer.
+#[track_caller]
+pub(crate) fn is_notified(
+    what: &str,
+    mut hand_off: impl AsyncFnMut() -> Result<Duration, Stop>,
+) -> impl Future<Output = Verdict> {
+    let never = Stop::failed(format!("{what}: it asked each time"));
+    async move {
+        for _ in 0..TRIES {
+            if hand_off().await? < POLLS_AFTER {
+                return Ok(());
+            }
+        }
+        Err(never)
+    }
+}
+
+/// Hands off a lock that is free before and after. Returns the time from joining to the grant.
+pub(crate) async fn hand_off(
+    name: &str,
+    holder: &DynBackend,
+    waiter: &DynBackend,
+) -> Result<Duration, Stop> {
+    let (held, waits) = (ask(name, LEASE), ask(name, LEASE));
+    take(holder, &held.clone().with_queue(Queue::FailIfBusy)).await?;
+    let joins = Instant::now();
+    queue(waiter, &waits).await?;
+    holder.release(&held.as_claim()).await?;
+    within(SOON, waiter.granted(&waits)).await??;
+    let took = joins.elapsed();
+    waiter.release(&waits.as_claim()).await?;
+    Ok(took)
+}
+
+/// How many scripts a server has run since its counts began.
+pub(crate) async fn scripts(server: &RedisServer) -> Result<u64, Stop> {
+    Ok(calls(server, "evalsha").await? + calls(server, "eval").await?)
+}
+
+/// How often a server has run a command since its counts began.
+pub(crate) async fn calls(server: &RedisServer, command: &str) -> Result<u64, Stop> {
+    let (stats, begin) = (server.info("commandstats").await?, format!("cmdstat_{command}:calls="));
+    let count = stats.lines().find_map(|line| line.strip_prefix(&begin)?.split(',').next());
+    Ok(count.unwrap_or("0").parse()?)
+}
+
+/// What must be over by then.
+#[track_caller]
+pub(crate) fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> impl Future<Output = Result<T, Stop>> {
+    let late = Stop::failed(format!("not within {limit:?}"));
+    async move { timeout(limit, work).await.map_err(|_| late) }
+}
+
+/// Retries until it is so.
+#[track_caller]
+pub(crate) fn until<F>(
+    what: &'static str,
+    limit: Duration,
+    mut check: impl FnMut() -> F,
+) -> impl Future<Output = Verdict>
+where
+    F: Future<Output = Result<bool, Stop>>,
+{
+    let late = Stop::failed(format!("{what}: not within {limit:?}"));
+    async move {
+        let began = Instant::now();
+        while !check().await? {
+            if began.elapsed() > limit {
+                return Err(late);
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+}
+
+/// An error that says that the servers are out of reach, and with these words why.
+#[track_caller]
+pub(crate) fn assert_unavailable(error: &Error, words: &[&str]) {
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    for word in words {
+        assert!(error.to_string().contains(word), "{word}: {error}");
+    }
+}
+
+pub(crate) const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub(crate) const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The hash tag of a name: 64-bit FNV-1a, folded.
+pub(crate) fn tag(name: &str) -> String {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{{{}}}", (hash ^ (hash >> 32)) % 64)
+}
