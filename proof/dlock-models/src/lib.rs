@@ -17,7 +17,7 @@ pub mod lease;
 pub mod multi;
 pub mod quorum;
 pub mod redis_guard;
-pub mod redis_hand_over;
+pub mod redis_hand_off;
 pub mod redis_keys;
 pub mod redis_late;
 pub mod sql_queue;

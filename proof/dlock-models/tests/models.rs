@@ -25,7 +25,7 @@ macro_rules! models {
 }
 
 models! {
-    all: hand_off late_renewal lease multi quorum redis_guard redis_hand_over redis_keys redis_late
+    all: hand_off late_renewal lease multi quorum redis_guard redis_hand_off redis_keys redis_late
         sql_queue zookeeper zookeeper_session
 }
 models! { etcd: belief queue }

@@ -1,7 +1,7 @@
 //! Renewals of one claim that reach the store in another order than they were sent.
 //!
 //! Models the lease of a granted claim: `Entry::renew` in `dlock-core/src/machine/mod.rs`,
-//! `dlock-redis/src/scripts/renew.lua` and `hold` in `lock.lua`, `Life::extend` in
+//! `dlock-redis/src/scripts/renew_exclusive.lua` and `renew_held` in `lock.lua`, `Life::extend` in
 //! `dlock-core/src/session/life.rs`; and the last renewal in `dlock-core/src/hold/lease.rs`.
 //!
 //! A client renews its claim with leases of different lengths. It gives a renewal up and sends the

@@ -1,7 +1,8 @@
 //! A quorum of independent masters.
 //!
-//! Models `dlock-redis/src/quorum/vote.rs` and `member.rs`, with the scripts `quick.lua` (an
-//! acquire with a proposal), `raise.lua` and `release.lua`; and `unanswered.rs` and `later.rs`.
+//! Models `dlock-redis/src/quorum/vote.rs` and `member.rs`, with the scripts `acquire.lua` (an
+//! acquire with a proposal), `quorum_token.lua` and `release.lua`; and `unanswered.rs` and
+//! `deferred_releases.rs`.
 //!
 //! Two clients send requests to three masters, which answer independently. A client decides as soon
 //! as a majority has answered, or cancels the attempt at any time. Requests that it has sent are

@@ -7,9 +7,9 @@
 //! shared. Only the first renews its lease. The server may restart once, with the data that it had at some earlier time, or with
 //! none. Each request is one step. Its answer may be lost, and then the client sends it again. A
 //! grant to a waiter is announced by a message, which may be lost, too. An operator may release a
-//! claim that the store shows and in which no client believes.
+//! claim that the store shows and on which no client relies.
 //!
-//! Left out: requests under way, which are the models `redis_late` and `redis_hand_over`; several
+//! Left out: requests under way, which are the models `redis_late` and `redis_hand_off`; several
 //! names, whose scripts grant each name by the same rules; and the masters of a quorum, which are
 //! the model `quorum`. There, too, each master runs these scripts.
 
@@ -25,7 +25,7 @@ const LEASE: u8 = 2;
 const END: u8 = 4;
 
 const NO_GRANT: &str = "nothing is granted within the guard";
-const BELIEVED: &str = "no claim is holder in the store that no client believes in";
+const HAS_CLIENT: &str = "each holder in the store has a client that relies on it";
 
 /// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,15 +58,15 @@ pub const RULES: [(Rule, &str); 16] = [
     (Rule::Poll, NO_GRANT),
     (Rule::Poll, EXCLUSION),
     (Rule::Renewal, NO_GRANT),
-    (Rule::Renewal, BELIEVED),
+    (Rule::Renewal, HAS_CLIENT),
     (Rule::Downgrade, NO_GRANT),
-    (Rule::Downgrade, BELIEVED),
+    (Rule::Downgrade, HAS_CLIENT),
     (Rule::Release, NO_GRANT),
-    (Rule::Release, BELIEVED),
+    (Rule::Release, HAS_CLIENT),
     (Rule::Cancel, NO_GRANT),
-    (Rule::Cancel, BELIEVED),
+    (Rule::Cancel, HAS_CLIENT),
     (Rule::ForceRelease, NO_GRANT),
-    (Rule::ForceRelease, BELIEVED),
+    (Rule::ForceRelease, HAS_CLIENT),
     (Rule::LongGuard, EXCLUSION),
     (Rule::LastStart, EXCLUSION),
 ];
@@ -111,7 +111,7 @@ enum Client {
     #[default]
     Idle,
     Waits,
-    /// It believes that it holds the lock until then.
+    /// It relies on the lock until then.
     Holds {
         until: u8,
         shared: bool,
@@ -142,7 +142,7 @@ enum Action {
         /// Whether the answer arrives.
         is_answered: bool,
         /// Whether the messages about grants to others arrive.
-        are_told: bool,
+        are_notified: bool,
     },
     Save,
     Restart,
@@ -185,7 +185,7 @@ impl RedisGuard {
         state: &mut State,
         (claim, verb): (usize, Verb),
         answered: bool,
-        told: bool,
+        notified: bool,
     ) -> Option<()> {
         let may_grant = self.may_grant(state, verb, state.clients[claim]);
         if matches!(verb, Verb::Acquire | Verb::Poll) && !may_grant {
@@ -209,7 +209,7 @@ impl RedisGuard {
             state.store.queue.push((claim, ends));
         }
         let granted = if may_grant { state.promote() } else { Vec::new() };
-        for other in granted.iter().filter(|other| **other != claim && told) {
+        for other in granted.iter().filter(|other| **other != claim && notified) {
             if state.clients[*other] == Client::Waits {
                 state.clients[*other] = Client::Holds { until: ends, shared: *other == READER };
             }
@@ -218,7 +218,7 @@ impl RedisGuard {
         let client = &mut state.clients[claim];
         *client = match (verb, *client) {
             (Verb::Force, client) => client,
-            // From its first release on, the client does not believe in its claim.
+            // From its first release on, the client does not rely on its claim.
             (Verb::Leave, _) if answered => Client::Over,
             (Verb::Leave, Client::Waits) => Client::Leaves { held: false },
             (Verb::Leave, Client::Holds { .. }) => Client::Leaves { held: true },
@@ -288,7 +288,7 @@ impl State {
         self.restarted.is_some_and(|restarted| self.time < restarted + LEASE)
     }
 
-    fn believes(&self, claim: usize) -> Option<bool> {
+    fn relies_on(&self, claim: usize) -> Option<bool> {
         match self.clients[claim] {
             Client::Holds { until, shared } if self.time < until => Some(shared),
             _ => None,

@@ -2,7 +2,7 @@
 
 use stateright::{Model, Property};
 
-use super::{Action, BELIEVED, CLAIMS, Client, END, NO_GRANT, READER, RedisGuard, State, Verb};
+use super::{Action, CLAIMS, Client, END, HAS_CLIENT, NO_GRANT, READER, RedisGuard, State, Verb};
 use crate::check::EXCLUSION;
 
 impl Model for RedisGuard {
@@ -29,10 +29,10 @@ impl Model for RedisGuard {
                 Client::Over => &[],
             };
             for verb in verbs {
-                for (is_answered, are_told) in
+                for (is_answered, are_notified) in
                     [(true, true), (true, false), (false, true), (false, false)]
                 {
-                    actions.push(Action::Ask { claim, verb: *verb, is_answered, are_told });
+                    actions.push(Action::Ask { claim, verb: *verb, is_answered, are_notified });
                 }
             }
         }
@@ -51,8 +51,8 @@ impl Model for RedisGuard {
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
         match action {
-            Action::Ask { claim, verb, is_answered, are_told } => {
-                self.ask(&mut state, (claim, verb), is_answered, are_told)?;
+            Action::Ask { claim, verb, is_answered, are_notified } => {
+                self.ask(&mut state, (claim, verb), is_answered, are_notified)?;
             }
             Action::Save => (state.disk, state.saved) = (state.store.clone(), true),
             Action::Restart => {
@@ -67,7 +67,7 @@ impl Model for RedisGuard {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(NO_GRANT, |_, state: &State| !state.is_early),
-            Property::always(BELIEVED, |model: &Self, state: &State| {
+            Property::always(HAS_CLIENT, |model: &Self, state: &State| {
                 let granted = state.store.holders.iter().filter(|holder| holder.is_new);
                 let mut live = granted.filter(|holder| holder.ends > state.time);
                 live.all(|holder| match state.clients[holder.claim] {
@@ -77,7 +77,7 @@ impl Model for RedisGuard {
                 })
             }),
             Property::always(EXCLUSION, |_, state: &State| {
-                let modes: Vec<_> = (0..CLAIMS).filter_map(|c| state.believes(c)).collect();
+                let modes: Vec<_> = (0..CLAIMS).filter_map(|c| state.relies_on(c)).collect();
                 modes.len() < 2 || modes.iter().all(|shared| *shared)
             }),
             Property::sometimes("a claim is granted after the guard", |_, state: &State| {
@@ -85,13 +85,13 @@ impl Model for RedisGuard {
             }),
             Property::sometimes("a lease outlives the server's memory", |_, state: &State| {
                 let is_forgotten = |claim: &usize| {
-                    state.believes(*claim).is_some()
+                    state.relies_on(*claim).is_some()
                         && state.store.holders.iter().all(|holder| holder.claim != *claim)
                 };
                 state.restarted.is_some() && (0..CLAIMS).any(|claim| is_forgotten(&claim))
             }),
             Property::sometimes("two clients share the lock", |_, state: &State| {
-                state.believes(0) == Some(true) && state.believes(READER) == Some(true)
+                state.relies_on(0) == Some(true) && state.relies_on(READER) == Some(true)
             }),
         ]
     }

@@ -1,14 +1,14 @@
 //! The lifetimes of a queue's keys in Redis.
 //!
-//! Models `dlock-redis/src/scripts/lock.lua` (the functions `open` and `close`), `renew.lua` and
-//! `quick.lua`.
+//! Models `dlock-redis/src/scripts/lock.lua` (the functions `load` and `save`), `renew_exclusive.lua` and
+//! `acquire.lua`.
 //!
 //! A holder renews a long lease; two waiters with shorter leases of different lengths join, poll
 //! and leave. Time passes in ticks, and never beyond the moment by which a waiter has to poll, so
-//! every waiter sends its heartbeats. The flag of the last token (F) shows that there are waiters;
-//! the queue (Q and W) has a separate lifetime.
+//! every waiter sends its heartbeats. The flag of the last token shows that there are waiters;
+//! the queue and its waiters have a separate lifetime.
 //!
-//! Left out: messages, tokens and faults, which are the model `redis_hand_over`; and shared
+//! Left out: messages, tokens and faults, which are the model `redis_hand_off`; and shared
 //! holders, whose key has the lifetime of the queue's.
 
 mod space;
@@ -19,26 +19,26 @@ const WAITERS: usize = 2;
 /// The lengths of the waiters' leases, and of the holder's.
 const LEASES: [u8; WAITERS] = [2, 6];
 const HOLDS: u8 = 8;
-/// The time for which F remains after its last use.
+/// The time for which the last token remains after its last use.
 const RETENTION: u8 = 1;
 
-const KEEPS: &str = "a waiter that shows life keeps its place";
+const KEEPS: &str = "a waiter that polls keeps its position";
 
 /// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A waiter that polls checks the lifetime of the queue, and not only that of F.
+    /// A waiter that polls checks the lifetime of the queue, and not only that of the last token.
     QueueLifetime,
     /// A waiter with a short lease does not shorten a lifetime that another waiter needs.
     Longest,
-    /// F lives as long as the queue does.
-    WithF,
+    /// The last token lives as long as the queue does.
+    LastTokenLifetime,
 }
 
 /// The rules, and the property that is violated without each of them.
 pub const RULES: [(Rule, &str); 3] =
-    [(Rule::QueueLifetime, KEEPS), (Rule::Longest, KEEPS), (Rule::WithF, KEEPS)];
+    [(Rule::QueueLifetime, KEEPS), (Rule::Longest, KEEPS), (Rule::LastTokenLifetime, KEEPS)];
 
 struct Keys {
     without: Option<Rule>,
@@ -49,12 +49,12 @@ struct State {
     /// The remaining time of the holder's lease.
     held: u8,
     last: LastToken,
-    /// The remaining lifetime of Q and W; 0 if there are no waiters.
+    /// The remaining lifetime of the queue and the waiters; 0 if there are no waiters.
     queue: u8,
     waiters: [Waiter; WAITERS],
 }
 
-/// The key F.
+/// The key of the last token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct LastToken {
     lives: u8,
@@ -65,7 +65,7 @@ struct LastToken {
 enum Waiter {
     #[default]
     Idle,
-    /// The client waits, and its place has this remaining time; 0 if the place has expired.
+    /// The client waits, and its position has this remaining time; 0 if it has expired.
     Waits(u8),
 }
 
@@ -85,21 +85,21 @@ impl Keys {
     }
 
     /// The end of each script in which a claim with this lease has arrived or sent a heartbeat.
-    fn close(&self, state: &mut State, lease: u8, was_empty: bool) {
+    fn save(&self, state: &mut State, lease: u8, was_empty: bool) {
         let need = lease + RETENTION;
-        let looked_at = match self.has(Rule::QueueLifetime) {
+        let remaining = match self.has(Rule::QueueLifetime) {
             true => state.queue.min(state.last.lives),
             // A new queue has no lifetime yet, and always gets one.
             false => state.last.lives,
         };
         let short = match self.has(Rule::Longest) {
-            true => looked_at < need,
-            false => looked_at != need + RETENTION,
+            true => remaining < need,
+            false => remaining != need + RETENTION,
         };
         if short || was_empty {
-            let lives = if short { need + RETENTION } else { looked_at };
+            let lives = if short { need + RETENTION } else { remaining };
             state.queue = lives;
-            if self.has(Rule::WithF) {
+            if self.has(Rule::LastTokenLifetime) {
                 state.last.lives = lives;
             }
         }

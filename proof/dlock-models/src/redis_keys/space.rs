@@ -51,11 +51,11 @@ impl Model for Keys {
             Action::Join(at) => {
                 let was_empty = state.is_empty();
                 state.waiters[at] = Waiter::Waits(LEASES[at]);
-                self.close(&mut state, LEASES[at], was_empty);
+                self.save(&mut state, LEASES[at], was_empty);
             }
             Action::Ask(at) => {
                 state.waiters[at] = Waiter::Waits(LEASES[at]);
-                self.close(&mut state, LEASES[at], false);
+                self.save(&mut state, LEASES[at], false);
             }
             Action::Leave(at) => {
                 state.waiters[at] = Waiter::Idle;

@@ -1,7 +1,7 @@
 //! Acquires that reach Redis after their client has stopped waiting for them.
 //!
-//! Models `dlock-redis/src/link/node.rs` (the requests), `unanswered.rs` and `later.rs`, with the
-//! first lines of `quick.lua`; and `dlock-core/src/contract/store_clock.rs`, which computes the
+//! Models `dlock-redis/src/link/node.rs` (the requests), `unanswered.rs` and `deferred_releases.rs`, with the
+//! first lines of `acquire.lua`; and `dlock-core/src/contract/store_clock.rs`, which computes the
 //! deadline.
 //!
 //! A client acquires and releases a lock again and again. It may lose its connection at any time.
@@ -27,8 +27,8 @@ const BEHIND: u8 = 1;
 /// The time at which the model ends.
 const END: u8 = 5;
 
-const NOTHING_LEFT: &str = "who leaves, leaves nothing";
-const KEEPS: &str = "nobody takes the lock from its holder";
+const NOTHING_LEFT: &str = "a released claim leaves nothing";
+const KEEPS: &str = "no late acquire takes the lock from its holder";
 
 /// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

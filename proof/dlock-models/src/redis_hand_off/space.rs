@@ -2,10 +2,12 @@
 
 use stateright::{Model, Property};
 
-use super::{Action, CLIENTS, Claim, Client, FAULTS, HandOver, Letter, ONCE, Phase, Rule, State};
+use super::{
+    Action, CLIENTS, Claim, Client, FAULTS, Letter, ONCE, Phase, RedisHandOff, Rule, State,
+};
 use crate::check::{EXCLUSION, ORDER, Tokens, WAKES, send};
 
-impl Model for HandOver {
+impl Model for RedisHandOff {
     type State = State;
     type Action = Action;
 
@@ -57,12 +59,13 @@ impl Model for HandOver {
                 });
             }
         }
-        let believed = |(claim, _)| state.is_current(claim) && state.phase(claim) == Phase::Held;
-        if state.held.is_some_and(|held| !believed(held)) {
+        let is_relied_on =
+            |(claim, _)| state.is_current(claim) && state.phase(claim) == Phase::Held;
+        if state.held.is_some_and(|held| !is_relied_on(held)) {
             actions.push(Action::LeaseEnds);
         }
         for (at, claim) in state.queue.iter().enumerate() {
-            // Also the place of a client that pauses for longer than a lease.
+            // Also the position of a client that pauses for longer than a lease.
             if faults || !state.is_wanted(*claim) {
                 actions.push(Action::PlaceEnds(at));
             }

@@ -1,7 +1,7 @@
 //! The queue in Redis, and the hand-off by one message.
 //!
 //! Models `dlock-redis/src/scripts/lock.lua` (the functions `acquire` and `promote`),
-//! `release.lua`, `keep.lua`, and on the client's side `inbox.rs` and `minder.rs`.
+//! `release.lua`, `renew.lua`, and on the client's side `waiters.rs` and `wait.rs`.
 //!
 //! Clients send acquires and releases, which may be repeated, overtake each other, or lose their
 //! answers. The script that frees the lock grants it to the next waiter in the queue and publishes
@@ -47,7 +47,7 @@ pub const RULES: [(Rule, &str); 5] = [
     (Rule::MessageAge, EXCLUSION),
 ];
 
-struct HandOver {
+struct RedisHandOff {
     /// The number of claims that each client makes.
     claims: [u8; CLIENTS],
     without: Option<Rule>,
@@ -117,7 +117,7 @@ enum Action {
     PlaceEnds(usize),
 }
 
-impl HandOver {
+impl RedisHandOff {
     fn has(&self, rule: Rule) -> bool {
         self.without != Some(rule)
     }
@@ -179,7 +179,7 @@ impl HandOver {
             state.promote(Some(claim));
             let granted = state.held.is_some_and(|(holder, _)| holder == claim);
             if !queued && !granted {
-                // The claim's place has ended: the client continues with another claim.
+                // The position of the claim has ended: the client continues with another claim.
                 return state.give_up(at);
             }
         }
@@ -280,8 +280,8 @@ impl State {
 
 /// Returns how the property is violated without the rule.
 pub fn without(rule: Rule, property: &'static str) -> String {
-    let model = HandOver { claims: [2, 1, 1], without: Some(rule) };
-    breaks("redis_hand_over", rule, model, property)
+    let model = RedisHandOff { claims: [2, 1, 1], without: Some(rule) };
+    breaks("redis_hand_off", rule, model, property)
 }
 
 /// Visits every state of the protocol with all its rules. No property is violated.
@@ -290,6 +290,6 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     for (claims, least) in [([1, 1, 1], 160_000), ([2, 1, 0], 50_000)] {
-        holds("redis_hand_over", HandOver { claims, without: None }, least);
+        holds("redis_hand_off", RedisHandOff { claims, without: None }, least);
     }
 }
