@@ -28,7 +28,7 @@ const CLIENTS: usize = 2;
 /// By how much each client's proposals are ahead of the time.
 const AHEAD: [u8; CLIENTS] = [2, 0];
 
-const NOTHING_LEFT: &str = "who leaves, leaves nothing";
+const NOTHING_LEFT: &str = "a released claim leaves nothing";
 
 /// The rules of the protocol. Each can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
