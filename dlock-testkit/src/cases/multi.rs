@@ -170,26 +170,33 @@ pub(crate) async fn a_wait_that_ends_leaves_none(cx: Cx) -> Verdict {
 pub(crate) async fn a_wait_that_ends_releases_its_locks(cx: Cx) -> Verdict {
     let (a, b, names) = three(&cx).await?;
     let multi = a.multi(&names)?;
-    // Another client holds both at the start, and one of them until the end.
-    let [early, late] = [b.mutex(&names[1])?.lock().await?, b.mutex(&names[2])?.lock().await?];
-    let mut waiting = Box::pin(multi.lock());
+    // Another client holds both at the start, and one of them until the end. The order of the store
+    // decides which of them the multi-lock waits for first.
+    let [one, two] = [b.mutex(&names[1])?.lock().await?, b.mutex(&names[2])?.lock().await?];
+    let mut waiting_for_all = Box::pin(multi.lock());
     let part = async {
-        cx.waiters(b.backend(), &names[1], 1).await?;
+        cx.until("it waits", || async { Ok(waiting(&b, &names[1..]).await? > 0) }).await?;
+        let is_first = waiting(&b, &names[1..2]).await? > 0;
+        let (early, first, late, second) = match is_first {
+            true => (one, &names[1], two, &names[2]),
+            false => (two, &names[2], one, &names[1]),
+        };
         early.release().await?;
-        let granted = || async { Ok(!b.inspect(&names[1]).await?.holders.is_empty()) };
-        cx.until("it has one more of the names", granted).await
+        let granted = || async { Ok(!b.inspect(first).await?.holders.is_empty()) };
+        cx.until("it has one more of the names", granted).await?;
+        Ok::<_, crate::Stop>((first, late, second))
     };
-    tokio::select! {
-        got = &mut waiting => return Err(crate::Stop::failed(format!("{got:?} of three"))),
-        had = part => had?,
-    }
+    let (first, late, second) = tokio::select! {
+        got = &mut waiting_for_all => return Err(crate::Stop::failed(format!("{got:?} of three"))),
+        part = part => part?,
+    };
     // This gives the multi-lock time to learn of the grant.
-    let _ = tokio::time::timeout(std::time::Duration::from_millis(100), &mut waiting).await;
-    drop(waiting);
-    for name in [&names[0], &names[1]] {
+    let _ = tokio::time::timeout(std::time::Duration::from_millis(100), &mut waiting_for_all).await;
+    drop(waiting_for_all);
+    for name in [&names[0], first] {
         cx.free(b.backend(), name).await?;
     }
-    cx.waiters(b.backend(), &names[2], 0).await?;
+    cx.waiters(b.backend(), second, 0).await?;
     late.release().await?;
     Ok(())
 }
