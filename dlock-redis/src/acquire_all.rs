@@ -16,7 +16,7 @@ use redis::Value;
 
 use crate::{error::unreadable, keys::Keys, reply::statuses, store::Store};
 
-/// The mark before the channel of a claim that is never skipped: see `tell` in `lock.lua`.
+/// The mark before the channel of a claim that is never skipped: see `notify` in `lock.lua`.
 const STRICT: char = '!';
 
 impl Store {

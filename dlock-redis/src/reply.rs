@@ -91,7 +91,7 @@ pub(crate) fn statuses(value: &Value) -> Result<Vec<ClaimStatus>, Error> {
     }
 }
 
-/// Reads the answers to RENEW. If one of them can't be read, only its claim counts as gone, and the
+/// Reads the answers to RENEW. If one of them can't be read, only its claim counts as lost, and the
 /// others are not affected.
 pub(crate) fn renewed(value: &Value, claims: usize) -> Result<Vec<ClaimStatus>, Error> {
     match value {

@@ -102,7 +102,7 @@ fn users_and_passwords_are_decoded_and_not_shown() {
 }
 
 #[test]
-fn sentinels_have_a_login_of_their_own() {
+fn sentinels_have_their_own_login() {
     let config = read(
         "redis+sentinel://joe:a@s/m?dlock.sentinel_user=sue&dlock.sentinel_password=hunter2%26%3D",
     );
@@ -184,7 +184,7 @@ fn malformed_urls_are_refused_without_their_secrets() {
 }
 
 #[test]
-fn options_are_known_stand_once_and_can_be_read() {
+fn unknown_repeated_and_invalid_options_are_refused() {
     use ConfigIssue::{OptionValue, RepeatedOption, UnknownOption, UnknownScheme};
     for (url, issue, remedy) in [
         ("valkey://:hunter2@h", UnknownScheme, "redis, rediss, redis+unix"),
@@ -227,7 +227,7 @@ fn options_are_known_stand_once_and_can_be_read() {
 }
 
 #[test]
-fn options_set_what_they_say() {
+fn each_option_sets_its_value() {
     let config = read(
         "redis://h?dlock.durability=2&dlock.retention=5m&dlock.response_timeout=500ms&\
          dlock.restart_guard=40s",
@@ -247,7 +247,7 @@ fn options_set_what_they_say() {
 }
 
 #[test]
-fn a_socket_has_its_login_before_the_path_or_behind_it() {
+fn a_socket_url_has_its_login_before_or_behind_the_path() {
     for url in [
         "redis+unix://joe:p%26%2F@/s?db=2",
         "redis+unix:///s?user=joe&pass=p%26%2F&db=2",

@@ -308,7 +308,7 @@ fn temporary_errors_are_retried() {
 }
 
 #[test]
-fn an_answer_that_can_not_be_read_is_shown_in_part() {
+fn an_unreadable_answer_is_shown_in_part() {
     let long = redis::Value::BulkString(vec![b'x'; 100_000]);
     let error = unreadable("a script", &redis::Value::Array(vec![long]));
     assert!(error.to_string().len() < 300, "{error}");

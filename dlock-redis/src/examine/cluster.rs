@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_that_lacks_slots_is_wrong() {
+    fn a_cluster_without_all_slots_is_wrong() {
         let of = |text: &str, masters| judge(&reply::fields(text), masters).level;
         assert_eq!(of("cluster_state:ok\r\ncluster_slots_ok:16384\r\n", 3), Level::Fine);
         assert_eq!(of("cluster_state:ok\r\ncluster_slots_ok:16384\r\n", 1), Level::Warning);

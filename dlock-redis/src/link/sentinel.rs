@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_failover_counts_however_few_know_of_it() {
+    fn the_newest_failover_counts_even_if_one_sentinel_knows_it() {
         let said = [Some((1, "a")), Some((2, "b")), Some((1, "a"))];
         assert_eq!(votes(&said).result("m", "s").unwrap(), "b");
         assert_eq!(votes(&[Some((1, "b")), None, None]).result("m", "s").unwrap(), "b");

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_needs_each_setting_that_it_depends_on() {
+    fn a_guarantee_needs_each_of_its_settings() {
         let kept = "aof_enabled:1\r\naof_last_write_status:ok\r\n\
                     aof_rewrite_in_progress:0\r\naof_rewrite_scheduled:0\r\n\
                     maxmemory:0\r\nmaxmemory_policy:noeviction\r\n";
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_fact_is_not_requested_again() {
+    fn a_refused_query_is_not_sent_again() {
         let info = SkippedQueries { info: true, settings: false };
         let settings = SkippedQueries { info: false, settings: true };
         let ask = |refuses, guard| server_info("").refusing(refuses).next_queries(guard);

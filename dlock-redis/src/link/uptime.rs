@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_as_old_as_it_was_seen_whatever_the_server_says() {
+    fn uptime_counts_from_the_first_connection_to_a_run() {
         let guard = Duration::from_secs(10);
         for uptime in ["0", "86400", "-3600", ""] {
             let info = format!("run_id:a\r\nuptime_in_seconds:{uptime}\r\n");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_worth_what_its_writer_has_seen() {
+    fn a_mark_counts_for_the_uptime_that_its_writer_has_seen() {
         let guard = Duration::from_secs(10);
         let first = Uptime::of(&seen("run_id:a", None, at(100)), None).unwrap();
         let mark = first.mark(at(104));

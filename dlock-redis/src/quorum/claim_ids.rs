@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_tries_again_has_another_id_until_it_is_over() {
+    fn a_retried_claim_has_a_new_id_until_it_is_over() {
         let (ids, claim) = (ClaimIds::new(), ClaimId::random());
         assert_eq!(ids.id(claim), claim);
         ids.replace(claim, at(0), LEASE);

@@ -43,7 +43,7 @@ fn amiss(server: &ServerReport, wants: &Wants) -> Vec<(&'static str, Level)> {
 }
 
 #[test]
-fn each_setting_that_is_amiss_is_found_alone() {
+fn each_bad_setting_is_reported_alone() {
     use Level::{Warning, Wrong};
     let single = Wants::default();
     assert_eq!(amiss(&server(&[], &[]), &single), []);
@@ -82,7 +82,7 @@ fn valkey_is_named_with_its_own_version() {
 }
 
 #[test]
-fn a_restart_guard_makes_up_for_what_is_not_kept() {
+fn a_restart_guard_replaces_persistence() {
     let forgets = server(&[("aof_enabled", "0")], &[]);
     let guarded = Wants { guard: Duration::from_secs(30), ..Wants::default() };
     assert_eq!(amiss(&forgets, &guarded), []);
@@ -143,7 +143,7 @@ mod outside {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_not_waited_for_at_times_is_amiss() {
+    fn a_disk_without_sync_during_rewrites_is_reported() {
         let persistence = |server: &ServerReport, guard| {
             let wants = Wants { guard, ..Wants::default() };
             let finding = server.persistence(&wants);

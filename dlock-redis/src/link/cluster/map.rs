@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_where_the_server_puts_its_hash_tag() {
+    fn a_bucket_has_the_slot_of_its_hash_tag() {
         // The answers of CLUSTER KEYSLOT.
         assert_eq!(["0", "4", "123456789"].map(slot), [13_907, 14_039, 12_739]);
         let answer =
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_not_known_is_that_of_the_node_that_answers() {
+    fn an_unknown_host_is_that_of_the_answering_node() {
         for (host, known) in [
             (text(""), Some("[::1]:7")),
             (Value::Nil, Some("[::1]:7")),

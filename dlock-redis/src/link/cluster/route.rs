@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_goes_where_its_first_key_is() {
+    fn a_command_goes_to_the_node_of_its_first_key() {
         let mut command = redis::cmd("EVALSHA");
         command
             .arg("digest")
