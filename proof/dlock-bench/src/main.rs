@@ -4,13 +4,26 @@
 //! in alternating rounds. It prints the median round of each contestant, with its ratio to a
 //! baseline that is measured in the same run. So the ratios depend little on the speed of the
 //! machine.
+//!
+//! The modules form layers, each of which uses only those before it: `subject` and `own`, the
+//! measured code; `store`, the private servers; `crew`, the processes of a contestant; `scenario`, the
+//! work of the processes; `report`, the results. `matrix` runs all scenarios, and `compare` is the
+//! command.
 
 mod awake;
 mod clock;
 mod compare;
+mod crew;
+mod figures;
+mod matrix;
+mod options;
+mod own;
 mod processors;
+mod report;
 mod runtime;
+mod scenario;
 mod stats;
+mod store;
 mod subject;
 mod usage;
 
@@ -26,8 +39,8 @@ fn main() -> ExitCode {
     if awake::is_asked_for() {
         return end_of_child(awake::spin());
     }
-    if compare::own::is_asked_for() {
-        return end_of_child(compare::own::be());
+    if own::is_asked_for() {
+        return end_of_child(own::be());
     }
     // There is only one command, so its name is optional.
     let mut words = std::env::args_os().skip(1).peekable();

@@ -13,7 +13,7 @@ fn compare(args: &[&str]) -> Output {
 fn it_measures_all_forms_and_writes_a_report() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
-    let scenarios = ["quiet", "many-64", "local", "crowd-8", "hand-over", "rw", "multi"];
+    let scenarios = ["uncontended", "many-64", "local", "crowd-8", "hand-off", "rw", "multi"];
     let mut args = vec!["--store", "memory", "--store", "sqlite", "--peers", "none", "--targets"];
     args.extend(["--quick", "--seconds", "0.05", "--rounds", "1", "--report", path]);
     args.extend(scenarios.iter().flat_map(|scenario| ["--scenario", scenario]));

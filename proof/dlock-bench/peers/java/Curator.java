@@ -60,14 +60,14 @@ class Main {
 
     static Work prepare(String[] words) {
         switch (words[0]) {
-            case "quiet": {
+            case "uncontended": {
                 var lock = mutex(words[1]);
-                return (from, until) -> quiet(lock, from, until);
+                return (from, until) -> uncontended(lock, from, until);
             }
             case "multi": {
                 var all = mutexes(words[1], i -> words[2] + "/" + i);
                 var lock = new InterProcessMultiLock(new ArrayList<InterProcessLock>(all));
-                return (from, until) -> quiet(lock, from, until);
+                return (from, until) -> uncontended(lock, from, until);
             }
             case "spread": {
                 var all = mutexes(words[2], i -> words[1] + "/" + i);
@@ -96,7 +96,7 @@ class Main {
         }
     }
 
-    static String quiet(InterProcessLock lock, long from, long until) throws Exception {
+    static String uncontended(InterProcessLock lock, long from, long until) throws Exception {
         return pool.submit(() -> {
             sleepUntil(from);
             var took = new ArrayList<Long>();

@@ -36,9 +36,9 @@ def serve(lock):
 def prepare(lock, words):
     """What is to be done, as a function of two times."""
     what, name = words[0], words[1]
-    if what == "quiet":
+    if what == "uncontended":
         one = lock(name)
-        return lambda start, until: percentiles(quiet(one, start, until))
+        return lambda start, until: percentiles(uncontended(one, start, until))
     if what not in ("spread", "local", "contend"):
         raise NotImplementedError("it has no such lock")
     tasks = range(int(words[2]))
@@ -60,7 +60,7 @@ def percentiles(took):
     return f"{middle} {high} {len(took)}"
 
 
-def quiet(lock, start, until):
+def uncontended(lock, start, until):
     """How long each cycle took, sorted."""
     sleep_until(start)
     took, began = [], now()

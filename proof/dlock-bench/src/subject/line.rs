@@ -3,7 +3,7 @@
 //! processes of the machine share.
 //!
 //! ```text
-//! quiet NAME             -> ok     one task
+//! uncontended NAME       -> ok     one task
 //! multi NAMES NAME       -> ok     one task, NAMES names together
 //! spread NAME TASKS      -> ok     each task has a separate name
 //! local NAME TASKS       -> ok     all tasks want one lock, and queue for it
@@ -56,7 +56,7 @@ pub(crate) fn serve(runtime: &Runtime, subject: &impl Subject) -> Result<(), Fai
 
 /// A workload with its locks.
 enum Work<L> {
-    Quiet(L),
+    Uncontended(L),
     Counts(Vec<L>),
     Crowd(Vec<L>),
     Mostly(Vec<Mostly<L>>),
@@ -71,7 +71,7 @@ async fn obey<S: Subject>(
     if let ["go", from, until] = *words {
         let span = Span::parse(from, until)?;
         return match next.take().ok_or("nothing is to be done")? {
-            Work::Quiet(lock) => work::quiet(lock, span).await,
+            Work::Uncontended(lock) => work::uncontended(lock, span).await,
             Work::Counts(locks) => work::counts(locks, (), span).await,
             Work::Crowd(locks) => work::counts(locks, CrowdWitness::default(), span).await,
             Work::Mostly(locks) => work::counts(locks, (), span).await,
@@ -94,10 +94,10 @@ async fn prepare<S: Subject>(
 ) -> Result<Option<Work<S::Lock>>, Failure> {
     let mut locks = Vec::new();
     Ok(Some(match *words {
-        ["quiet", name] => Work::Quiet(subject.lock(Want::One(name)).await?),
+        ["uncontended", name] => Work::Uncontended(subject.lock(Want::One(name)).await?),
         ["multi", names, name] => {
             let names: Vec<_> = (0..names.parse()?).map(|i: u32| format!("{name}/{i}")).collect();
-            Work::Quiet(subject.lock(Want::All(&names)).await?)
+            Work::Uncontended(subject.lock(Want::All(&names)).await?)
         }
         ["spread", name, tasks] => {
             for task in 0..tasks.parse::<u32>()? {

@@ -54,7 +54,7 @@ impl Span {
 }
 
 /// Runs one cycle after another. Returns the median, the 99th percentile, and the number of cycles.
-pub(super) async fn quiet(mut lock: impl Lock, span: Span) -> Result<String, Failure> {
+pub(super) async fn uncontended(mut lock: impl Lock, span: Span) -> Result<String, Failure> {
     // On a spawned task, as an application's requests: the runtime has to wake up the future that
     // it blocks on.
     let mut task: JoinSet<Result<Vec<u64>, Failure>> = JoinSet::new();

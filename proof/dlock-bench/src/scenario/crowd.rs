@@ -1,0 +1,126 @@
+//! Clients in several processes that want one lock.
+//!
+//! Each process is like an application's: its tasks share the connections. A baseline is a part
+//! that every hand-off needs: a message in a ring of the processes, or a row that one client
+//! writes.
+
+use std::time::Duration;
+
+use super::{Counter, Scenario};
+use crate::{
+    Failure,
+    crew::{
+        contestant::Contestant,
+        team::{Figures, Team},
+    },
+    figures::Figure,
+    own::Own,
+    stats::{median, percentile},
+    store::Store,
+};
+
+const PROCESSES: usize = 8;
+/// The minimum number of turns per client for its share to be meaningful.
+const TURNS: usize = 4;
+/// A short run that makes the server's processes report their counters.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// The number of clients.
+pub(super) struct Crowd(pub(super) usize);
+
+impl Crowd {
+    fn tasks(&self) -> usize {
+        self.0 / PROCESSES
+    }
+
+    /// The time in which each client gets its turns.
+    fn lasts(&self, lasts: Duration) -> Duration {
+        if self.0 > 64 { lasts * 3 } else { lasts }
+    }
+}
+
+impl Scenario for Crowd {
+    fn name(&self) -> String {
+        format!("crowd-{}", self.0)
+    }
+
+    fn about(&self) -> String {
+        format!("{} clients in {PROCESSES} processes that want one lock", self.0)
+    }
+
+    fn main(&self) -> Figure {
+        Figure::Rate
+    }
+
+    fn processes(&self, _store: Store, contestant: &Contestant) -> usize {
+        if contestant.own() == Some(Own::Row) { 1 } else { PROCESSES }
+    }
+
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        match store {
+            Store::Memory => Err("it reaches one process alone"),
+            Store::Postgres => Ok(vec![Own::Row, Own::Push]),
+            store if store.is_sql() => Ok(vec![Own::Row]),
+            _ => Ok(vec![Own::Push]),
+        }
+    }
+
+    fn rules_out(&self, contestant: &Contestant) -> Option<&'static str> {
+        let jvms = contestant.is_slow_to_warm() && self.0 > 64;
+        jvms.then_some("its 512 threads would compete for the processors rather than for the lock")
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        match team.contestant.own() {
+            Some(Own::Row) => return team.one_task(lasts, "uncontended row"),
+            Some(Own::Push) => {
+                let took = team.ring(Duration::ZERO, lasts)?;
+                let ways = f64::from(u32::try_from(took.len())?);
+                let rate = ways / lasts.as_secs_f64();
+                return Ok(vec![(Figure::Rate, rate), (Figure::P50, median(took))]);
+            }
+            _ => {}
+        }
+        let (name, lasts) = (team.fresh_name("crowd"), self.lasts(lasts));
+        let contest = team.contend(&name, self.tasks(), Duration::ZERO, lasts)?;
+        let holds = &contest.holds;
+        let mut figures = vec![
+            (Figure::Rate, holds.hand_offs() / lasts.as_secs_f64()),
+            (Figure::P50, median(holds.crossings())),
+            (Figure::P99, percentile(holds.crossings(), 99)),
+            (Figure::Fairness, holds.evenness(TURNS).unwrap_or(f64::NAN)),
+        ];
+        figures.extend(contest.spent.each(contest.all));
+        Ok(figures)
+    }
+
+    fn count(
+        &self,
+        team: &mut Team,
+        counter: &mut Counter<'_>,
+        lasts: Duration,
+    ) -> Result<Figures, Failure> {
+        match team.contestant.own() {
+            Some(Own::Row | Own::Push) => return Ok(Vec::new()),
+            // Some connections of a large pool may stay idle, and then their counters are not
+            // reported.
+            None if counter.server.store == Store::Postgres => return Ok(Vec::new()),
+            _ => {}
+        }
+        let tasks = self.tasks();
+        let mut run = |lasts| {
+            let name = team.fresh_name("crowd");
+            Ok::<_, Failure>(team.contend(&name, tasks, Duration::ZERO, lasts)?.all)
+        };
+        if counter.settle() {
+            run(SHORT)?;
+        }
+        let before = counter.look()?;
+        let mut hand_offs = run(self.lasts(lasts))?;
+        if counter.settle() {
+            hand_offs += run(SHORT)?;
+        }
+        let commands = before.until(counter.look()?);
+        Ok(vec![(Figure::Commands, commands / hand_offs)])
+    }
+}
