@@ -280,7 +280,7 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
     };
     let queue = if what & 0x80 == 0 { Queue::Enqueue } else { Queue::FailIfBusy };
     let op = match kind % 4 {
-        _ if kind >= 248 => Op::Raise { above: floor(lease, passed) },
+        _ if kind >= 248 => Op::Raise { above: raised(lease, passed) },
         0 | 1 => {
             let block = u32::from(kind / 4) + 1;
             let (home, note) = (u32::from(what), note_of(who, what));
@@ -305,7 +305,7 @@ fn note_of(who: u8, what: u8) -> Option<Note> {
 }
 
 /// Returns a token to raise to, near the others or far from them.
-fn floor(low: u64, high: u64) -> u64 {
+fn raised(low: u64, high: u64) -> u64 {
     low.saturating_add(high.saturating_mul(16)).min(FencingToken::MAX.get())
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Each scenario is a few tasks over a store in memory that counts its requests. At the end of
 //! every schedule, [`world`] checks whether anything was left behind. Shuttle reports a task that
-//! is never woken as a deadlock. `plants` breaks the primitives on purpose, and each scenario has
+//! is never woken as a deadlock. `mutants` breaks the primitives on purpose, and each scenario has
 //! to detect it.
 
 mod end;
 mod hand_off;
 mod leave;
+mod mutants;
 mod part;
-mod plants;
 mod renewal;
 mod world;
 
@@ -18,7 +18,7 @@ use shuttle::{
     scheduler::{PctScheduler, RandomScheduler, Scheduler},
 };
 
-use crate::sync::{Plant, plant, time};
+use crate::sync::{Mutant, activate, time};
 
 /// The number of random schedules of a scenario; `DLOCK_SCHEDULES` overrides it.
 const SCHEDULES: usize = 20_000;
@@ -38,9 +38,9 @@ fn check<F: Future + Send + 'static>(scenario: fn() -> F) {
 }
 
 /// Checks that the scenario detects this broken primitive and reports it.
-fn notices<F: Future + Send + 'static>(broken: Plant, scenario: fn() -> F, says: &str) {
+fn notices<F: Future + Send + 'static>(broken: Mutant, scenario: fn() -> F, says: &str) {
     let found = std::thread::spawn(move || {
-        plant(broken);
+        activate(broken);
         run(RandomScheduler::new(SEARCHED), scenario);
     });
     let Err(panic) = found.join() else {

@@ -7,10 +7,10 @@
 //!
 //! Other processes do not starve: see the bounds in [`release`](crate::engine::release).
 //!
-//! The lead is a value, [`Lead`], until the store grants the lock. If this task fails or is dropped
-//! before that, dropping the value makes the next task the leader. After the grant the hold has the
-//! lead, and its end hands it to the next task. `schedules/hand_off.rs` and `schedules/leave.rs`
-//! test both.
+//! The leader role is a value, [`LeaderRole`], until the store grants the lock. If this task fails
+//! or is dropped before that, dropping the value makes the next task the leader. After the grant
+//! the hold has the leader role, and its end hands it to the next task. `schedules/hand_off.rs` and
+//! `schedules/leave.rs` test both.
 
 use std::{
     pin::Pin,
@@ -21,13 +21,13 @@ use std::{
 use super::take;
 use crate::{
     Error, GuardState, LockName, Mode,
-    engine::{Engine, held::Held, runtime_gone},
+    engine::{Engine, hold_ref::HoldRef, runtime_gone},
     hold::{
         Hold,
-        local_queue::{Lead, LocalQueue, Turn},
+        local_queue::{LeaderRole, LocalQueue, Turn},
     },
     support::{
-        labels::Line,
+        labels::QueuedIn,
         retry::{Wait, Why, within},
     },
 };
@@ -41,13 +41,13 @@ pub(crate) async fn lock(
     engine: &Arc<Engine>,
     queue: &Arc<LocalQueue<Hold>>,
     wait: Wait,
-) -> Result<Option<Held>, Error> {
+) -> Result<Option<HoldRef>, Error> {
     let (name, options, mode) = (queue.name(), *queue.options(), Mode::Exclusive);
     loop {
-        let lead = if queue.try_begin() {
+        let role = if queue.try_begin() {
             // The process had no leader, so no task shares an earlier outage.
             queue.store_is_back();
-            Lead::of(queue)
+            LeaderRole::of(queue)
         } else if matches!(wait, Wait::Try) {
             if holder(queue).is_some() {
                 return Ok(None);
@@ -58,18 +58,18 @@ pub(crate) async fn lock(
             engine.check_open()?;
             return Ok(taken);
         } else {
-            match wait_in_line(engine, queue, wait).await? {
-                Turn::Lead => Lead::of(queue),
+            match wait_in_queue(engine, queue, wait).await? {
+                Turn::Leader => LeaderRole::of(queue),
                 Turn::GivenUp(error) => {
-                    drop(Lead::of(queue));
+                    drop(LeaderRole::of(queue));
                     return Err(error);
                 }
                 Turn::Failed(error) => return Err(error),
                 Turn::HandedOff(hold, token) => {
-                    let held = Held::new(Arc::clone(engine), hold, token);
+                    let held = HoldRef::new(Arc::clone(engine), hold, token);
                     if held.state() == GuardState::Lost {
-                        // The hold was lost since the hand-off. Its end has already handed the lead
-                        // to the next task.
+                        // The hold was lost since the hand-off. Its end has already handed the
+                        // leader role to the next task.
                         continue;
                     }
                     return Ok(Some(held));
@@ -81,25 +81,25 @@ pub(crate) async fn lock(
         let tokens = if queue.was_joined() { MOST } else { 1 };
         let taken = take(engine, name, mode, options, tokens, Some(queue), wait).await?;
         let Some(held) = taken else { return Ok(None) };
-        lead.goes_with_the_hold();
+        role.goes_with_the_hold();
         // Checked again, now that shutdown counts the hold: see `engine`.
         engine.check_open()?;
         return Ok(Some(held));
     }
 }
 
-async fn wait_in_line(
+async fn wait_in_queue(
     engine: &Arc<Engine>,
     queue: &Arc<LocalQueue<Hold>>,
     wait: Wait,
 ) -> Result<Turn<Hold>, Error> {
     let _waiting = engine.meter.wait();
-    engine.meter.queued(Line::Process);
-    let place = InLine { queue, engine, ticket: None };
+    engine.meter.queued(QueuedIn::Process);
+    let entry = QueueEntry { queue, engine, ticket: None };
     match wait.deadline() {
         // Equivalent to `within`. Without a future around it, a hand-off takes 4 % less time.
-        None => Ok(place.await),
-        deadline => within(deadline, queue.name(), async { Ok(place.await) })
+        None => Ok(entry.await),
+        deadline => within(deadline, queue.name(), async { Ok(entry.await) })
             .await
             .map_err(|_| timed_out(engine, queue)),
     }
@@ -125,14 +125,14 @@ pub(crate) fn timed_out(engine: &Engine, queue: &LocalQueue<Hold>) -> Error {
 
 /// A place in the local queue, which the first poll takes. Dropping it leaves the queue, and hands
 /// a turn that the task has already received to the next task.
-struct InLine<'a> {
+struct QueueEntry<'a> {
     queue: &'a Arc<LocalQueue<Hold>>,
     engine: &'a Arc<Engine>,
     /// The task's ticket while it waits.
     ticket: Option<u64>,
 }
 
-impl Future for InLine<'_> {
+impl Future for QueueEntry<'_> {
     type Output = Turn<Hold>;
 
     // Polled at each local hand-off. The compiler may put it elsewhere than its caller.
@@ -141,7 +141,7 @@ impl Future for InLine<'_> {
         let Some(ticket) = self.ticket else {
             self.ticket = self.queue.join(cx.waker());
             if self.ticket.is_none() {
-                return Poll::Ready(Turn::Lead);
+                return Poll::Ready(Turn::Leader);
             }
             // Loaded after the join: either `fail_all` finds this task in the queue, or this load
             // sees the flag. In the other order, nobody might wake this task.
@@ -160,16 +160,16 @@ impl Future for InLine<'_> {
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let turn = self.ticket.and_then(|ticket| self.queue.leave(ticket));
         match turn {
             #[cfg(dlock_schedules)]
             Some(turn) if crate::sync::loses_turns() => std::mem::forget(turn),
             Some(Turn::HandedOff(hold, token)) => {
-                drop(Held::new(Arc::clone(self.engine), hold, token));
+                drop(HoldRef::new(Arc::clone(self.engine), hold, token));
             }
-            Some(Turn::Lead | Turn::GivenUp(_)) => self.queue.pass_lead(),
+            Some(Turn::Leader | Turn::GivenUp(_)) => self.queue.pass_leader_role(),
             Some(Turn::Failed(_)) | None => {}
         }
     }

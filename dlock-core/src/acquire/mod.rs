@@ -8,7 +8,7 @@
 //! 3. A grant becomes a hold, unless its lease has expired in transit.
 //!
 //! [`Stage`] records at every await whether the store may know the claim. Dropping the attempt then
-//! cancels it: [`withdraw`]. The kit's `cancel` cases drop the future at every poll. If the process
+//! cancels it: [`cancel`]. The kit's `cancel` cases drop the future at every poll. If the process
 //! dies, the lease of the claim, waiting or granted, frees the lock.
 
 pub(crate) mod handoff;
@@ -18,16 +18,16 @@ use std::{error::Error as _, sync::Arc, time::Duration};
 use crate::{
     AcquireRequest, Acquired, Answer, Certainty, ClaimId, Error, ErrorKind, Grant, LockName,
     LockOptions, Mode,
-    engine::{Engine, held::Held, withdraw::withdraw},
+    engine::{Engine, cancel::cancel, hold_ref::HoldRef},
     hold::{
         Hold,
-        belief::{believed, valid_until},
+        local_deadline::{holder_lease, valid_until},
         local_queue::LocalQueue,
     },
     support::{
-        labels::Line,
+        labels::QueuedIn,
         meter::Waiting,
-        retry::{Trouble, Wait, Why, backoff, pause, within},
+        retry::{RetryBudget, Wait, Why, backoff, pause, within},
         tasks::Ticket,
     },
     sync::time::Instant as Timer,
@@ -45,7 +45,7 @@ pub(crate) async fn take(
     tokens: u32,
     queue: Option<&Arc<LocalQueue<Hold>>>,
     wait: Wait,
-) -> Result<Option<Held>, Error> {
+) -> Result<Option<HoldRef>, Error> {
     engine.check_open()?;
     let request = AcquireRequest {
         name: name.clone(),
@@ -59,10 +59,10 @@ pub(crate) async fn take(
     let stage = match engine.backend.acquire(&request).try_ready() {
         // The uncontended path of a store in this process: no wait, and nothing to clean up.
         Ok(Ok(Acquired::Granted(grant))) => {
-            return Ok(Some(Held::book(engine, request, grant, options, queue.cloned())));
+            return Ok(Some(HoldRef::for_grant(engine, request, grant, options, queue.cloned())));
         }
-        Ok(answer) => Stage::Asking(Answer::ready(answer)),
-        Err(later) => Stage::Asking(later),
+        Ok(answer) => Stage::Sending(Answer::ready(answer)),
+        Err(later) => Stage::Sending(later),
     };
     let mut attempt = Attempt::queued(engine, request, options);
     attempt.local = queue.cloned();
@@ -96,7 +96,7 @@ enum Stage {
     /// The store does not know the claim, or it is settled.
     Clear,
     /// The claim is being sent.
-    Asking(Answer<Acquired>),
+    Sending(Answer<Acquired>),
     /// The store may know the claim.
     Known,
 }
@@ -123,10 +123,10 @@ impl<'a> Attempt<'a> {
     }
 
     /// Turns the store's grant into a hold.
-    pub(crate) fn settle(&mut self, grant: Grant) -> Held {
+    pub(crate) fn settle(&mut self, grant: Grant) -> HoldRef {
         self.stage = Stage::Clear;
         let (request, local) = (self.request.clone(), self.local.take());
-        Held::book(self.engine, request, grant, self.options, local)
+        HoldRef::for_grant(self.engine, request, grant, self.options, local)
     }
 
     /// Records that the store does not have the claim.
@@ -138,17 +138,17 @@ impl<'a> Attempt<'a> {
     ///
     /// The parts that an uncontended lock does not reach are boxed, because there may be many of
     /// these futures at a time.
-    pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<Held>, Error> {
+    pub(crate) async fn run(&mut self, wait: Wait) -> Result<Option<HoldRef>, Error> {
         let deadline = wait.deadline();
         let answer_by = self.engine.answer_by(wait);
-        let (mut trouble, mut too_slow) = (Trouble::default(), Trouble::default());
+        let (mut budget, mut too_slow) = (RetryBudget::default(), RetryBudget::default());
         let mut restarts = 0;
         let mut queued = !self.alone;
         let mut waits_since = None;
         loop {
             if queued && waits_since.is_none() {
                 waits_since = Some(self.engine.clock.now());
-                self.engine.meter.queued(Line::Store);
+                self.engine.meter.queued(QueuedIn::Store);
             }
             let began = self.engine.clock.now();
             let answer = if queued {
@@ -160,7 +160,7 @@ impl<'a> Attempt<'a> {
                 );
                 Box::pin(self.engine.while_open(granted)).await.map(Acquired::Granted)
             } else {
-                self.ask(wait, answer_by).await
+                self.send(wait, answer_by).await
             };
             if answer.is_ok() {
                 self.last = None;
@@ -170,16 +170,16 @@ impl<'a> Attempt<'a> {
                 Ok(Acquired::Granted(grant)) => {
                     self.engine.check_open()?;
                     let now = self.engine.clock.now();
-                    let lease = believed(self.request.lease, self.options.lock_delay());
+                    let lease = holder_lease(self.request.lease, self.options.lock_delay());
                     if !self.alone || now < valid_until(grant.since, lease) {
                         if let Some(since) = waits_since {
-                            self.tell(&grant, now.since(since));
+                            self.log_wait(&grant, now.since(since));
                         }
                         return Ok(Some(self.settle(grant)));
                     }
                     // The lease has expired in transit. A guard would be lost at once, so the claim
                     // is cancelled, and the next one has another id.
-                    self.withdraw();
+                    self.cancel();
                     let again = too_slow.pause(now, lease);
                     if matches!(wait, Wait::Try) || again.is_none() {
                         return Err(Error::new(
@@ -191,7 +191,7 @@ impl<'a> Attempt<'a> {
                     }
                 }
                 Ok(Acquired::Queued) => {
-                    trouble.over();
+                    budget.over();
                     queued = true;
                     continue;
                 }
@@ -202,7 +202,7 @@ impl<'a> Attempt<'a> {
                 Err(error) if error.kind() == ErrorKind::NotHeld => {
                     // The place in the queue has expired while this process was stopped. The answer
                     // may be older than a retry that has joined again, so the claim is cancelled.
-                    self.withdraw();
+                    self.cancel();
                     if !self.alone {
                         return Err(error);
                     }
@@ -214,9 +214,9 @@ impl<'a> Attempt<'a> {
                     let peace = self.request.lease * 2 + Duration::from_secs(10);
                     if queued && self.engine.clock.now().since(began) > peace {
                         self.store_is_back();
-                        trouble.over();
+                        budget.over();
                     }
-                    Box::pin(self.retry(error, wait, deadline, &mut trouble)).await?;
+                    Box::pin(self.retry(error, wait, deadline, &mut budget)).await?;
                     // A retry of the same claim finds its place, or a grant that came meanwhile.
                     queued = !self.alone;
                     continue;
@@ -236,19 +236,19 @@ impl<'a> Attempt<'a> {
 
     /// Sends the claim, unless a request is in flight. The stage is set before each await, and says
     /// what to clean up if this future is dropped there.
-    async fn ask(&mut self, wait: Wait, answer_by: Option<Timer>) -> Result<Acquired, Error> {
-        if !matches!(self.stage, Stage::Asking(_)) {
-            self.stage = Stage::Asking(self.engine.backend.acquire(&self.request));
+    async fn send(&mut self, wait: Wait, answer_by: Option<Timer>) -> Result<Acquired, Error> {
+        if !matches!(self.stage, Stage::Sending(_)) {
+            self.stage = Stage::Sending(self.engine.backend.acquire(&self.request));
         }
         if let Some(local) = &self.local {
             local.set_asked(true);
         }
-        let Stage::Asking(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
+        let Stage::Sending(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
         let answer = self.engine.while_it_runs(answer);
-        // Without an answer the request is still in flight, and the stage stays `Asking`. When the
-        // attempt is dropped, `withdraw` waits for the answer in the background.
+        // Without an answer the request is still in flight, and the stage stays `Sending`. When the
+        // attempt is dropped, `cancel` waits for the answer in the background.
         let answer = self.engine.answered(answer_by, wait, &self.request.name, answer).await?;
-        self.engine.failure.look_at(&answer, Some(&self.request.name));
+        self.engine.failure.record(&answer, Some(&self.request.name));
         if let Some(local) = &self.local {
             local.set_asked(false);
         }
@@ -274,7 +274,7 @@ impl<'a> Attempt<'a> {
         match &self.last {
             _ if error.kind() != ErrorKind::Timeout || error.source().is_some() => error,
             Some(last) => Why::Failed(last.clone()).error(&self.request.name),
-            None if matches!(self.stage, Stage::Asking(_)) => error,
+            None if matches!(self.stage, Stage::Sending(_)) => error,
             None => self.engine.timed_out(&self.request.name),
         }
     }
@@ -287,7 +287,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Logs how long the claim has waited.
-    fn tell(&self, grant: &Grant, wait: Duration) {
+    fn log_wait(&self, grant: &Grant, wait: Duration) {
         tracing::debug!(
             target: "dlock",
             { lock.name = %self.request.name, backend = self.engine.backend.store(),
@@ -302,7 +302,7 @@ impl<'a> Attempt<'a> {
         error: Error,
         wait: Wait,
         deadline: Option<Timer>,
-        trouble: &mut Trouble,
+        budget: &mut RetryBudget,
     ) -> Result<(), Error> {
         let error = error
             .during("acquire")
@@ -312,12 +312,12 @@ impl<'a> Attempt<'a> {
         let again = transient && !matches!(wait, Wait::Try);
         // The outage counts from its first failure, also if another leader saw that one.
         if let Some(local) = self.local.as_ref().filter(|_| transient) {
-            trouble.began(local.store_is_away(now, &error));
+            budget.began(local.store_failed(now, &error));
         }
         if transient {
             self.last = Some(error.clone());
         }
-        let next = trouble.pause(now, self.options.lease());
+        let next = budget.pause(now, self.options.lease());
         if let Some(local) = self.local.as_ref().filter(|_| again && next.is_none()) {
             local.give_up(&error);
         }
@@ -331,18 +331,18 @@ impl<'a> Attempt<'a> {
     }
 
     /// Cancels the claim in the background, if the store may know it.
-    fn withdraw(&mut self) {
-        let asking = match std::mem::replace(&mut self.stage, Stage::Clear) {
+    fn cancel(&mut self) {
+        let acquire = match std::mem::replace(&mut self.stage, Stage::Clear) {
             Stage::Clear => return,
-            Stage::Asking(answer) => Some(answer),
+            Stage::Sending(answer) => Some(answer),
             Stage::Known => None,
         };
-        withdraw(self.engine, self.request.as_claim(), self.request.lease, asking);
+        cancel(self.engine, self.request.as_claim(), self.request.lease, acquire);
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        self.withdraw();
+        self.cancel();
     }
 }

@@ -47,7 +47,7 @@ async fn latency(engine: &Arc<Engine>, within: Duration) -> Result<Duration, Err
         let (backend, failure) = (Arc::clone(backend), Arc::clone(&engine.failure));
         async move {
             let answer = backend.inspect(&name).await;
-            failure.look_at(&answer, Some(&name));
+            failure.record(&answer, Some(&name));
             answer
         }
     });

@@ -153,12 +153,12 @@ impl Job {
     {
         let Some(stay) = self.begin(false).await? else { return Ok(Ran::Elsewhere) };
         let (outcome, mut stay) = stay.run(work).await?;
-        stay.keep = outcome.is_ok();
+        stay.keeps_lock = outcome.is_ok();
         stay.end(outcome).await.map(Ran::Done)
     }
 
     /// Acquires the lock if it is free.
-    async fn begin(&self, keep: bool) -> Result<Option<Stay>, Error> {
+    async fn begin(&self, keeps_lock: bool) -> Result<Option<Stay>, Error> {
         let (engine, name) = (self.base.engine(), &self.base.name);
         let take = async {
             // The longest lease of the store may have become shorter since the minimum time was
@@ -175,7 +175,7 @@ impl Job {
             (!self.at_least.is_zero()).then(|| engine.clock.now().saturating_add(self.at_least));
         Ok(taken.map(|held| {
             let (guard, engine) = (Some(Guard::one(held)), Arc::clone(engine));
-            Stay { guard, engine, name: name.clone(), until, keep }
+            Stay { guard, engine, name: name.clone(), until, keeps_lock }
         }))
     }
 }
@@ -192,7 +192,7 @@ struct Stay {
     /// The time until which the store keeps the lock.
     until: Option<Instant>,
     /// Whether the store keeps the lock if the job ends now.
-    keep: bool,
+    keeps_lock: bool,
 }
 
 impl Stay {
@@ -237,7 +237,7 @@ impl Stay {
     }
 
     fn until(&self) -> Option<Instant> {
-        self.until.filter(|_| self.keep)
+        self.until.filter(|_| self.keeps_lock)
     }
 }
 

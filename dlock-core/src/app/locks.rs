@@ -9,7 +9,7 @@ use crate::{
     ReentrantLock, ReentrantMutex, Released, RwLock, Semaphore,
     engine::{Engine, renewals},
     kinds::{Base, Client},
-    support::shortened::Shortened,
+    support::lease_warning::LeaseWarning,
 };
 
 /// Creates locks by name over one backend. Clones and views share one connection to the store, one
@@ -55,7 +55,7 @@ impl Locks {
     /// `Config(Lease)` and `Config(Renewal)` for values out of range.
     pub fn with_options(&self, options: LockOptions) -> Result<Self, Error> {
         options.check()?;
-        self.engine().shortened.tell(&self.engine().backend, options);
+        self.engine().lease_warning.warn(&self.engine().backend, options);
         Ok(Self { options: Arc::new(options), ..self.clone() })
     }
 
@@ -249,7 +249,7 @@ impl Locks {
         let findings = self.engine().while_it_runs(backend.examine()).await;
         let mut findings =
             findings.map_err(|error| error.during("examine").with_store(backend.store()))?;
-        findings.extend(Shortened::finding(backend, *self.options));
+        findings.extend(LeaseWarning::finding(backend, *self.options));
         Ok(findings)
     }
 

@@ -1,7 +1,7 @@
 //! The types that an application uses.
 
-mod continued;
 pub(crate) mod election;
 pub(crate) mod health;
 pub(crate) mod job;
 pub(crate) mod locks;
+mod tokens;

@@ -1,6 +1,6 @@
 //! Finds the backend for a URL.
 
-pub(crate) mod meant;
 pub(crate) mod registry;
 pub(crate) mod servers;
+pub(crate) mod suggest;
 pub(crate) mod url;

@@ -2,7 +2,7 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
-use super::meant;
+use super::suggest;
 use crate::{BackendUrl, ConfigIssue, DynBackend, Error, vocabulary::clock};
 
 /// The future of a connection.
@@ -89,8 +89,8 @@ impl Registry {
         let scheme = url.scheme();
         if let Some(factory) = self.factories.iter().find(|f| f.schemes.contains(&scheme)) {
             // A host may have the name of its store: redis:6379.
-            let port = meant::port(url.address());
-            let meant = meant::scheme_of_port(port);
+            let port = suggest::port(url.address());
+            let meant = suggest::scheme_of_port(port);
             return match meant.is_some_and(|meant| factory.schemes.contains(&meant)) {
                 true => Err(no_scheme(scheme, port)),
                 false => Ok(factory),
@@ -105,8 +105,8 @@ impl Registry {
                 ),
             ));
         }
-        if meant::is_host(scheme, url.address()) {
-            return Err(no_scheme(scheme, meant::port(url.address())));
+        if suggest::is_host(scheme, url.address()) {
+            return Err(no_scheme(scheme, suggest::port(url.address())));
         }
         let list = |schemes: Vec<&str>| schemes.join(":, ") + ":";
         let mut missing: Vec<_> = self.missing.iter().map(|(scheme, _)| *scheme).collect();
@@ -116,7 +116,7 @@ impl Registry {
             false => format!(", and with their features {}", list(missing)),
         };
         let all = self.schemes().into_iter().chain(self.missing.iter().map(|(scheme, _)| *scheme));
-        let hint = match meant::scheme(scheme, all) {
+        let hint = match suggest::scheme(scheme, all) {
             Some(meant) => format!("; did you mean {meant}:?"),
             None => String::new(),
         };
@@ -159,7 +159,7 @@ fn no_scheme(host: &str, port: &str) -> Error {
         ConfigIssue::UnknownScheme,
         format!(
             "the URL has no scheme, and begins with the host {host:.80}: {}",
-            meant::before_a_host(port)
+            suggest::before_a_host(port)
         ),
     )
 }
@@ -254,8 +254,8 @@ mod tests {
                 ("pg://h", "postgres:"),
                 ("memmory:", "memory:"),
             ] {
-                let told = unknown(text);
-                assert!(told.contains(&format!("did you mean {meant}?")), "{text}: {told}");
+                let message = unknown(text);
+                assert!(message.contains(&format!("did you mean {meant}?")), "{text}: {message}");
             }
             for text in ["consul://h", "http://h", "x:"] {
                 assert!(!unknown(text).contains("did you mean"), "{text}");
@@ -277,12 +277,18 @@ mod tests {
                 ("zoo:2181/shop", "zk://"),
                 ("e1:2379", "etcd://"),
             ] {
-                let told = unknown(text);
+                let message = unknown(text);
                 let meant = format!("did you mean {meant}HOST:");
-                assert!(told.contains("no scheme") && told.contains(&meant), "{text}: {told}");
+                assert!(
+                    message.contains("no scheme") && message.contains(&meant),
+                    "{text}: {message}"
+                );
             }
-            let told = unknown("localhost:7000");
-            assert!(told.contains("no scheme") && told.contains("redis://HOST:"), "{told}");
+            let message = unknown("localhost:7000");
+            assert!(
+                message.contains("no scheme") && message.contains("redis://HOST:"),
+                "{message}"
+            );
         }
 
         #[test]

@@ -4,7 +4,7 @@ use std::{fmt, net::Ipv6Addr, str::FromStr, time::Duration};
 
 use percent_encoding::percent_decode_str;
 
-use super::meant;
+use super::suggest;
 use crate::{ConfigIssue, Error, vocabulary::options::shown_duration};
 
 /// A backend's URL: `scheme:address?option=value&...`.
@@ -67,8 +67,8 @@ impl BackendUrl {
         )
     }
 
-    /// Returns the scheme for an error. It is `...` if it may be the user of a URL without a scheme:
-    /// `user:password@host`.
+    /// Returns the scheme for an error. It is `...` if it may be the user of a URL without a
+    /// scheme: `user:password@host`.
     pub(crate) fn shown_scheme(&self) -> &str {
         let may_be_user = self.address.contains('@') && !self.address.starts_with("//");
         if may_be_user { "..." } else { &self.scheme }
@@ -226,12 +226,12 @@ impl FromStr for BackendUrl {
         let first = scheme.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
         let rest_of = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
         if !first || !rest_of {
-            return Err(match meant::port_behind_a_host(text) {
+            return Err(match suggest::port_behind_a_host(text) {
                 Some(port) => Error::config(
                     ConfigIssue::Url,
                     format!(
                         "a backend URL has no scheme, and begins with a host: {}",
-                        meant::before_a_host(port)
+                        suggest::before_a_host(port)
                     ),
                 ),
                 None => malformed("a backend URL has a malformed scheme"),
@@ -239,7 +239,8 @@ impl FromStr for BackendUrl {
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {
-            // The @ may end a password with a ?, and messages show the text before the ? and options.
+            // The @ may end a password with a ?, and messages show the text before the ? and
+            // options.
             return Err(Error::config(
                 ConfigIssue::Url,
                 format!("the URL has an @ after a ?: write it as %40; {}", Self::ENCODE),

@@ -186,7 +186,7 @@ mod tests {
 
     /// Takes a sample of a store's clock that is ahead by `ahead`. The request is sent at `sent`,
     /// takes `to` to the store, and its answer takes `back`. All times are in nanoseconds.
-    fn look(
+    fn sample(
         clock: &mut StoreClock,
         sent: u64,
         to: u64,
@@ -204,13 +204,13 @@ mod tests {
         {
             let mut clock = StoreClock::new();
             let base = 100 * SECOND;
-            assert_eq!(look(&mut clock, base, 1000, 1000, 0), None);
-            assert_eq!(look(&mut clock, base + SECOND, 1000, 1000, 0), None);
-            let told = look(&mut clock, base + 2 * SECOND, 1000, 1000, ahead).unwrap();
-            assert_eq!(told.forward, forward);
-            assert!(told.by >= Duration::from_secs(5) - Duration::from_micros(1), "{told:?}");
-            assert!(told.by < Duration::from_millis(5001), "{told:?}");
-            assert_eq!(look(&mut clock, base + 3 * SECOND, 1000, 1000, ahead), None);
+            assert_eq!(sample(&mut clock, base, 1000, 1000, 0), None);
+            assert_eq!(sample(&mut clock, base + SECOND, 1000, 1000, 0), None);
+            let step = sample(&mut clock, base + 2 * SECOND, 1000, 1000, ahead).unwrap();
+            assert_eq!(step.forward, forward);
+            assert!(step.by >= Duration::from_secs(5) - Duration::from_micros(1), "{step:?}");
+            assert!(step.by < Duration::from_millis(5001), "{step:?}");
+            assert_eq!(sample(&mut clock, base + 3 * SECOND, 1000, 1000, ahead), None);
         }
     }
 
@@ -218,12 +218,15 @@ mod tests {
     fn a_slow_answer_does_not_hide_a_step() {
         let mut clock = StoreClock::new();
         let base = 100 * SECOND;
-        assert_eq!(look(&mut clock, base, 1000, 1000, 0), None);
+        assert_eq!(sample(&mut clock, base, 1000, 1000, 0), None);
         // This sample took ten seconds, so the step can't be detected yet; the next sample shows
         // it.
-        assert_eq!(look(&mut clock, base + SECOND, 1000, 10 * SECOND, SECOND.cast_signed()), None);
-        let told = look(&mut clock, base + 12 * SECOND, 1000, 1000, SECOND.cast_signed());
-        assert!(told.is_some_and(|step| step.forward));
+        assert_eq!(
+            sample(&mut clock, base + SECOND, 1000, 10 * SECOND, SECOND.cast_signed()),
+            None
+        );
+        let step = sample(&mut clock, base + 12 * SECOND, 1000, 1000, SECOND.cast_signed());
+        assert!(step.is_some_and(|step| step.forward));
     }
 
     const HOUR: u64 = 3_600_000_000;
@@ -238,10 +241,10 @@ mod tests {
         assert!(events.try_recv().is_none());
         let sent = Clock::Boot.now();
         watch.observe(1, epoch + HOUR, sent);
-        let told = events.try_recv();
+        let step = events.try_recv();
         assert!(
-            matches!(told, Some(StoreEvent::ClockStep { shard: 1, forward: true, seen, .. }) if seen == sent),
-            "{told:?}"
+            matches!(step, Some(StoreEvent::ClockStep { shard: 1, forward: true, seen, .. }) if seen == sent),
+            "{step:?}"
         );
         assert!(events.try_recv().is_none());
     }
@@ -274,7 +277,7 @@ mod tests {
         assert_eq!(clock.deadline(at(SECOND), patience), None);
         for (sent, ahead) in [(100, 0), (101, 3600), (102, 0)] {
             let sent = sent * SECOND;
-            look(&mut clock, sent, 1000, 1000, ahead * SECOND.cast_signed());
+            sample(&mut clock, sent, 1000, 1000, ahead * SECOND.cast_signed());
             let shown = EPOCH + (sent / 1000).checked_add_signed(ahead * 1_000_000).unwrap();
             let deadline = clock.deadline(at(sent + 2000), patience).unwrap();
             assert!((shown + 4_990_000..=shown + 5_000_002).contains(&deadline), "{deadline}");
@@ -301,12 +304,12 @@ mod tests {
                 // The next request may be sent before the answer to the last.
                 sent += passed;
                 let drift = i64::try_from((sent + to) / 10_000).unwrap() * rate;
-                prop_assert_eq!(look(&mut clock, sent, to, back, drift), None);
+                prop_assert_eq!(sample(&mut clock, sent, to, back, drift), None);
             }
         }
 
         #[test]
-        fn a_step_beyond_the_slack_is_told(
+        fn a_step_beyond_the_slack_is_reported(
             forward in any::<bool>(),
             passed in 0u64..60 * SECOND,
             delays in prop::array::uniform4(0u64..2 * SECOND),
@@ -314,14 +317,14 @@ mod tests {
         ) {
             let (mut clock, first) = (StoreClock::new(), 200 * SECOND);
             let [to, back, then_to, then_back] = delays;
-            prop_assert_eq!(look(&mut clock, first, to, back, 0), None);
+            prop_assert_eq!(sample(&mut clock, first, to, back, 0), None);
             let next = first + to + back + passed;
             let all = next + then_to + then_back - first;
             let size = all / 100 + to + back + then_to + then_back + 10_000_000 + beyond;
             let ahead = if forward { size.cast_signed() } else { -size.cast_signed() };
-            let told = look(&mut clock, next, then_to, then_back, ahead).unwrap();
-            prop_assert_eq!(told.forward, forward);
-            prop_assert!(told.by.as_nanos() + 2_000 >= u128::from(size), "{:?} of {}", told, size);
+            let step = sample(&mut clock, next, then_to, then_back, ahead).unwrap();
+            prop_assert_eq!(step.forward, forward);
+            prop_assert!(step.by.as_nanos() + 2_000 >= u128::from(size), "{:?} of {}", step, size);
         }
 
         #[test]

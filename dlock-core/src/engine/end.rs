@@ -1,28 +1,28 @@
 //! The end of a hold. No other module ends one.
 //!
 //! A release, an expiry and a revocation may happen at the same time. [`Hold::end`] decides which
-//! of them ends the hold. That task alone counts the end, removes the hold from the books, and
-//! hands the lead of its queue to the next task. So the next task of this process need not wait
-//! until the guard of a lost lock is dropped. `schedules/end.rs` tests it.
+//! of them ends the hold. That task alone counts the end, removes the hold from the renewal queue,
+//! and hands the leader role of its queue to the next task. So the next task of this process need
+//! not wait until the guard of a lost lock is dropped. `schedules/end.rs` tests it.
 
 use super::Engine;
 use crate::{
     Ended, GuardState,
-    hold::{Hold, local_queue::Lead},
+    hold::{Hold, local_queue::LeaderRole},
 };
 
 /// Ends a hold that its holder releases. Returns true if it had not ended before: then the caller
-/// removes it from the books, and has the lead of its queue.
+/// removes it from the renewal queue, and has the leader role of its queue.
 pub(super) fn released(engine: &Engine, hold: &Hold) -> bool {
     finish(engine, hold, Ended::Released)
 }
 
-/// Ends a hold that the store keeps from now on without a holder: see [`Held::part`].
+/// Ends a hold that the store keeps from now on without a holder: see [`HoldRef::part`].
 ///
-/// [`Held::part`]: super::held::Held::part
+/// [`HoldRef::part`]: super::hold_ref::HoldRef::part
 pub(super) fn parted(engine: &Engine, hold: &Hold) {
     if finish(engine, hold, Ended::Released) {
-        hold.tell_outcome(true);
+        hold.set_outcome(true);
         leave(engine, hold);
     }
 }
@@ -32,12 +32,12 @@ pub(super) fn lose(engine: &Engine, hold: &Hold, how: Ended) {
     if !finish(engine, hold, how) {
         return;
     }
-    tell_loss(engine, hold, how);
+    report_loss(engine, hold, how);
     leave(engine, hold);
 }
 
 /// Counts and logs a loss.
-pub(super) fn tell_loss(engine: &Engine, hold: &Hold, how: Ended) {
+pub(super) fn report_loss(engine: &Engine, hold: &Hold, how: Ended) {
     #[cfg(feature = "metrics")]
     engine.meter.lost(how);
     let (backend, name) = (engine.backend.store(), hold.name());
@@ -75,6 +75,6 @@ fn finish(engine: &Engine, hold: &Hold, how: Ended) -> bool {
 fn leave(engine: &Engine, hold: &Hold) {
     engine.holds.remove(hold);
     if let Some(queue) = hold.queue() {
-        drop(Lead::of(queue));
+        drop(LeaderRole::of(queue));
     }
 }

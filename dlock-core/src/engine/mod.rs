@@ -5,7 +5,7 @@
 //! use it, and each uses those before it:
 //!
 //! - [`end`] ends holds, and no other module does;
-//! - [`withdraw`] cancels claims that are no longer needed;
+//! - [`cancel`] cancels claims that are no longer needed;
 //! - [`release`] hands a hold off or releases it;
 //! - [`held`] is the right to do so;
 //! - [`renewals`] is the task that renews holds; it also starts the engine.
@@ -13,29 +13,29 @@
 //! # Concurrency
 //!
 //! `closed` is set once. `shutdown` misses no claim that is made while it begins: **`shutdown`
-//! stores `closed`, then checks the books. A claim enters the books, then loads `closed`.** So
-//! either `shutdown` waits for the hold, or the claim fails and the hold is released. Both accesses
-//! to `closed` are `SeqCst`. `while_open` registers with `closing` before it loads `closed`, so it
-//! sees the flag or gets the notification.
+//! stores `closed`, then checks the renewal queue. A claim enters the renewal queue, then loads
+//! `closed`.** So either `shutdown` waits for the hold, or the claim fails and the hold is
+//! released. Both accesses to `closed` are `SeqCst`. `while_open` registers with `closing` before
+//! it loads `closed`, so it sees the flag or gets the notification.
 
+pub(crate) mod cancel;
 pub(crate) mod end;
-pub(crate) mod held;
-mod ledger;
+pub(crate) mod hold_ref;
 pub(crate) mod release;
 pub(crate) mod renewals;
-pub(crate) mod withdraw;
+mod shared_queue;
 
 use std::{sync::Arc, time::Duration};
 
-use self::ledger::Ledger;
+use self::shared_queue::SharedQueue;
 use crate::{
     Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions,
-    hold::belief,
+    hold::local_deadline,
     support::{
         failure::LastFailure,
+        lease_warning::LeaseWarning,
         meter::Meter,
         retry::{Wait, Why},
-        shortened::Shortened,
         tasks::Tasks,
     },
     sync::{
@@ -49,11 +49,11 @@ use crate::{
 pub(crate) struct Engine {
     pub(crate) backend: DynBackend,
     pub(crate) clock: Clock,
-    pub(crate) holds: Ledger,
+    pub(crate) holds: SharedQueue,
     pub(crate) tasks: Tasks,
     pub(crate) meter: Meter,
     pub(crate) failure: Arc<LastFailure>,
-    pub(crate) shortened: Shortened,
+    pub(crate) lease_warning: LeaseWarning,
     closed: AtomicBool,
     closing: Notify,
 }
@@ -63,11 +63,11 @@ impl Engine {
     fn new(backend: DynBackend, tasks: Tasks) -> Self {
         let clock = backend.clock();
         Self {
-            holds: Ledger::new(clock),
+            holds: SharedQueue::new(clock),
             tasks,
             meter: Meter::new(backend.store(), clock),
             failure: Arc::default(),
-            shortened: Shortened::default(),
+            lease_warning: LeaseWarning::default(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
             backend,
@@ -86,9 +86,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the lease to request: see [`belief::stored`].
+    /// Returns the lease to request: see [`local_deadline::stored`].
     pub(crate) fn lease(&self, options: LockOptions) -> Result<Duration, Error> {
-        let lease = belief::stored(options, self.backend.longest_lease())?;
+        let lease = local_deadline::stored(options, self.backend.longest_lease())?;
         self.check_lease(lease)?;
         Ok(lease)
     }
@@ -161,14 +161,14 @@ impl Engine {
             granted = &mut granted => return granted,
             () = time::sleep(lease) => {}
         }
-        if let Some(held) = self.holds.tells_held_for(name) {
-            self.tell_held_here(name, held);
+        if let Some(held) = self.holds.warns_held_for(name) {
+            self.warn_held_here(name, held);
         }
         granted.await
     }
 
     /// Warns that this process waits for a lock that it holds: a task may be waiting for itself.
-    pub(crate) fn tell_held_here(&self, name: &LockName, held: Duration) {
+    pub(crate) fn warn_held_here(&self, name: &LockName, held: Duration) {
         tracing::warn!(
             target: "dlock",
             { lock.name = %name, backend = self.backend.store(), ?held },

@@ -7,7 +7,7 @@
 //!
 //! If the process dies during a release, or all retries fail, the lease frees the lock. If only the
 //! answer is lost, the retry finds no claim, which counts as released: see
-//! [`withdraw::retry_release`].
+//! [`cancel::retry_release`].
 
 use std::{
     future::poll_fn,
@@ -17,12 +17,12 @@ use std::{
     time::Duration,
 };
 
-use super::{Engine, end, withdraw};
+use super::{Engine, cancel, end};
 use crate::{
     Answer, Ended, Error, ErrorKind, Fairness, FencingToken, OrphanRelease, Released, Scope,
     hold::{
         Hold,
-        local_queue::{Lead, Turn},
+        local_queue::{LeaderRole, Turn},
     },
     support::tasks::Ticket,
     sync::time,
@@ -35,7 +35,7 @@ const LONGEST: Duration = Duration::from_millis(10);
 const TURN: Duration = Duration::from_millis(2);
 
 /// The result of a release or hand-off.
-pub(super) enum LettingGo {
+pub(super) enum ReleaseProgress {
     /// It is done.
     Done(Result<Released, Error>),
     /// It needs a round trip.
@@ -46,34 +46,35 @@ pub(super) enum LettingGo {
 type Releasing = Pin<Box<dyn Future<Output = Result<Released, Error>> + Send>>;
 
 /// Hands the hold off to the next task of this process, or releases it in the store.
-pub(super) fn let_go(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
+pub(super) fn hand_off_or_release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> ReleaseProgress {
     if hand_off(engine, hold) {
-        return LettingGo::Done(Ok(Released::Released));
+        return ReleaseProgress::Done(Ok(Released::Released));
     }
     release_in_store(engine, hold)
 }
 
 /// Releases the hold in the store.
-pub(super) fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> LettingGo {
+pub(super) fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> ReleaseProgress {
     // Past its deadline the hold is lost, even if no task has detected that yet. So this call
     // precedes `released`, which would report the lock as held to the end.
     end::state(engine, hold);
     let held = end::released(engine, hold);
-    // The task that ends the hold hands the lead to the next task. After a loss, it has done so.
-    let lead = hold.queue().filter(|_| held).map(Lead::of);
+    // The task that ends the hold hands the leader role to the next task. After a loss, it has done
+    // so.
+    let role = hold.queue().filter(|_| held).map(LeaderRole::of);
     let first = match engine.backend.release(&hold.claim()).try_ready() {
         Ok(Ok(released)) => {
             if held {
                 engine.holds.remove(hold);
             }
-            drop(lead);
-            return LettingGo::Done(Ok(settled(engine, hold, held, released)));
+            drop(role);
+            return ReleaseProgress::Done(Ok(settled(engine, hold, held, released)));
         }
         Ok(Err(error)) => Answer::ready(Err(error)),
         Err(answer) => answer,
     };
-    // The ticket is taken before the hold leaves the books, so that shutdown always waits for one
-    // or the other.
+    // The ticket is taken before the hold leaves the renewal queue, so that shutdown always waits
+    // for one or the other.
     let ticket = engine.tasks.ticket();
     if held {
         engine.holds.remove(hold);
@@ -81,23 +82,23 @@ pub(super) fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Lettin
     let lost = !held || engine.clock.now() >= hold.valid_until();
     if lost {
         // The end of the lease says nothing about earlier guards.
-        hold.tell_outcome(true);
+        hold.set_outcome(true);
     }
     let release =
-        Box::pin(release(Arc::clone(engine), Arc::clone(hold), first, lead, !lost, ticket));
+        Box::pin(release(Arc::clone(engine), Arc::clone(hold), first, role, !lost, ticket));
     if lost && hold.delay().is_zero() {
         // The outcome is known, so the caller does not wait for a store that may be unreachable.
         see_through(engine, release, DROPPED);
-        return LettingGo::Done(Ok(Released::AlreadyLost));
+        return ReleaseProgress::Done(Ok(Released::AlreadyLost));
     }
-    LettingGo::Later(release)
+    ReleaseProgress::Later(release)
 }
 
 const DROPPED: &str = "release of a dropped guard failed";
 
 /// Releases without waiting for the outcome, for a guard that was dropped.
-pub(super) fn let_go_in_background(engine: &Arc<Engine>, hold: &Arc<Hold>) {
-    if let LettingGo::Later(release) = let_go(engine, hold) {
+pub(super) fn release_in_background(engine: &Arc<Engine>, hold: &Arc<Hold>) {
+    if let ReleaseProgress::Later(release) = hand_off_or_release(engine, hold) {
         see_through(engine, release, DROPPED);
     }
 }
@@ -124,13 +125,13 @@ fn hand_off(engine: &Engine, hold: &Arc<Hold>) -> bool {
     // If the hold is lost meanwhile, its block is frozen, and no token can be handed off.
     let handed_off = queue.give(|| Some(Turn::HandedOff(Arc::clone(hold), hold.next_token()?)));
     if handed_off {
-        hold.tell_watchers();
+        hold.notify_watchers();
     }
     handed_off
 }
 
-/// As [`hand_off`], for a guard whose work has just ended: [`confirmed`] then tells whether the lock
-/// was held until now. A hold whose renewal may end too early to confirm it is not handed off.
+/// As [`hand_off`], for a guard whose work has just ended: [`confirmed`] then tells whether the
+/// lock was held until now. A hold whose renewal may end too early to confirm it is not handed off.
 pub(super) fn hand_off_after_work(engine: &Engine, hold: &Arc<Hold>) -> bool {
     let is_wanted = hold.queue().is_some_and(|queue| queue.has_queue());
     is_wanted && hold.prepare_to_confirm() && hand_off(engine, hold)
@@ -148,28 +149,28 @@ fn renews_early(engine: &Engine) -> bool {
 /// end. If that is still unknown when hand-offs end, or if the process runs out of tasks that wait
 /// for the lock, a renewal is sent for it, which confirms all hand-offs before it.
 pub(super) async fn confirmed(engine: &Engine, hold: &Hold, token: FencingToken) -> Released {
-    let ask = || {
-        if hold.ask_to_confirm(token) {
-            engine.holds.hurry(hold);
+    let request = || {
+        if hold.request_confirmation(token) {
+            engine.holds.expedite(hold);
         }
     };
     if renews_early(engine) && hold.runs_out_of_tasks() {
-        ask();
+        request();
     }
     let mut late = pin!(engine.clock.sleep_until(hold.granted_at().saturating_add(LONGEST)));
     let mut is_late = false;
     loop {
-        let mut told = pin!(hold.confirming().notified());
-        told.as_mut().enable();
+        let mut notified = pin!(hold.confirming().notified());
+        notified.as_mut().enable();
         if let Some(released) = hold.confirmed(token) {
             return released;
         }
         tokio::select! {
             biased;
-            () = told => {}
+            () = notified => {}
             () = &mut late, if !is_late => {
                 is_late = true;
-                ask();
+                request();
             }
         }
     }
@@ -180,35 +181,35 @@ async fn release(
     engine: Arc<Engine>,
     hold: Arc<Hold>,
     mut first: Answer<Released>,
-    mut lead: Option<Lead<Hold>>,
+    mut role: Option<LeaderRole<Hold>>,
     held: bool,
     _ticket: Ticket,
 ) -> Result<Released, Error> {
     let sent = poll_fn(|cx| Poll::Ready(Pin::new(&mut first).poll(cx))).await;
     // The next task of this process does not wait for the answer. Its claim is sent after this
     // release, in the same message if the store supports that. If the release is executed late, the
-    // claim waits in the store's queue. On a store without a queue the lead waits for the answer:
-    // otherwise other processes would never find the lock free.
+    // claim waits in the store's queue. On a store without a queue the leader role waits for the
+    // answer: otherwise other processes would never find the lock free.
     if engine.backend.guarantees().fairness > Fairness::None {
-        lead = None;
+        role = None;
     }
     let first = match sent {
         Poll::Ready(answer) => answer,
         Poll::Pending => first.await,
     };
-    if let Some(lead) = lead {
-        leave_a_turn(&engine, &hold, lead);
+    if let Some(role) = role {
+        leave_a_turn(&engine, &hold, role);
     }
     let released = match first {
         Ok(released) => released,
         Err(error) if !held => {
             // The lock is already lost. The retry only ends the lock-delay early.
-            withdraw::withdraw(&engine, hold.claim().with_used(0), hold.stored_lease(), None);
+            cancel::cancel(&engine, hold.claim().with_used(0), hold.stored_lease(), None);
             engine.failure.note(&error, Some(hold.name()));
             return Ok(Released::AlreadyLost);
         }
         // Boxed, since few releases are retried, and the future would be larger for all.
-        failed => Box::pin(ask_again(&engine, &hold, failed)).await?,
+        failed => Box::pin(retry_in_background(&engine, &hold, failed)).await?,
     };
     Ok(settled(&engine, &hold, held, released))
 }
@@ -222,37 +223,37 @@ fn settled(engine: &Engine, hold: &Hold, held: bool, released: Released) -> Rele
     }
     let is_revoked = released == Released::AlreadyLost && engine.clock.now() < hold.valid_until();
     if is_revoked {
-        end::tell_loss(engine, hold, Ended::Revoked);
+        end::report_loss(engine, hold, Ended::Revoked);
     }
-    hold.tell_outcome(!is_revoked);
+    hold.set_outcome(!is_revoked);
     released
 }
 
 /// Retries for one lease, and after that in the background.
-async fn ask_again(
+async fn retry_in_background(
     engine: &Arc<Engine>,
     hold: &Hold,
     failed: Result<Released, Error>,
 ) -> Result<Released, Error> {
     let (claim, lease) = (hold.claim(), hold.stored_lease());
-    let answer = withdraw::retry_release(engine, &claim, lease, failed).await;
+    let answer = cancel::retry_release(engine, &claim, lease, failed).await;
     answer.map_err(|error| {
         // Unknown: earlier guards count as held to the end, as this one does.
-        hold.tell_outcome(true);
+        hold.set_outcome(true);
         if error.kind() == ErrorKind::Unavailable {
-            withdraw::withdraw(engine, claim, lease, None);
+            cancel::cancel(engine, claim, lease, None);
         }
         error.during("release").with_lock(hold.name())
     })
 }
 
-/// Hands the lead to the next task, on a store without a queue. If this process has handed the lock
-/// off, the other processes get a turn first, during which their polls find it free.
-fn leave_a_turn(engine: &Engine, hold: &Hold, lead: Lead<Hold>) {
-    if hold.was_handed_off() && lead.is_wanted() {
+/// Hands the leader role to the next task, on a store without a queue. If this process has handed
+/// the lock off, the other processes get a turn first, during which their polls find it free.
+fn leave_a_turn(engine: &Engine, hold: &Hold, role: LeaderRole<Hold>) {
+    if hold.was_handed_off() && role.is_wanted() {
         engine.tasks.run(async move {
             time::sleep(TURN).await;
-            drop(lead);
+            drop(role);
         });
     }
 }

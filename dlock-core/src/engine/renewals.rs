@@ -1,7 +1,7 @@
-//! Renewal: one task for each engine, which acts on the engine's books.
+//! Renewal: one task for each engine, which acts on the engine's renewal queue.
 //!
-//! In each round it checks the books, sends the due renewals, and waits for the first of these: an
-//! event of the store, an answer, a wake-up, the next due time.
+//! In each round it checks the renewal queue, sends the due renewals, and waits for the first of
+//! these: an event of the store, an answer, a wake-up, the next due time.
 //!
 //! The task keeps the engine alive only while it works. After the last handle and the last guard
 //! have been dropped, the engine is dropped and wakes the task, which then ends.
@@ -21,8 +21,8 @@ use super::{Engine, end, runtime_gone};
 use crate::{
     ClaimId, DynBackend, Ended, Error, ErrorKind, NoEvent, Renewed, StoreEvent, StoreEvents,
     hold::{
-        books::{Batch, Due, LONGEST_SLEEP},
-        steps::Step,
+        renewal_queue::Step,
+        renewal_queue::{Batch, Due, LONGEST_SLEEP},
     },
     support::tasks::Tasks,
     sync::time,
@@ -60,7 +60,7 @@ fn run(engine: &Arc<Engine>) -> impl Future<Output = ()> + Send + use<> {
 /// Handles the end of the renewals: fails the tasks that wait for holds of this process, and
 /// forgets holds without a holder, whose leases expire in the store.
 fn stopped(engine: &Engine) {
-    // `stop` comes first: see the orders in the ledger.
+    // `stop` comes first: see the orders in `shared_queue`.
     engine.holds.stop();
     for hold in engine.holds.all() {
         if let Some(queue) = hold.queue() {
@@ -81,7 +81,7 @@ async fn renew_until_gone(
     loop {
         let Some(alive) = engine.upgrade() else { return };
         let (clock, wake) = (alive.clock, Arc::clone(&alive.holds.wake));
-        let due = look(&alive);
+        let due = check(&alive);
         // Only `wake` is kept while the task sleeps. A reference would keep the engine alive.
         drop(alive);
         for mut batch in due.batches {
@@ -91,16 +91,16 @@ async fn renew_until_gone(
                 (batch, answers)
             });
         }
-        let idle = due.look.is_none();
+        let idle = due.next_check.is_none();
         let latest = clock.now().saturating_add(LONGEST_SLEEP);
-        let next = due.look.map_or(latest, |look| look.min(latest));
+        let next = due.next_check.map_or(latest, |next| next.min(latest));
         tokio::select! {
             // Events come first. A backend sends the events that an answer reveals before the
             // answer itself, and they contain the reason why a claim ended.
             biased;
-            Some(told) = told(&mut events), if events.is_some() => {
+            Some(new) = next_events(&mut events), if events.is_some() => {
                 if let Some(engine) = engine.upgrade() {
-                    learn(&engine, &told);
+                    apply_events(&engine, &new);
                 }
             }
             Some((batch, answers)) = running.next(), if !running.is_empty() => {
@@ -114,15 +114,15 @@ async fn renew_until_gone(
     }
 }
 
-/// Checks the books, and ends the holds that are past their deadlines.
-fn look(engine: &Engine) -> Due {
+/// Checks the renewal queue, and ends the holds that are past their deadlines.
+fn check(engine: &Engine) -> Due {
     let now = engine.clock.now();
-    let mut due = engine.holds.with(&engine.backend, |books, shard| books.collect(now, shard));
+    let mut due = engine.holds.with(&engine.backend, |queue, shard| queue.collect(now, shard));
     for hold in due.late.drain(..) {
         end::lose(engine, &hold, Ended::Expired);
     }
     for hold in due.own.drain(..) {
-        engine.tell_held_here(hold.name(), engine.clock.now().since(hold.granted_at()));
+        engine.warn_held_here(hold.name(), engine.clock.now().since(hold.granted_at()));
     }
     due
 }
@@ -145,37 +145,37 @@ async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Erro
 fn settle(engine: &Engine, batch: &Batch, answers: Result<Vec<Renewed>, Error>) {
     let now = engine.clock.now();
     let known = answers.as_deref().ok();
-    let settled = engine.holds.with(&engine.backend, |books, _| books.settle(batch, known, now));
+    let settled = engine.holds.with(&engine.backend, |queue, _| queue.settle(batch, known, now));
     #[cfg(feature = "metrics")]
-    engine.meter.renewed(settled.kept, settled.lost.len(), settled.failed);
+    engine.meter.renewed(settled.renewed, settled.lost.len(), settled.failed);
     for hold in settled.parted {
         end::parted(engine, &hold);
     }
     for (hold, how) in settled.lost {
         end::lose(engine, &hold, how);
     }
-    engine.failure.look_at(&answers, None);
-    let untold =
+    engine.failure.record(&answers, None);
+    let unknown =
         || Error::new(ErrorKind::Unavailable, "the store can't say whether these claims are held");
     let failed = settled.failed;
-    if let Some(error) = answers.err().or_else(|| (failed > 0).then(untold)) {
+    if let Some(error) = answers.err().or_else(|| (failed > 0).then(unknown)) {
         tracing::warn!(target: "dlock", %error, claims = failed, "renewal failed, will be retried");
     }
 }
 
 /// The events of the store since the last check.
 #[derive(Default)]
-struct Told {
+struct NewEvents {
     ended: HashSet<ClaimId>,
     steps: Vec<Step>,
 }
 
 /// Waits for the next events. Returns `None` after the last one.
-async fn told(events: &mut Option<StoreEvents>) -> Option<Told> {
+async fn next_events(events: &mut Option<StoreEvents>) -> Option<NewEvents> {
     let receiver = events.as_mut()?;
-    let mut told = Told::default();
+    let mut new = NewEvents::default();
     match receiver.recv().await {
-        Ok(event) => told.add(event),
+        Ok(event) => new.add(event),
         // The next renewals detect the ends that the missed events reported.
         Err(NoEvent::Missed(_)) => {}
         Err(NoEvent::Closed) => {
@@ -184,12 +184,12 @@ async fn told(events: &mut Option<StoreEvents>) -> Option<Told> {
         }
     }
     while let Some(event) = receiver.try_recv() {
-        told.add(event);
+        new.add(event);
     }
-    Some(told)
+    Some(new)
 }
 
-impl Told {
+impl NewEvents {
     fn add(&mut self, event: StoreEvent) {
         match event {
             StoreEvent::Ended(claim) => drop(self.ended.insert(claim)),
@@ -202,20 +202,20 @@ impl Told {
 
 /// Ends the holds of claims that the store has ended, and those whose leases a step of its clock
 /// has ended. The step shortens the leases of the others.
-fn learn(engine: &Engine, told: &Told) {
+fn apply_events(engine: &Engine, new: &NewEvents) {
     let now = engine.clock.now();
     let mut lost = Vec::new();
-    if !told.ended.is_empty() {
-        let gone = engine.holds.with(&engine.backend, |books, _| books.of_claims(&told.ended));
+    if !new.ended.is_empty() {
+        let gone = engine.holds.with(&engine.backend, |queue, _| queue.of_claims(&new.ended));
         lost.extend(gone.into_iter().map(|hold| (hold, Ended::Revoked)));
     }
-    for step in &told.steps {
+    for step in &new.steps {
         let direction = if step.forward { "forward" } else { "back" };
         let backend = engine.backend.store();
         tracing::warn!(target: "dlock", backend, direction, by = ?step.by, "store clock stepped");
         if step.forward {
             let over =
-                engine.holds.with(&engine.backend, |books, shard| books.stepped(*step, now, shard));
+                engine.holds.with(&engine.backend, |queue, shard| queue.stepped(*step, now, shard));
             lost.extend(over.into_iter().map(|hold| (hold, Ended::ClockStep)));
         }
     }

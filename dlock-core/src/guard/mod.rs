@@ -16,7 +16,7 @@ use futures_util::{StreamExt, future::select_all, stream::FuturesUnordered};
 
 use crate::{
     DynBackend, Ended, Error, ErrorKind, FencingToken, GuardState, Instant, LockName, Released,
-    engine::held::Held,
+    engine::hold_ref::HoldRef,
 };
 
 /// A held lock. It owns its data, so it can move between tasks and into structs.
@@ -35,29 +35,29 @@ use crate::{
 pub struct Guard(GuardKind);
 
 enum GuardKind {
-    One(Held),
+    One(HoldRef),
     Entered(Arc<Entered>),
     /// The parts of a multi-lock, sorted by name, never empty.
-    Many(Vec<Held>),
+    Many(Vec<HoldRef>),
 }
 
 /// The state that the guards of one owner of a reentrant lock share. Dropping the last one releases
 /// it.
 pub(crate) struct Entered {
-    held: Held,
+    held: HoldRef,
     // The table has only a weak reference to this value, so the last guard releases the lock.
     /// Keeps the table alive, so that the next entry finds this value.
     _table: Arc<dyn Any + Send + Sync>,
 }
 
 impl Entered {
-    pub(crate) fn new(held: Held, table: Arc<dyn Any + Send + Sync>) -> Self {
+    pub(crate) fn new(held: HoldRef, table: Arc<dyn Any + Send + Sync>) -> Self {
         Self { held, _table: table }
     }
 }
 
 impl Guard {
-    pub(crate) const fn one(held: Held) -> Self {
+    pub(crate) const fn one(held: HoldRef) -> Self {
         Self(GuardKind::One(held))
     }
 
@@ -66,13 +66,13 @@ impl Guard {
     }
 
     /// Combines the parts of a multi-lock, of which there is at least one.
-    pub(crate) fn many(mut parts: Vec<Held>) -> Self {
+    pub(crate) fn many(mut parts: Vec<HoldRef>) -> Self {
         parts.sort_by(|a, b| a.name().cmp(b.name()));
         Self(GuardKind::Many(parts))
     }
 
     /// Returns the parts of a multi-lock, or the only part.
-    pub(crate) fn into_parts(self) -> Vec<Held> {
+    pub(crate) fn into_parts(self) -> Vec<HoldRef> {
         match self.0 {
             GuardKind::One(held) => vec![held],
             GuardKind::Entered(_) => Vec::new(),
@@ -80,7 +80,7 @@ impl Guard {
         }
     }
 
-    fn parts(&self) -> &[Held] {
+    fn parts(&self) -> &[HoldRef] {
         match &self.0 {
             GuardKind::One(held) => slice::from_ref(held),
             GuardKind::Entered(entered) => slice::from_ref(&entered.held),
@@ -95,7 +95,7 @@ impl Guard {
 
     /// The fencing token of this grant; of a multi-lock, the largest of [`tokens`](Self::tokens).
     pub fn token(&self) -> FencingToken {
-        self.parts().iter().map(Held::token).max().unwrap_or(FencingToken::MAX)
+        self.parts().iter().map(HoldRef::token).max().unwrap_or(FencingToken::MAX)
     }
 
     /// The token of each name, in the order of names. Send a resource the token of the name that
@@ -106,12 +106,12 @@ impl Guard {
 
     /// Returns whether the lock is still held, as far as this process can know.
     pub fn state(&self) -> GuardState {
-        self.parts().iter().map(Held::state).min().unwrap_or(GuardState::Lost)
+        self.parts().iter().map(HoldRef::state).min().unwrap_or(GuardState::Lost)
     }
 
     /// Returns how long the lock stays held without a further renewal; zero once it is lost.
     pub fn remaining(&self) -> Duration {
-        self.parts().iter().map(Held::remaining).min().unwrap_or_default()
+        self.parts().iter().map(HoldRef::remaining).min().unwrap_or_default()
     }
 
     /// Returns the token if the lock is still held.
@@ -126,7 +126,7 @@ impl Guard {
     }
 
     /// Returns the first part that is lost.
-    fn first_lost(&self) -> Option<(&Held, Ended)> {
+    fn first_lost(&self) -> Option<(&HoldRef, Ended)> {
         self.parts().iter().find_map(|held| Some((held, held.lost()?)))
     }
 
@@ -161,12 +161,12 @@ impl Guard {
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.
     pub async fn release(self) -> Result<Released, Error> {
-        self.release_with(Held::release).await
+        self.release_with(HoldRef::release).await
     }
 
-    /// Releases the lock with this function, which a part of a multi-lock does not need: it is never
-    /// handed off.
-    async fn release_with<F>(self, release: impl Fn(Held) -> F) -> Result<Released, Error>
+    /// Releases the lock with this function, which a part of a multi-lock does not need: it is
+    /// never handed off.
+    async fn release_with<F>(self, release: impl Fn(HoldRef) -> F) -> Result<Released, Error>
     where
         F: Future<Output = Result<Released, Error>>,
     {
@@ -193,11 +193,11 @@ impl Guard {
     /// Releases the parts of a multi-lock. If one of them was lost, also returns its name and
     /// backend.
     async fn release_all(
-        parts: Vec<Held>,
+        parts: Vec<HoldRef>,
     ) -> (Result<Released, Error>, Option<(LockName, DynBackend)>) {
         // All parts are released concurrently, since each takes a round trip. A slow part does not
         // delay the others.
-        let release = |part: Held| {
+        let release = |part: HoldRef| {
             let of = (part.name().clone(), Arc::clone(part.backend()));
             Box::pin(async move { (part.release().await, of) })
         };
@@ -220,7 +220,7 @@ impl Guard {
         (result, lost)
     }
 
-    /// Leaves the lock to the store until then: see [`Held::part`]. The future resolves as
+    /// Leaves the lock to the store until then: see [`HoldRef::part`]. The future resolves as
     /// `Released` once the store has received the time, or once the lock is lost; the request is
     /// also sent if the future is dropped. For a guard with one hold only; every other guard is
     /// released.

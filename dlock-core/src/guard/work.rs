@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use super::{Guard, GuardKind};
-use crate::{Error, Released, engine::held::Held};
+use crate::{Error, Released, engine::hold_ref::HoldRef};
 
 /// The reason if the store reports at the release that the lock was lost.
 const UNKNOWN: &str = "the store did not know the claim any more when it was released";
@@ -43,7 +43,7 @@ impl Guard {
             }
             output = work => output,
         };
-        self.vouch(output)
+        self.check_after(output)
     }
 
     /// Releases the lock after work that ran without [`run`](Self::run), and returns the output of
@@ -62,12 +62,12 @@ impl Guard {
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background, and the output is lost.
     pub async fn finish<T: Send + 'static>(self, output: T) -> Result<T, Error> {
-        let ran = self.vouch(output);
+        let ran = self.check_after(output);
         self.end(ran, "release failed after the work was done").await
     }
 
     /// Returns the output of work that has just ended, if the lock is still held.
-    fn vouch<T: Send + 'static>(&self, output: T) -> Result<T, Error> {
+    fn check_after<T: Send + 'static>(&self, output: T) -> Result<T, Error> {
         match self.first_lost() {
             Some((held, how)) => Err(Error::outlived(held.name(), how)
                 .with_store(held.store())
@@ -91,7 +91,7 @@ impl Guard {
         let only = (first.name().clone(), Arc::clone(first.backend()));
         let (released, lost) = match guard.0 {
             GuardKind::Many(parts) => Self::release_all(parts).await,
-            one => (Self(one).release_with(Held::release_after_work).await, None),
+            one => (Self(one).release_with(HoldRef::release_after_work).await, None),
         };
         match (released, ran) {
             (Ok(Released::AlreadyLost), Ok(output)) => {
@@ -114,8 +114,8 @@ impl Guard {
             return Some(self);
         }
         let (lost, left): (Vec<_>, Vec<_>) =
-            self.into_parts().into_iter().partition(Held::is_lost_with_a_delay);
-        lost.into_iter().for_each(Held::forget);
+            self.into_parts().into_iter().partition(HoldRef::is_lost_with_a_delay);
+        lost.into_iter().for_each(HoldRef::forget);
         (!left.is_empty()).then(|| Self::many(left))
     }
 }

@@ -1,21 +1,20 @@
 //! The lease of a hold: its local deadline, the time and the length of its renewals.
 //!
 //! `began` and `valid_until` change only here, in [`Hold::renewed`] and [`Hold::shorten`], under
-//! the lock of the books. `parting` is stored by the holder and loaded by the renewal task, both
-//! with `SeqCst`: see [`Held::part`](crate::engine::held::Held::part).
+//! the lock of the renewal queue. `parting` is stored by the holder and loaded by the renewal task,
+//! both with `SeqCst`: see [`HoldRef::part`](crate::engine::hold_ref::HoldRef::part).
 
 use std::time::Duration;
 
 use super::{
-    DOUBTFUL, HELD, Hold,
-    belief::{believed, margin, valid_until},
-    rare::Terms,
+    DOUBTFUL, HELD, Hold, Terms,
+    local_deadline::{holder_lease, margin, valid_until},
 };
 use crate::{GuardState, Instant, LockOptions, Renewal, sync::atomic::Ordering};
 
 impl Hold {
     fn terms(&self) -> Terms {
-        self.rare.get().map_or_else(Terms::default, |rare| rare.terms)
+        self.cold.get().map_or_else(Terms::default, |cold| cold.terms)
     }
 
     /// The whole lease on which the holder relies. The store's lease is longer by the lock-delay.
@@ -84,7 +83,7 @@ impl Hold {
     /// Records the answer to a renewal that was sent at `sent`: the store keeps the claim for
     /// `stored`.
     pub(super) fn renewed(&self, sent: Instant, stored: Duration) {
-        let until = valid_until(sent, believed(stored, self.delay()));
+        let until = valid_until(sent, holder_lease(stored, self.delay()));
         // A downgrade and the renewal task may each have a request in flight, and the answers come
         // in any order. The answer to the earlier request must not move the deadline back.
         self.began.fetch_max(sent.as_nanos(), Ordering::AcqRel);
@@ -96,7 +95,7 @@ impl Hold {
     /// Shortens the lease, because the store's clock was set forward by `by` since it began.
     /// Returns true if the lease has therefore expired: the caller ends the hold.
     pub(super) fn shorten(&self, by: Duration, now: Instant) -> bool {
-        // A load and a store instead of one swap: all writers have the lock of the books.
+        // A load and a store instead of one swap: all writers have the lock of the renewal queue.
         let until = self.valid_until().saturating_sub(by);
         if until > now {
             self.valid_until.store(until.as_nanos(), Ordering::Release);
@@ -116,7 +115,7 @@ impl Hold {
     /// Records that the hold has no holder any more, and that the store keeps it until `until`.
     pub(crate) fn leave_until(&self, until: Instant) {
         // 0 means that the hold has a holder.
-        self.rare().parting.store(until.as_nanos().max(1), Ordering::SeqCst);
+        self.cold().parting.store(until.as_nanos().max(1), Ordering::SeqCst);
     }
 
     /// Returns whether it has no holder any more.
@@ -125,7 +124,7 @@ impl Hold {
     }
 
     fn parting_until(&self) -> u64 {
-        self.rare.get().map_or(0, |rare| rare.parting.load(Ordering::SeqCst))
+        self.cold.get().map_or(0, |cold| cold.parting.load(Ordering::SeqCst))
     }
 
     /// Returns the lease for the last renewal, if the hold has no holder.
@@ -138,6 +137,6 @@ impl Hold {
     /// True only once for all holds of its queue, since it leads to a warning.
     pub(super) fn is_waited_for_by_its_own(&self, now: Instant) -> bool {
         let queue = self.queue.as_ref().filter(|queue| queue.has_queue());
-        now.since(self.granted_at()) >= self.lease() && queue.is_some_and(|queue| queue.tells())
+        now.since(self.granted_at()) >= self.lease() && queue.is_some_and(|queue| queue.warns())
     }
 }

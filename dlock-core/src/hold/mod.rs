@@ -1,22 +1,22 @@
 //! The record of one granted claim: its tokens, its local deadline, and how it ended.
 //!
-//! A hold knows neither the store nor a clock: callers pass the time. [`books`] keeps the holds in
-//! the order in which they are due. [`end`](crate::engine::end) is the only module that ends a
-//! hold.
+//! A hold knows neither the store nor a clock: callers pass the time. [`renewal_queue`] keeps the
+//! holds in the order in which they are due. [`end`](crate::engine::end) is the only module that
+//! ends a hold.
 //!
 //! # Concurrency
 //!
 //! | field | written by | read by |
 //! |---|---|---|
-//! | `state` | the task that ends the hold, once; between `HELD` and `DOUBTFUL`, under the lock of the books | all |
+//! | `state` | the task that ends the hold, once; between `HELD` and `DOUBTFUL`, under the lock of the renewal queue | all |
 //! | `used` | the guard that hands the hold off, under the mutex of the [`LocalQueue`]; a loss sets `FROZEN` | all |
-//! | `began`, `valid_until` | under the lock of the books | all |
-//! | `slot` | under the lock of the books | under that lock |
+//! | `began`, `valid_until` | under the lock of the renewal queue | all |
+//! | `slot` | under the lock of the renewal queue | under that lock |
 //! | `watched` | the holder | the task that ends the hold or hands it off |
-//! | `Rare::parting` | the holder | the renewal task |
-//! | `Rare::asked` | a task that has handed it off | the renewal task |
-//! | `Rare::outcome` | the task that releases it | tasks that have handed it off: see `confirm` |
-//! | `Rare::asking`, `Rare::answered` | under the lock of the books | tasks that have handed it off |
+//! | `ColdFields::parting` | the holder | the renewal task |
+//! | `ColdFields::requested` | a task that has handed it off | the renewal task |
+//! | `ColdFields::outcome` | the task that releases it | tasks that have handed it off: see `confirm` |
+//! | `ColdFields::in_flight`, `ColdFields::answered` | under the lock of the renewal queue | tasks that have handed it off |
 //! | `writer`, `downgraded` | the holder | the renewal task |
 //!
 //! Three orders matter. `schedules/end.rs` and `schedules/renewal.rs` run them under random
@@ -37,32 +37,26 @@
 //! A renewal that was computed before may still request the writer's mode. The store ignores this,
 //! since a renewal never makes a claim heavier.
 
-pub(crate) mod belief;
-pub(crate) mod books;
 mod confirm;
 mod lease;
+pub(crate) mod local_deadline;
 pub(crate) mod local_queue;
-mod order;
-mod rare;
-mod slot;
-pub(crate) mod steps;
+pub(crate) mod renewal_queue;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use self::{
-    belief::{believed, valid_until},
+    local_deadline::{holder_lease, valid_until},
     local_queue::LocalQueue,
-    rare::{Rare, Terms},
-    slot::Slot,
 };
 use crate::{
     AcquireRequest, Claim, ClaimId, Ended, FencingToken, Grant, GuardState, Instant, LockName,
-    LockOptions, Mode,
+    LockOptions, Mode, Renew,
     sync::{
         Notify, OnceLock,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
     vocabulary::clock::nanos,
 };
@@ -77,7 +71,7 @@ use crate::{
 /// | `LOST` | it ended otherwise; the upper bits say how | |
 ///
 /// A process may have 100,000 holds, so each byte counts. Fields that few holds need are in
-/// [`Rare`].
+/// [`ColdFields`].
 pub(crate) struct Hold {
     name: LockName,
     id: ClaimId,
@@ -105,11 +99,11 @@ pub(crate) struct Hold {
     watched: AtomicBool,
     /// Whether the warning that this process waits in the store's queue for its own lock was
     /// logged.
-    told: AtomicBool,
-    rare: OnceLock<Box<Rare>>,
-    /// The local queue, whose lead the task that ends the hold hands to the next task.
+    warned: AtomicBool,
+    cold: OnceLock<Box<ColdFields>>,
+    /// The local queue, whose leader role the task that ends the hold hands to the next task.
     queue: Option<Arc<LocalQueue<Hold>>>,
-    /// The position in the books.
+    /// The position in the renewal queue.
     slot: Slot,
 }
 
@@ -130,7 +124,7 @@ impl Hold {
         options: LockOptions,
         queue: Option<Arc<LocalQueue<Self>>>,
     ) -> Self {
-        let lease = believed(request.lease, options.lock_delay());
+        let lease = holder_lease(request.lease, options.lock_delay());
         let hold = Self {
             name: request.name,
             id: request.claim,
@@ -146,14 +140,14 @@ impl Hold {
             writer: AtomicBool::new(false),
             downgraded: AtomicBool::new(false),
             watched: AtomicBool::new(false),
-            told: AtomicBool::new(false),
-            rare: OnceLock::new(),
+            warned: AtomicBool::new(false),
+            cold: OnceLock::new(),
             queue,
             slot: Slot::new(),
         };
         let terms = Terms::new(request.lease.saturating_sub(lease), options.renew());
         if terms != Terms::default() {
-            hold.rare.get_or_init(|| Box::new(Rare::new(terms)));
+            hold.cold.get_or_init(|| Box::new(ColdFields::new(terms)));
         }
         hold
     }
@@ -266,8 +260,8 @@ impl Hold {
         let ended = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, running).is_ok();
         // After the state: see the third order above.
         if ended {
-            self.tell_watchers();
-            self.tell_confirmed();
+            self.notify_watchers();
+            self.notify_confirmed();
         }
         ended
     }
@@ -279,18 +273,18 @@ impl Hold {
 
     /// Makes the end notify [`ending`](Self::ending) from now on.
     pub(crate) fn watch(&self) {
-        self.rare();
+        self.cold();
         self.watched.store(true, Ordering::SeqCst);
     }
 
     /// The notification of the end or the hand-off, which is sent only if the hold is watched.
     pub(crate) fn ending(&self) -> &Notify {
-        &self.rare().ended
+        &self.cold().ended
     }
 
-    pub(crate) fn tell_watchers(&self) {
+    pub(crate) fn notify_watchers(&self) {
         if self.watched.load(Ordering::SeqCst) {
-            self.rare().ended.notify_waiters();
+            self.cold().ended.notify_waiters();
         }
     }
 
@@ -302,12 +296,12 @@ impl Hold {
 
     /// Returns true once: the caller then logs the warning that this process waits for its own
     /// lock.
-    pub(crate) fn tells(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+    pub(crate) fn warns(&self) -> bool {
+        !self.warned.swap(true, Ordering::Relaxed)
     }
 
-    fn rare(&self) -> &Rare {
-        self.rare.get_or_init(|| Box::new(Rare::new(Terms::default())))
+    fn cold(&self) -> &ColdFields {
+        self.cold.get_or_init(|| Box::new(ColdFields::new(Terms::default())))
     }
 
     // --- the mode ---
@@ -329,5 +323,126 @@ impl Hold {
     /// Makes every renewal from now on request the reader's mode.
     pub(crate) fn mark_downgraded(&self) {
         self.downgraded.store(true, Ordering::Release);
+    }
+}
+
+/// The position of a hold in the renewal queue.
+///
+/// All fields are read and written only under the lock of the renewal queue. That lock orders the
+/// accesses, so they are relaxed. The fields are atomics because tasks on other threads share the
+/// hold, and because a mutex for each hold would cost more bytes.
+struct Slot {
+    /// The index in its list; `usize::MAX` while it is in none.
+    at: AtomicUsize,
+    /// The time at which the renewal task checks it, in nanoseconds.
+    due: AtomicU64,
+    /// Whether a renewal is in flight, so that no second one is sent.
+    renewing: AtomicBool,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            at: AtomicUsize::new(usize::MAX),
+            due: AtomicU64::new(0),
+            renewing: AtomicBool::new(false),
+        }
+    }
+
+    fn at(&self) -> Option<usize> {
+        let at = self.at.load(Ordering::Relaxed);
+        (at != usize::MAX).then_some(at)
+    }
+
+    fn set_at(&self, at: Option<usize>) {
+        self.at.store(at.unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+
+    fn due(&self) -> Instant {
+        Instant::from_nanos(self.due.load(Ordering::Relaxed))
+    }
+
+    /// Sets the due time. Call it only while the hold is in no list, because `due` selects the
+    /// list.
+    fn set_due(&self, due: Instant) {
+        self.due.store(due.as_nanos(), Ordering::Relaxed);
+    }
+
+    fn is_renewing(&self) -> bool {
+        self.renewing.load(Ordering::Relaxed)
+    }
+
+    fn set_renewing(&self, renewing: bool) {
+        self.renewing.store(renewing, Ordering::Relaxed);
+    }
+}
+
+/// Fields that few holds need: watchers, non-default terms, the time until which the store keeps
+/// the claim without a holder, and the confirmation of hand-offs.
+///
+/// The box is allocated once, in [`Hold::new`] or by the first task that needs
+/// it. Two tasks may race for that: `OnceLock` lets one of them win, and both use its box.
+struct ColdFields {
+    terms: Terms,
+    ended: Notify,
+    /// The time until which the store keeps it without a holder, in nanoseconds. 0 while it has a
+    /// holder. `SeqCst`, since its writer then loads `SharedQueue::stopped`: see `HoldRef::part`.
+    parting: AtomicU64,
+    /// Tokens of guards that have handed it off. A renewal has to confirm all guards before
+    /// `requested`; the renewal in flight confirms those before `in_flight`, and the last answer
+    /// those before `answered`.
+    requested: AtomicU64,
+    in_flight: AtomicU64,
+    answered: AtomicU64,
+    /// The store's answer to the release: `UNANSWERED`, `HELD_TO_THE_END` or `LOST_BEFORE`.
+    outcome: AtomicU64,
+    /// Notified of each confirmation, of the end, and of `outcome`.
+    confirmed: Notify,
+}
+
+const UNANSWERED: u64 = 0;
+const HELD_TO_THE_END: u64 = 1;
+const LOST_BEFORE: u64 = 2;
+
+impl ColdFields {
+    /// Non-default terms are set when the hold is created. A box that is allocated later has the
+    /// defaults.
+    fn new(terms: Terms) -> Self {
+        Self {
+            terms,
+            ended: Notify::new(),
+            parting: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            outcome: AtomicU64::new(UNANSWERED),
+            confirmed: Notify::new(),
+        }
+    }
+}
+
+/// Options that most locks leave at their defaults.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Terms {
+    /// The lock-delay.
+    delay: Duration,
+    /// The time after the grant for which it is renewed. Zero: never.
+    renewed_for: Duration,
+}
+
+impl Terms {
+    const fn new(delay: Duration, renew: Renew) -> Self {
+        let renewed_for = match renew {
+            Renew::Auto => Duration::MAX,
+            Renew::For(limit) => limit,
+            Renew::Never => Duration::ZERO,
+        };
+        Self { delay, renewed_for }
+    }
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self::new(Duration::ZERO, Renew::Auto)
     }
 }

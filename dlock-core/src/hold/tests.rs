@@ -1,8 +1,8 @@
-//! Tests of holds and books, without a store, a clock or a runtime.
+//! Tests of holds and the renewal queue, without a store, a clock or a runtime.
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Hold, books::Books, local_queue::LocalQueue, steps::Step};
+use super::{Hold, local_queue::LocalQueue, renewal_queue::RenewalQueue, renewal_queue::Step};
 use crate::{
     AcquireRequest, Ended, FencingToken, Grant, GuardState, Instant, LockName, LockOptions, Mode,
     Renew, Renewed,
@@ -28,10 +28,10 @@ fn hold() -> Arc<Hold> {
     Arc::new(granted(1, LockOptions::new()))
 }
 
-fn booked(hold: &Arc<Hold>) -> Books {
-    let mut books = Books::default();
-    assert!(!books.add(hold, &|_| 0, || at(0.0)).over);
-    books
+fn queued(hold: &Arc<Hold>) -> RenewalQueue {
+    let mut queue = RenewalQueue::default();
+    assert!(!queue.add(hold, &|_| 0, || at(0.0)).over);
+    queue
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn hold_ends_once() {
 }
 
 #[test]
-fn every_reason_of_a_loss_is_kept() {
+fn every_reason_of_a_loss_is_recorded() {
     for how in [Ended::Expired, Ended::Revoked, Ended::ClockStep, Ended::StoreReset] {
         let hold = hold();
         hold.doubt();
@@ -84,7 +84,7 @@ fn block_gives_each_token_once_and_none_after_a_loss() {
 }
 
 #[test]
-fn belief_ends_before_the_lease_and_moves_forward_only() {
+fn the_local_deadline_precedes_the_lease_end_and_only_grows() {
     let hold = hold();
     assert_eq!(hold.valid_until(), at(30.0 - 0.31));
     assert!(!hold.is_over(|| at(29.6)) && hold.is_over(|| at(29.7)));
@@ -98,46 +98,46 @@ fn belief_ends_before_the_lease_and_moves_forward_only() {
 fn renewal_is_due_after_a_third_and_stops_at_its_limit() {
     let limit = Duration::from_secs(45);
     let hold = Arc::new(granted(1, LockOptions::new().with_renew(Renew::For(limit))));
-    let mut books = booked(&hold);
-    let due = books.collect(at(9.0), &|_| 0);
-    assert!(due.batches.is_empty() && due.look == Some(at(10.0)));
-    let [batch] = &mut books.collect(at(10.0), &|_| 0).batches[..] else { panic!("no batch") };
+    let mut queue = queued(&hold);
+    let due = queue.collect(at(9.0), &|_| 0);
+    assert!(due.batches.is_empty() && due.next_check == Some(at(10.0)));
+    let [batch] = &mut queue.collect(at(10.0), &|_| 0).batches[..] else { panic!("no batch") };
     assert_eq!(batch.renewals[0].lease, Duration::from_secs(30));
     batch.sent = at(10.0);
     // The renewal is in flight: no other is sent.
-    assert!(books.collect(at(20.0), &|_| 0).batches.is_empty());
-    books.settle(batch, Some(&[Renewed::Kept]), at(20.0));
-    let [last] = &mut books.collect(at(20.0), &|_| 0).batches[..] else { panic!("no batch") };
+    assert!(queue.collect(at(20.0), &|_| 0).batches.is_empty());
+    queue.settle(batch, Some(&[Renewed::Kept]), at(20.0));
+    let [last] = &mut queue.collect(at(20.0), &|_| 0).batches[..] else { panic!("no batch") };
     assert_eq!(last.renewals[0].lease, Duration::from_secs(25));
     last.sent = at(20.0);
-    books.settle(last, Some(&[Renewed::Kept]), at(20.0));
+    queue.settle(last, Some(&[Renewed::Kept]), at(20.0));
     // When another renewal is due, the rest of the lease is shorter than the shortest lease.
     for _ in 0..40 {
-        let Some(look) = books.collect(at(44.0), &|_| 0).look else { break };
-        assert!(look <= hold.valid_until());
+        let Some(next) = queue.collect(at(44.0), &|_| 0).next_check else { break };
+        assert!(next <= hold.valid_until());
     }
 }
 
 #[test]
 fn lease_that_runs_out_is_late() {
     let hold = Arc::new(granted(1, LockOptions::new().with_renew(Renew::Never)));
-    let mut books = booked(&hold);
-    assert!(books.collect(at(29.0), &|_| 0).late.is_empty());
-    let due = books.collect(at(29.7), &|_| 0);
+    let mut queue = queued(&hold);
+    assert!(queue.collect(at(29.0), &|_| 0).late.is_empty());
+    let due = queue.collect(at(29.7), &|_| 0);
     assert!(due.batches.is_empty() && due.late.len() == 1);
-    books.take(&hold);
-    assert_eq!(books.collect(at(29.8), &|_| 0).look, None);
+    queue.take(&hold);
+    assert_eq!(queue.collect(at(29.8), &|_| 0).next_check, None);
 }
 
 #[test]
-fn answers_tell_kept_lost_and_doubtful_holds_apart() {
+fn answers_distinguish_renewed_lost_and_doubtful_holds() {
     let holds: Vec<_> = (0..5).map(|_| hold()).collect();
-    let mut books = Books::default();
+    let mut queue = RenewalQueue::default();
     for hold in &holds {
-        books.add(hold, &|_| 0, || at(0.0));
+        queue.add(hold, &|_| 0, || at(0.0));
     }
     holds[4].leave_until(at(300.0));
-    let mut due = books.collect(at(10.0), &|_| 0);
+    let mut due = queue.collect(at(10.0), &|_| 0);
     let [batch] = &mut due.batches[..] else { panic!("more than one batch") };
     batch.sent = at(10.0);
     // In the order of the batch, which is that of the list.
@@ -148,8 +148,8 @@ fn answers_tell_kept_lost_and_doubtful_holds_apart() {
     answers[lease(&holds[1])] = Renewed::Lost;
     answers[lease(&holds[2])] = Renewed::Forgotten;
     answers[lease(&holds[3])] = Renewed::Unknown;
-    let settled = books.settle(batch, Some(&answers), at(11.0));
-    assert_eq!((settled.kept, settled.failed), (2, 1));
+    let settled = queue.settle(batch, Some(&answers), at(11.0));
+    assert_eq!((settled.renewed, settled.failed), (2, 1));
     let lost = |how| settled.lost.iter().find(|(_, of)| *of == how).map(|(hold, _)| hold.id);
     assert_eq!(lost(Ended::Revoked), Some(holds[1].id));
     assert_eq!(lost(Ended::StoreReset), Some(holds[2].id));
@@ -158,8 +158,8 @@ fn answers_tell_kept_lost_and_doubtful_holds_apart() {
     assert_eq!(settled.parted[0].id, holds[4].id);
     assert_eq!(holds[0].began(), at(10.0));
     // Without an answer all are doubtful, and none is lost.
-    let mut again = books.collect(at(20.0), &|_| 0);
-    let settled = books.settle(&again.batches.remove(0), None, at(21.0));
+    let mut again = queue.collect(at(20.0), &|_| 0);
+    let settled = queue.settle(&again.batches.remove(0), None, at(21.0));
     assert!(settled.lost.is_empty() && settled.failed > 0);
 }
 
@@ -167,91 +167,91 @@ fn answers_tell_kept_lost_and_doubtful_holds_apart() {
 fn hold_that_was_released_meanwhile_is_not_lost() {
     for answers in [Some(&[Renewed::Lost]), Some(&[Renewed::Forgotten]), None] {
         let hold = hold();
-        let mut books = booked(&hold);
-        let batch = books.collect(at(10.0), &|_| 0).batches.remove(0);
+        let mut queue = queued(&hold);
+        let batch = queue.collect(at(10.0), &|_| 0).batches.remove(0);
         assert!(hold.end(Ended::Released));
-        let settled = books.settle(&batch, answers.map(|answers| &answers[..]), at(11.0));
-        assert_eq!((settled.kept, settled.lost.len(), settled.failed), (0, 0, 0), "{answers:?}");
+        let settled = queue.settle(&batch, answers.map(|answers| &answers[..]), at(11.0));
+        assert_eq!((settled.renewed, settled.lost.len(), settled.failed), (0, 0, 0), "{answers:?}");
     }
 }
 
 #[test]
-fn step_shortens_what_it_met_and_has_it_renewed_at_once() {
+fn a_step_shortens_earlier_leases_and_renews_them_at_once() {
     let hold = hold();
-    let mut books = booked(&hold);
+    let mut queue = queued(&hold);
     let step = |shard, by: u64, seen| Step {
         shard,
         forward: true,
         by: Duration::from_secs(by),
         seen: at(seen),
     };
-    assert!(books.stepped(step(1, 3600, 1.0), at(1.0), &|_| 0).is_empty());
+    assert!(queue.stepped(step(1, 3600, 1.0), at(1.0), &|_| 0).is_empty());
     assert_eq!(hold.valid_until(), at(30.0 - 0.31));
-    assert!(books.stepped(step(0, 10, 1.0), at(1.0), &|_| 0).is_empty());
+    assert!(queue.stepped(step(0, 10, 1.0), at(1.0), &|_| 0).is_empty());
     assert_eq!(hold.valid_until(), at(20.0 - 0.31));
-    let mut due = books.collect(at(1.0), &|_| 0);
+    let mut due = queue.collect(at(1.0), &|_| 0);
     let [batch] = &mut due.batches[..] else { panic!("it is not renewed") };
     batch.sent = at(1.0);
     // The clock steps again while the renewal is in flight, so it is sent once more.
-    assert!(books.stepped(step(0, 10, 2.0), at(2.0), &|_| 0).is_empty());
-    books.settle(batch, Some(&[Renewed::Kept]), at(3.0));
+    assert!(queue.stepped(step(0, 10, 2.0), at(2.0), &|_| 0).is_empty());
+    queue.settle(batch, Some(&[Renewed::Kept]), at(3.0));
     assert_eq!(hold.valid_until(), at(10.0 - 0.31));
-    assert_eq!(books.collect(at(3.0), &|_| 0).batches.len(), 1);
+    assert_eq!(queue.collect(at(3.0), &|_| 0).batches.len(), 1);
     // A step past the end of the lease.
-    let over = books.stepped(step(0, 10, 4.0), at(4.0), &|_| 0);
+    let over = queue.stepped(step(0, 10, 4.0), at(4.0), &|_| 0);
     assert_eq!(over.len(), 1);
 }
 
 #[test]
 fn grant_on_its_way_is_cut_by_a_step() {
     let (early, late) = (hold(), hold());
-    let mut books = Books::default();
+    let mut queue = RenewalQueue::default();
     let step = Step { shard: 0, forward: true, by: Duration::from_secs(29), seen: at(0.5) };
-    books.stepped(step, at(0.5), &|_| 0);
-    let added = books.add(&early, &|_| 0, || at(0.6));
+    queue.stepped(step, at(0.5), &|_| 0);
+    let added = queue.add(&early, &|_| 0, || at(0.6));
     assert!(!added.over && early.valid_until() < at(1.0));
-    assert_eq!(books.collect(at(0.6), &|_| 0).batches.len(), 1);
-    assert!(books.add(&late, &|_| 0, || at(5.0)).over);
-    assert!(!books.add(&hold(), &|_| 1, || at(5.0)).over);
+    assert_eq!(queue.collect(at(0.6), &|_| 0).batches.len(), 1);
+    assert!(queue.add(&late, &|_| 0, || at(5.0)).over);
+    assert!(!queue.add(&hold(), &|_| 1, || at(5.0)).over);
 }
 
 #[test]
-fn task_is_woken_for_what_is_due_before_its_next_look() {
+fn the_task_is_woken_for_a_hold_due_before_the_next_check() {
     let (first, second) = (hold(), hold());
-    let mut books = Books::default();
-    assert!(books.add(&first, &|_| 0, || at(0.0)).sooner);
-    assert!(!books.add(&second, &|_| 0, || at(0.0)).sooner);
-    assert_eq!(books.collect(at(0.0), &|_| 0).look, Some(at(10.0)));
-    assert!(books.hurry(&second, at(1.0)) && !books.hurry(&first, at(2.0)));
-    assert_eq!(books.collect(at(1.0), &|_| 0).batches.len(), 1);
+    let mut queue = RenewalQueue::default();
+    assert!(queue.add(&first, &|_| 0, || at(0.0)).sooner);
+    assert!(!queue.add(&second, &|_| 0, || at(0.0)).sooner);
+    assert_eq!(queue.collect(at(0.0), &|_| 0).next_check, Some(at(10.0)));
+    assert!(queue.expedite(&second, at(1.0)) && !queue.expedite(&first, at(2.0)));
+    assert_eq!(queue.collect(at(1.0), &|_| 0).batches.len(), 1);
 }
 
 #[test]
 fn shards_and_leases_of_one_length_share_a_batch() {
     let short = LockOptions::new().with_lease(Duration::from_secs(29));
-    let mut books = Books::default();
+    let mut queue = RenewalQueue::default();
     let holds: Vec<_> =
         [LockOptions::new(), LockOptions::new(), short].map(|of| Arc::new(granted(1, of))).into();
     for hold in &holds {
-        books.add(hold, &|_| 0, || at(0.0));
+        queue.add(hold, &|_| 0, || at(0.0));
     }
-    assert_eq!(books.collect(at(10.0), &|_| 0).batches.len(), 2);
+    assert_eq!(queue.collect(at(10.0), &|_| 0).batches.len(), 2);
 }
 
 #[test]
 fn local_waiters_are_reported_once() {
     let options = Arc::new(LockOptions::new());
-    let queue = Arc::new(LocalQueue::new(&name("n"), &options));
+    let local = Arc::new(LocalQueue::new(&name("n"), &options));
     let mut hold = granted(1, *options);
-    hold.queue = Some(Arc::clone(&queue));
+    hold.queue = Some(Arc::clone(&local));
     let hold = Arc::new(hold);
-    let mut books = booked(&hold);
-    assert!(queue.try_begin());
-    let _ticket = queue.join(std::task::Waker::noop());
-    assert!(books.collect(at(10.0), &|_| 0).own.is_empty());
+    let mut queue = queued(&hold);
+    assert!(local.try_begin());
+    let _ticket = local.join(std::task::Waker::noop());
+    assert!(queue.collect(at(10.0), &|_| 0).own.is_empty());
     hold.renewed(at(20.0), Duration::from_secs(30));
-    books.hurry(&hold, at(31.0));
-    books.collect(at(31.0), &|_| 0);
+    queue.expedite(&hold, at(31.0));
+    queue.collect(at(31.0), &|_| 0);
     hold.slot.set_renewing(false);
-    assert!(!queue.tells(), "it was told before");
+    assert!(!local.warns(), "it was told before");
 }

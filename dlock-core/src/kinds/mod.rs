@@ -1,9 +1,9 @@
 //! The kinds of lock. Each is a small handle over the engine.
 
-mod entering;
 mod fair;
 pub(crate) mod lock;
 mod multi;
+mod multi_acquire;
 mod mutex;
 mod owners;
 mod reentrant;
@@ -31,7 +31,7 @@ use self::{owners::Owners, shared::Shared};
 use crate::{
     Error, Guard, Lock, LockName, LockOptions, Mode,
     acquire::take,
-    engine::{Engine, held::Held},
+    engine::{Engine, hold_ref::HoldRef},
     hold::{Hold, local_queue::LocalQueue},
     support::{labels::Kind, retry::Wait},
 };
@@ -77,7 +77,7 @@ impl Base {
     }
 
     /// Acquires the lock from the store.
-    pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<Held>, Error> {
+    pub(crate) async fn take(&self, mode: Mode, wait: Wait) -> Result<Option<HoldRef>, Error> {
         let taken = take(self.engine(), &self.name, mode, *self.options, 1, None, wait).await?;
         // Checked again, now that shutdown counts the hold: see `engine`.
         self.engine().check_open()?;

@@ -18,14 +18,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     Base, Client, Takes,
-    entering::give_back,
+    multi_acquire::release_parts,
     steps::{AcquireStep as _, Shard, take_in_order},
 };
 use crate::{
     Certainty, ConfigIssue, Error, ErrorKind, Guard, LockName, MultiLock, Mutex,
     support::{
         labels::Kind,
-        retry::{Trouble, Wait, backoff, explained, pause},
+        retry::{RetryBudget, Wait, backoff, explained, pause},
     },
 };
 
@@ -175,14 +175,14 @@ impl MultiMutex {
             match group.take(Wait::Try).await {
                 Ok(Some(guard)) => parts.extend(guard.into_parts()),
                 Ok(None) => {
-                    give_back(parts, wait).await;
+                    release_parts(parts, wait).await;
                     return Ok(Err((i, None)));
                 }
                 // The next round waits for this store first, with its retry budget.
                 Err(error)
                     if error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try) =>
                 {
-                    give_back(parts, wait).await;
+                    release_parts(parts, wait).await;
                     return Ok(Err((i, Some(error))));
                 }
                 Err(error) => return Err(error),
@@ -252,7 +252,7 @@ impl Group {
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
         let first = self.base();
         let clock = first.engine().clock;
-        let mut trouble = Trouble::default();
+        let mut budget = RetryBudget::default();
         loop {
             let mut retries = false;
             let taken = match &*self.0 {
@@ -274,17 +274,17 @@ impl Group {
                 ErrorKind::Lost | ErrorKind::NotHeld => {
                     // The store has answered, so no outage counts. Retry for as long as the caller
                     // waits.
-                    trouble.over();
+                    budget.over();
                     true
                 }
                 ErrorKind::Unavailable => retries,
                 _ => false,
             };
-            match trouble.pause(now, lease) {
+            match budget.pause(now, lease) {
                 Some(next) if again && !matches!(wait, Wait::Try) => {
                     let paused = pause(next, wait.deadline(), &first.name).await;
-                    let away = (error.kind() == ErrorKind::Unavailable).then_some(error);
-                    paused.map_err(|ended| explained(ended, away, &first.name))?;
+                    let failure = (error.kind() == ErrorKind::Unavailable).then_some(error);
+                    paused.map_err(|ended| explained(ended, failure, &first.name))?;
                 }
                 _ if error.kind() == ErrorKind::Lost => return Err(late(&error, lease)),
                 _ => return Err(error),

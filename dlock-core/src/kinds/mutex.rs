@@ -6,7 +6,7 @@ use super::{Base, Takes};
 use crate::{
     Error, Guard, LockName, Mode,
     acquire::handoff,
-    engine::held::Held,
+    engine::hold_ref::HoldRef,
     hold::{Hold, local_queue::LocalQueue},
     support::{labels::Kind, retry::Wait},
 };
@@ -42,11 +42,11 @@ impl Mutex {
     }
 
     /// Acquires the hold as `acquire` does, for a reentrant lock.
-    pub(super) async fn acquire_held(&self, wait: Wait) -> Result<Option<Held>, Error> {
+    pub(super) async fn acquire_held(&self, wait: Wait) -> Result<Option<HoldRef>, Error> {
         self.base.engine().meter.acquiring(Kind::Mutex, self.hold(wait)).await
     }
 
-    async fn hold(&self, wait: Wait) -> Result<Option<Held>, Error> {
+    async fn hold(&self, wait: Wait) -> Result<Option<HoldRef>, Error> {
         match &self.queue {
             Some(queue) => handoff::lock(self.base.engine(), queue, wait).await,
             None => self.base.take(Mode::Exclusive, wait).await,

@@ -1,14 +1,15 @@
 //! The steps in which a multi-lock acquires the locks of one store.
 //!
 //! A *step* is a shard if the store takes several names at once and grants in order of arrival, and
-//! otherwise a name. All steps of a store have one order, and a multi-lock waits in a step only while
-//! it holds locks of earlier steps (Havender, *Avoiding deadlock in multitasking systems*, 1968).
+//! otherwise a name. All steps of a store have one order, and a multi-lock waits in a step only
+//! while it holds locks of earlier steps (Havender, *Avoiding deadlock in multitasking systems*,
+//! 1968).
 //!
 //! Suppose that multi-locks wait for each other in a circle. One that waits in a step is blocked by
 //! one that holds a lock of this step or is ahead in one of its queues, and so waits in the same
 //! step or in a later one. In a circle all of them wait in the same step. There, all claims of a
-//! multi-lock have entered the queues at one point, so the earliest one is ahead in every queue, and
-//! none of the others blocks it.
+//! multi-lock have entered the queues at one point, so the earliest one is ahead in every queue,
+//! and none of the others blocks it.
 //!
 //! This needs the same steps in every client of the store. If one client entered two queues at
 //! once and another one after the other, the first could hold the second lock while it waits for
@@ -17,7 +18,7 @@
 
 use super::{
     Base,
-    entering::{Entering, give_back},
+    multi_acquire::{MultiAcquire, release_parts},
 };
 use crate::{AcquireRequest, Error, Fairness, Guard, Mode, support::retry::Wait};
 
@@ -53,7 +54,7 @@ async fn take_each(
         match step.take(wait, retries).await? {
             Some(guard) => parts.extend(guard.into_parts()),
             None => {
-                give_back(parts, wait).await;
+                release_parts(parts, wait).await;
                 return Ok(None);
             }
         }
@@ -138,7 +139,7 @@ impl Shard {
         let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
         let answer_by = engine.answer_by(wait);
         let sending = engine.backend.acquire_all(&requests)?;
-        let mut entering = Entering::new(engine, claims, sending, answer_by);
-        Some(entering.all_granted(wait, &self.0[0].name, gave_up).await)
+        let mut claims = MultiAcquire::new(engine, claims, sending, answer_by);
+        Some(claims.all_granted(wait, &self.0[0].name, gave_up).await)
     }
 }

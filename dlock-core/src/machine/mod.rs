@@ -20,9 +20,7 @@
 //! Every operation first removes expired claims. Every operation except `Join` then grants the
 //! claims that fit. Each is idempotent by claim id, so a client retries it after a lost answer.
 
-mod barred;
 mod op;
-mod refused;
 pub mod text;
 
 #[cfg(test)]
@@ -30,9 +28,7 @@ mod tests;
 
 use std::time::Duration;
 
-use self::barred::Barred;
-pub use self::op::{Granted, Micros, Op, Outcome};
-pub use self::refused::{conflict, in_use_as, spent};
+pub use self::op::{Granted, Micros, Op, Outcome, conflict, in_use_as, spent};
 use crate::{ClaimId, ClaimState, FencingToken, LockState, Mode, Note, Queue};
 
 /// The state of one name.
@@ -44,7 +40,7 @@ pub struct Machine {
     /// The capacity, which the first claim of a free lock sets.
     capacity: u32,
     entries: Vec<Entry>,
-    barred: Barred,
+    tombstones: Tombstones,
 }
 
 /// One claim, waiting (`token` is zero) or held.
@@ -68,7 +64,7 @@ struct Entry {
 }
 
 /// The parameters of a claim that joins the queue.
-struct Place<'a> {
+struct NewEntry<'a> {
     claim: ClaimId,
     mode: Mode,
     lease: Micros,
@@ -110,7 +106,7 @@ impl Entry {
 impl Machine {
     /// Creates a free lock whose next token is above `last`.
     pub const fn after_token(last: u64) -> Self {
-        Self { last, capacity: 0, entries: Vec::new(), barred: Barred::new() }
+        Self { last, capacity: 0, entries: Vec::new(), tombstones: Tombstones::new() }
     }
 
     /// Applies an operation that has a deadline. After the deadline it has no effect. The deadline
@@ -134,11 +130,11 @@ impl Machine {
     /// Every claim that this grants, the operation's own and others, is appended to `grants`.
     pub fn apply(&mut self, op: &Op, now: Micros, grants: &mut Vec<Granted>) -> Outcome {
         self.entries.retain(|e| e.expires > now);
-        self.barred.forget(now);
+        self.tombstones.forget(now);
         match *op {
             Op::Acquire { claim, mode, lease, block, queue, home, ref note } => {
-                let place = Place { claim, mode, lease, block, home, note };
-                if let Err(refused) = self.stand(place, now) {
+                let new = NewEntry { claim, mode, lease, block, home, note };
+                if let Err(refused) = self.enqueue(new, now) {
                     self.grant(now, grants);
                     return refused;
                 }
@@ -155,8 +151,8 @@ impl Machine {
                 refused
             }
             Op::Join { claim, mode, lease, block, home, ref note } => {
-                let place = Place { claim, mode, lease, block, home, note };
-                match self.stand(place, now) {
+                let new = NewEntry { claim, mode, lease, block, home, note };
+                match self.enqueue(new, now) {
                     Ok(()) => self.standing(claim, now).unwrap_or(Outcome::NotFound),
                     Err(refused) => refused,
                 }
@@ -173,7 +169,7 @@ impl Machine {
             }
             Op::Release { claim, used, bar } => {
                 let found = self.remove(claim, used);
-                self.barred.add(claim, bar, now);
+                self.tombstones.add(claim, bar, now);
                 self.grant(now, grants);
                 if found { Outcome::Released } else { Outcome::NotFound }
             }
@@ -189,10 +185,10 @@ impl Machine {
     ///
     /// # Errors
     /// The outcome, if the claim has been cancelled or the lock has another capacity.
-    fn stand(&mut self, place: Place<'_>, now: Micros) -> Result<(), Outcome> {
-        let Place { claim, mode, lease, block, home, note } = place;
+    fn enqueue(&mut self, new: NewEntry<'_>, now: Micros) -> Result<(), Outcome> {
+        let NewEntry { claim, mode, lease, block, home, note } = new;
         // The request was sent before its cancellation, and arrives after it.
-        if self.barred.has(claim) {
+        if self.tombstones.has(claim) {
             return Err(Outcome::Late);
         }
         if let Some(entry) = self.entry_mut(claim) {
@@ -244,7 +240,7 @@ impl Machine {
 
     /// Returns whether, at `now`, a released or cancelled claim is barred.
     pub fn bars(&self, now: Micros) -> bool {
-        self.barred.iter().any(|(_, until)| until > now)
+        self.tombstones.iter().any(|(_, until)| until > now)
     }
 
     /// The last reserved token; zero if none was reserved.
@@ -360,5 +356,39 @@ impl Machine {
         }
         self.entries.remove(at);
         true
+    }
+}
+
+/// Claims that were cancelled or released while a request for them may still be in flight, each
+/// with the time in microseconds until which it can't come back. The list is short: it contains
+/// claims whose connection was lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Tombstones(Vec<(ClaimId, u64)>);
+
+impl Tombstones {
+    const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Bars the claim: until then, requests that were sent for it have no effect.
+    fn add(&mut self, claim: ClaimId, until: u64, now: u64) {
+        match self.0.iter_mut().find(|(barred, _)| *barred == claim) {
+            Some(barred) => barred.1 = barred.1.max(until),
+            None if until > now => self.0.push((claim, until)),
+            None => {}
+        }
+    }
+
+    /// Removes the claims whose time has passed.
+    fn forget(&mut self, now: u64) {
+        self.0.retain(|(_, until)| *until > now);
+    }
+
+    fn has(&self, claim: ClaimId) -> bool {
+        self.0.iter().any(|(barred, _)| *barred == claim)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (ClaimId, u64)> + '_ {
+        self.0.iter().copied()
     }
 }

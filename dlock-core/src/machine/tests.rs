@@ -42,7 +42,7 @@ fn run(machine: &mut Machine, ops: &[(Micros, Op)]) -> (Option<Outcome>, Vec<u12
 }
 
 #[test]
-fn a_release_grants_the_first_in_line_for_a_whole_lease() {
+fn a_release_grants_the_first_waiter_a_whole_lease() {
     let mut machine = Machine::default();
     let ops = [1, 2, 3].map(|n| (10, acquire(n, Mode::Exclusive)));
     run(&mut machine, &ops);
@@ -106,7 +106,7 @@ fn an_expired_claim_is_removed_and_the_next_is_granted() {
 }
 
 #[test]
-fn a_downgrade_keeps_the_token_and_lets_readers_in() {
+fn a_downgrade_keeps_the_token_and_admits_readers() {
     let mut machine = Machine::default();
     run(&mut machine, &[(7, acquire(1, Mode::Exclusive)), (8, acquire(2, Mode::Shared))]);
     let token = machine.grant_of(id(1)).unwrap().token;
@@ -132,7 +132,7 @@ fn unused_tokens_go_back_and_used_ones_do_not() {
 }
 
 #[test]
-fn a_floor_holds_when_a_block_below_it_is_released() {
+fn raised_tokens_stay_when_a_lower_block_is_released() {
     let block = ask(1, Mode::Exclusive, 100, None);
     // The block is 5 to 104.
     for (above, next) in [(4, 6), (50, 106), (104, 106), (105, 106), (1_000, 1_001)] {
@@ -194,7 +194,7 @@ fn text_of_another_version_or_hand_is_refused() {
 }
 
 #[test]
-fn an_error_shows_the_begin_of_what_it_could_not_read() {
+fn an_error_shows_the_start_of_unreadable_text() {
     for (snap, log) in [("v2".repeat(1000) + ";", String::new()), (String::new(), "x".repeat(9999))]
     {
         let error = text::replay(&snap, &log).unwrap_err().to_string();

@@ -54,7 +54,7 @@ pub fn snapshot(machine: &Machine) -> String {
             NoteText(e.note.as_ref())
         );
     }
-    for (claim, until) in machine.barred.iter() {
+    for (claim, until) in machine.tombstones.iter() {
         let _ = write!(text, "X {claim} {until};");
     }
     text
@@ -206,7 +206,7 @@ pub fn snapshot_of(text: &str) -> Result<Machine, Error> {
         if fields.rest.next_if_eq(&"X").is_some() {
             let (claim, until) = (fields.claim()?, fields.number()?);
             fields.end()?;
-            machine.barred.add(claim, until, 0);
+            machine.tombstones.add(claim, until, 0);
             continue;
         }
         let entry = Entry {

@@ -34,8 +34,8 @@ pub(super) async fn released(answers: Answers) {
     world.warm().await;
     let lock = world.locks.mutex(NAME).unwrap();
     let guard = lock.lock().await.unwrap();
-    let told = Arc::new(Notify::new());
-    let (next, heard) = (world.worker(1), Arc::clone(&told));
+    let notified = Arc::new(Notify::new());
+    let (next, heard) = (world.worker(1), Arc::clone(&notified));
     // The next holder keeps the lock until the end of the first guard has been reported.
     let keeps = shuttle::future::spawn(async move {
         let guard = lock.lock().await.unwrap();
@@ -43,7 +43,7 @@ pub(super) async fn released(answers: Answers) {
         drop(guard);
     });
     assert_eq!(watched(guard).await, (Ended::Released, Released::Released));
-    told.notify_one();
+    notified.notify_one();
     keeps.await.unwrap();
     next.await.unwrap();
     world.is_over(0).await;
@@ -65,7 +65,7 @@ pub(super) async fn expired(answers: Answers) {
     let time = passing(Duration::from_secs(11));
     match watched(guard).await {
         (Ended::Released, _) | (Ended::Expired, Released::AlreadyLost) => {}
-        other => panic!("told {other:?}"),
+        other => panic!("reported {other:?}"),
     }
     next.await.unwrap();
     time.await.unwrap();
@@ -83,7 +83,7 @@ pub(super) async fn revoked(answers: Answers) {
     let breaker = shuttle::future::spawn(async move { store.revoke().await });
     match watched(guard).await {
         (Ended::Released, _) | (Ended::Revoked, Released::AlreadyLost) => {}
-        other => panic!("told {other:?}"),
+        other => panic!("reported {other:?}"),
     }
     breaker.await.unwrap();
     next.await.unwrap();
@@ -99,7 +99,7 @@ pub(super) async fn watched(guard: Guard) -> (Ended, Released) {
     let seen = guard.check();
     let released = guard.release().await.unwrap();
     let ended = watcher.await.unwrap();
-    assert_eq!(ended, second.await, "two watchers were told different ends");
+    assert_eq!(ended, second.await, "two watchers saw different ends");
     if seen.is_err() {
         assert_ne!(ended, Ended::Released, "a lost lock ended as released");
     }

@@ -140,6 +140,6 @@ pub(super) async fn between_processes(answers: Answers) {
     for task in tasks {
         task.await.unwrap();
     }
-    other.is_quiet().await;
+    other.until_idle().await;
     world.is_over(0).await;
 }

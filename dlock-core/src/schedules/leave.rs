@@ -17,25 +17,25 @@ use super::{
 use crate::{Backend, ConfigIssue, ErrorKind, LockName, sync::time};
 
 #[test]
-fn a_dropped_waiter_keeps_nothing() {
+fn a_dropped_waiter_leaves_no_claim() {
     check(|| dropped(Answers::AtOnce));
     check(|| dropped(Answers::Later));
 }
 
 #[test]
-fn a_dropped_waiter_of_another_process_keeps_nothing() {
+fn a_dropped_waiter_of_another_process_leaves_no_claim() {
     check(|| dropped_abroad(Answers::AtOnce));
     check(|| dropped_abroad(Answers::Later));
 }
 
 #[test]
-fn a_waiter_that_times_out_keeps_nothing() {
+fn a_waiter_that_times_out_leaves_no_claim() {
     check(|| timed_out(Answers::AtOnce));
     check(|| timed_out(Answers::Later));
 }
 
 #[test]
-fn shutting_down_waits_for_what_was_dropped() {
+fn shutdown_waits_for_dropped_guards() {
     check(shut_down);
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn dropped_abroad(answers: Answers) {
     let _ = leaving.await;
     holder.await.unwrap();
     stays.await.unwrap();
-    other.is_quiet().await;
+    other.until_idle().await;
     world.is_over(usize::MAX).await;
 }
 

@@ -52,7 +52,7 @@ async fn parted(answers: Answers, dropped: bool) {
         () = drops => {}
     }
     time.await.unwrap();
-    world.is_quiet().await;
+    world.until_idle().await;
     let state = world.store.inspect(&LockName::new(NAME).unwrap()).await.unwrap();
     let [holder] = &*state.holders else { panic!("it is not kept: {state:?}") };
     assert!(holder.remaining > Duration::from_secs(500), "it is cut short: {state:?}");

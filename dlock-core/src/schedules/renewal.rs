@@ -16,9 +16,9 @@ fn a_renewal_never_meets_another_grant() {
 }
 
 #[test]
-fn a_lock_is_kept_for_longer_than_its_lease() {
-    check(|| kept(Answers::AtOnce));
-    check(|| kept(Answers::Later));
+fn a_lock_is_held_for_longer_than_its_lease() {
+    check(|| renewed(Answers::AtOnce));
+    check(|| renewed(Answers::Later));
 }
 
 /// Less than a lease passes, so no schedule may lose a lock.
@@ -38,7 +38,7 @@ pub(super) async fn against_release(answers: Answers) {
 }
 
 /// Time advances only after each renewal, for longer than a lease; another process waits.
-pub(super) async fn kept(answers: Answers) {
+pub(super) async fn renewed(answers: Answers) {
     let world = World::new(answers);
     let guard = world.locks.mutex(NAME).unwrap().lock().await.unwrap();
     let other = world.another();
@@ -46,11 +46,11 @@ pub(super) async fn kept(answers: Answers) {
     for _ in 0..4 {
         time::advance(Duration::from_secs(11));
         world.store.renewed.notified().await;
-        // The answer may still be in flight to the books; the lease runs anyway.
+        // The answer may still be in flight to the renewal task; the lease runs anyway.
         guard.check().expect("the lock is kept");
     }
     assert_eq!(guard.release().await.unwrap(), Released::Released);
     next.await.unwrap();
-    other.is_quiet().await;
+    other.until_idle().await;
     world.is_over(0).await;
 }

@@ -114,15 +114,15 @@ impl World {
         })
     }
 
-    /// Waits until the last release has reached the store and the books are empty.
-    pub(super) async fn is_quiet(&self) {
+    /// Waits until the last release has reached the store and the renewal queue is empty.
+    pub(super) async fn until_idle(&self) {
         self.locks.shutdown(Duration::from_secs(1)).await.expect("something is left behind");
     }
 
     /// Checks that nothing is left behind and that nothing was released twice: at most `vain`
     /// releases were of unknown claims, which happens for lost locks.
     pub(super) async fn is_over(self, vain: usize) {
-        self.is_quiet().await;
+        self.until_idle().await;
         let state = self.store.inspect(&LockName::new(NAME).unwrap()).await.unwrap();
         assert!(state.waiters.is_empty(), "a claim still waits: {state:?}");
         assert!(state.holders.is_empty(), "a claim is still held: {state:?}");

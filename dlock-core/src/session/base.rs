@@ -2,8 +2,8 @@
 //!
 //! # Concurrency
 //!
-//! - `claims` changes under its mutex. `end` sets `over`, then takes all claims out. `claim_of` reads
-//!   `over` under the mutex, so a claim that enters later has ended already.
+//! - `claims` changes under its mutex. `end` sets `over`, then takes all claims out. `claim_of`
+//!   reads `over` under the mutex, so a claim that enters later has ended already.
 //! - `next_end` is at or before the end of every lease. A call writes its end in the claim, then
 //!   lowers `next_end`; `lapse` sets that to the maximum, then reads all claims. As both orders are
 //!   sequentially consistent, `lapse` reads the new end, or the call lowers `next_end` after it.
@@ -112,8 +112,8 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
         claim
     }
 
-    /// If a claim holds the lock, renews its lease, which then ends at `until` or later, and returns
-    /// the mode. Only the last renewal of a claim shortens the lease.
+    /// If a claim holds the lock, renews its lease, which then ends at `until` or later, and
+    /// returns the mode. Only the last renewal of a claim shortens the lease.
     pub fn extend(&self, claim: &C, renewal: &Renewal, until: Instant) -> Option<Mode> {
         let mode = claim.extend(renewal.lease, until, renewal.is_last)?;
         self.may_end(until);
@@ -162,13 +162,13 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     /// Removes a claim that the store has lost, or will, and sends the event of a loss.
     pub fn lose(&self, claim: &Arc<C>) {
         if claim.lose() {
-            self.tell(claim);
+            self.report_loss(claim);
         }
         self.forget(claim);
     }
 
     /// Sends the event of a loss. There may be no receiver.
-    fn tell(&self, claim: &C) {
+    fn report_loss(&self, claim: &C) {
         self.events.send(StoreEvent::Ended(claim.claim()));
     }
 
@@ -204,7 +204,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
             if let Some(granted) = claim.lapse(now) {
                 lapsed.push(Arc::clone(claim));
                 if granted {
-                    self.tell(claim);
+                    self.report_loss(claim);
                 }
             } else if !claim.is_over() {
                 let remaining = claim.remaining(now);

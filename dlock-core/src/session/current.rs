@@ -19,7 +19,7 @@ use crate::{
 pub struct Sessions<S> {
     current: watch::Sender<Arc<S>>,
     /// The reason why there is no next session yet.
-    trouble: Mutex<Option<Error>>,
+    last_error: Mutex<Option<Error>>,
 }
 
 impl<S, C> Sessions<S>
@@ -29,7 +29,7 @@ where
 {
     /// Begins with this session.
     pub fn new(first: Arc<S>) -> Self {
-        Self { current: watch::Sender::new(first), trouble: Mutex::new(None) }
+        Self { current: watch::Sender::new(first), last_error: Mutex::new(None) }
     }
 
     /// Returns the current session, which may have ended.
@@ -37,8 +37,8 @@ where
         Arc::clone(&self.current.borrow())
     }
 
-    /// Returns a session that has not ended, as far as is known. If necessary, it waits for the next
-    /// one, for as long as a caller waits for an answer.
+    /// Returns a session that has not ended, as far as is known. If necessary, it waits for the
+    /// next one, for as long as a caller waits for an answer.
     ///
     /// # Errors
     /// The last error of [`note`](Self::note), or the error for a missing answer.
@@ -54,18 +54,18 @@ where
         let next = sessions.wait_for(|session| !session.is_over());
         match time::timeout(session.patience(), next).await {
             Ok(Ok(next)) => Ok(Arc::clone(&next)),
-            _ => Err(self.trouble.lock().clone().unwrap_or_else(|| session.no_answer())),
+            _ => Err(self.last_error.lock().clone().unwrap_or_else(|| session.no_answer())),
         }
     }
 
     /// Replaces the session, which has ended.
     pub fn replace(&self, session: Arc<S>) {
-        *self.trouble.lock() = None;
+        *self.last_error.lock() = None;
         self.current.send_replace(session);
     }
 
     /// Records the reason why there is no session.
     pub fn note(&self, error: Error) {
-        *self.trouble.lock() = Some(error);
+        *self.last_error.lock() = Some(error);
     }
 }

@@ -3,8 +3,8 @@
 //! It is the reference for the other stores, the store of unit tests, and a real store for programs
 //! of one process. Names are spread over shards, each with the machines of its names and the
 //! waiting tasks. Records of free names are removed when a shard has grown to twice the number that
-//! was in use. Only the largest of their tokens remains, as the floor of the shard, so that tokens
-//! grow across removal.
+//! was in use. Only the largest of their tokens remains, as `forgotten` of the shard, so that
+//! tokens grow across removal.
 //!
 //! # Concurrency
 //!
@@ -32,9 +32,9 @@ use crate::{
 
 const SHARDS: usize = 16;
 const SWEEP_AT_LEAST: usize = 64;
-/// The largest token of a record that may be removed. A larger token, as the floor of the shard,
+/// The largest token of a record that may be removed. A larger token, as `forgotten` of the shard,
 /// would leave few or no tokens to other names.
-const LARGEST_FLOOR: u64 = FencingToken::MAX.get() / 2;
+const LARGEST_FORGOTTEN: u64 = FencingToken::MAX.get() / 2;
 
 /// A store of locks in this process's memory.
 ///
@@ -59,7 +59,7 @@ struct MemoryShard {
 struct Names {
     records: HashTable<Record>,
     /// The largest token that a name without a record may already have had.
-    floor: u64,
+    forgotten: u64,
     sweep_at: usize,
 }
 
@@ -74,7 +74,8 @@ struct Record {
 struct WaitingTasks(HashMap<ClaimId, oneshot::Sender<()>>);
 
 impl Memory {
-    /// The factory of `memory:`, which has no options of its own. Each connection is a separate store.
+    /// The factory of `memory:`, which has no options of its own. Each connection is a separate
+    /// store.
     pub const FACTORY: Factory = Factory::new("memory", &["memory"], &[], connect);
 
     /// Creates an empty store. Its leases expire by tokio's clock, so they also expire under paused
@@ -95,7 +96,7 @@ impl Memory {
     }
 
     /// Returns a name's hash, and the shard that the hash selects.
-    fn place(&self, name: &LockName) -> (u64, &Mutex<MemoryShard>) {
+    fn locate(&self, name: &LockName) -> (u64, &Mutex<MemoryShard>) {
         let hash = self.hasher.hash_one(name.as_str());
         // The middle bits choose the shard. The table uses the lowest and the highest bits, which
         // would otherwise be the same for all names of a shard.
@@ -113,7 +114,7 @@ impl Memory {
         op: &Op,
         then: impl FnOnce(&Machine, &mut WaitingTasks, Outcome) -> T,
     ) -> T {
-        let (hash, shard) = self.place(name);
+        let (hash, shard) = self.locate(name);
         let mut shard = shard.lock();
         let now = self.micros();
         self.apply_in(&mut shard, name, hash, op, now, then)
@@ -151,7 +152,7 @@ impl Names {
         let record = match self.records.entry(hash, |record| record.name == *name, again) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(vacant) => {
-                let machine = Machine::after_token(self.floor);
+                let machine = Machine::after_token(self.forgotten);
                 vacant.insert(Record { name: name.clone(), machine }).into_mut()
             }
         };
@@ -160,12 +161,12 @@ impl Names {
 
     /// Removes the records of free names.
     fn sweep(&mut self, now: Micros) {
-        let floor = &mut self.floor;
+        let forgotten = &mut self.forgotten;
         self.records.retain(|record| {
             let last = record.machine.last_token();
-            let forget = record.machine.is_free(now) && last <= LARGEST_FLOOR;
+            let forget = record.machine.is_free(now) && last <= LARGEST_FORGOTTEN;
             if forget {
-                *floor = (*floor).max(last);
+                *forgotten = (*forgotten).max(last);
             }
             !forget
         });
@@ -281,16 +282,16 @@ impl Backend for Memory {
                 Err(granted) => return grant(&granted),
                 Ok(waiting) => waiting,
             };
-            let keep_alive = self.clock.now().saturating_add(request.lease / 3);
+            let next_heartbeat = self.clock.now().saturating_add(request.lease / 3);
             // An expired lease grants the lock only with the next operation on the name, and no
             // other client may send one. So the task checks again at the first expiry, and after a
             // third of its own lease, since its place in the queue has a lease as well.
-            let look = next_expiry
-                .map_or(keep_alive, |at| Instant::from_nanos(at.saturating_mul(1000)))
-                .min(keep_alive);
+            let next = next_expiry
+                .map_or(next_heartbeat, |at| Instant::from_nanos(at.saturating_mul(1000)))
+                .min(next_heartbeat);
             tokio::select! {
                 _ = turn => {}
-                () = self.clock.sleep_until(look) => {}
+                () = self.clock.sleep_until(next) => {}
             }
         }
     }
@@ -323,12 +324,12 @@ impl Backend for Memory {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let (hash, shard) = self.place(name);
+        let (hash, shard) = self.locate(name);
         let shard = shard.lock();
         let record = shard.names.records.find(hash, |record| record.name == *name);
-        // The record of a free name may have been removed. Its tokens are not above the floor.
-        let floor = || FencingToken::new(shard.names.floor).ok();
-        let unknown = || LockState::new(Vec::new(), Vec::new(), floor());
+        // The record of a free name may have been removed. Its tokens are not above `forgotten`.
+        let forgotten = || FencingToken::new(shard.names.forgotten).ok();
+        let unknown = || LockState::new(Vec::new(), Vec::new(), forgotten());
         Ok(record.map_or_else(unknown, |record| record.machine.inspect(self.micros())))
     }
 
@@ -339,17 +340,17 @@ impl Backend for Memory {
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         // All shards of these names are locked at once, so that the claims enter at one point in
         // time. Every caller locks them in the order of the array, so two callers do not deadlock.
-        let places: Vec<_> = requests.iter().map(|request| self.place(&request.name)).collect();
+        let located: Vec<_> = requests.iter().map(|request| self.locate(&request.name)).collect();
         let mut shards: Vec<_> = self
             .shards
             .iter()
             .map(|shard| {
-                places.iter().any(|(_, wanted)| std::ptr::eq(*wanted, shard)).then(|| shard.lock())
+                located.iter().any(|(_, wanted)| std::ptr::eq(*wanted, shard)).then(|| shard.lock())
             })
             .collect();
         let now = self.micros();
         let mut answers = Vec::with_capacity(requests.len());
-        for (request, (hash, wanted)) in requests.iter().zip(places) {
+        for (request, (hash, wanted)) in requests.iter().zip(located) {
             let at = self.shards.iter().position(|shard| std::ptr::eq(shard, wanted));
             let Some(shard) = at.and_then(|at| shards[at].as_mut()) else { continue };
             let op = acquire_op(request);

@@ -2,7 +2,7 @@
 //!
 //! # Concurrency
 //!
-//! The error changes under its mutex. With `known`, calls that succeed skip the mutex. `asking`
+//! The error changes under its mutex. With `known`, calls that succeed skip the mutex. `abandoned`
 //! allows one abandoned request at a time. Both are hints, so their accesses are relaxed: after an
 //! answer and a failure at the same time, either of them may be recorded as the last.
 
@@ -23,7 +23,7 @@ pub(crate) struct LastFailure {
     known: AtomicBool,
     error: Mutex<Option<Error>>,
     /// Whether an abandoned request is in flight.
-    asking: AtomicBool,
+    abandoned: AtomicBool,
 }
 
 impl LastFailure {
@@ -48,7 +48,7 @@ impl LastFailure {
     }
 
     /// Records the result of a request for this lock; `None` is a request for several locks.
-    pub(crate) fn look_at<T>(&self, answer: &Result<T, Error>, name: Option<&LockName>) {
+    pub(crate) fn record<T>(&self, answer: &Result<T, Error>, name: Option<&LockName>) {
         match answer {
             Ok(_) => self.over(),
             Err(error) => self.note(error, name),
@@ -61,11 +61,11 @@ impl LastFailure {
         tasks: &Tasks,
         question: impl Future<Output = T> + Send + 'static,
     ) {
-        if !self.asking.swap(true, Ordering::Relaxed) {
+        if !self.abandoned.swap(true, Ordering::Relaxed) {
             let this = Arc::clone(self);
             tasks.spawn(async move {
                 drop(question.await);
-                this.asking.store(false, Ordering::Relaxed);
+                this.abandoned.store(false, Ordering::Relaxed);
             });
         }
     }

@@ -15,7 +15,7 @@ pub(crate) enum Kind {
 
 /// The place where an acquisition waits: the label `queue`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Line {
+pub(crate) enum QueuedIn {
     Process,
     Store,
 }

@@ -8,7 +8,7 @@
 #[cfg(feature = "metrics")]
 use std::time::Duration;
 
-use super::labels::{Kind, Line};
+use super::labels::{Kind, QueuedIn};
 #[cfg(feature = "metrics")]
 use super::metrics::Series;
 use crate::{
@@ -53,7 +53,7 @@ impl Meter {
     }
 
     /// Counts an acquisition that has joined a queue.
-    pub(crate) fn queued(&self, line: Line) {
+    pub(crate) fn queued(&self, line: QueuedIn) {
         #[cfg(not(feature = "metrics"))]
         let _ = line;
         #[cfg(feature = "metrics")]

@@ -37,7 +37,7 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, SharedString, Unit};
 
-use super::labels::{Kind, Line};
+use super::labels::{Kind, QueuedIn};
 use crate::{Clock, Ended, Error, ErrorKind, Instant, Mode};
 
 const KINDS: [&str; 8] =
@@ -169,7 +169,7 @@ impl Series {
         self.hold[mode].get_or_init(|| self.hold_series(mode)).record(after);
     }
 
-    pub(crate) fn contended(&self, line: Line) {
+    pub(crate) fn contended(&self, line: QueuedIn) {
         let line = line as usize;
         self.contended[line].get_or_init(|| self.contended_series(line)).increment(1);
     }

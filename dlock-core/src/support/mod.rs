@@ -2,9 +2,9 @@
 
 pub(crate) mod failure;
 pub(crate) mod labels;
+pub(crate) mod lease_warning;
 pub(crate) mod meter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub(crate) mod retry;
-pub(crate) mod shortened;
 pub(crate) mod tasks;

@@ -100,12 +100,12 @@ pub(crate) fn explained(ended: Error, last: Option<Error>, name: &LockName) -> E
 
 /// An outage, as one operation sees it: its start, and the backoff.
 #[derive(Default)]
-pub(crate) struct Trouble {
+pub(crate) struct RetryBudget {
     since: Option<Instant>,
     tries: u32,
 }
 
-impl Trouble {
+impl RetryBudget {
     /// Ends the outage. Only an answer proves its end: a call may take long to fail.
     pub(crate) fn over(&mut self) {
         *self = Self::default();

@@ -1,12 +1,12 @@
 //! The same primitives with a scheduling point at each use, for the checks in `schedules`.
 //!
 //! Notifications and channels are tokio's own, one step each. Time does not pass until a scenario
-//! advances it. Each primitive can be broken on purpose ([`Plant`]), to show that a scenario
+//! advances it. Each primitive can be broken on purpose ([`Mutant`]), to show that a scenario
 //! detects it.
 //!
 //! Shuttle treats every atomic access as sequentially consistent. So these checks find wrong orders
 //! of accesses in the code, but not a memory ordering that is too weak: the comments in `hold`,
-//! `ledger` and `local_queue` justify those.
+//! `shared_queue` and `local_queue` justify those.
 
 pub(crate) mod atomic;
 pub(crate) mod oneshot;
@@ -21,7 +21,7 @@ use crate::Error;
 
 /// The primitive that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Plant {
+pub(crate) enum Mutant {
     /// A state of one byte is read and written in two steps.
     TornState,
     /// A turn that was given to a dropped task is lost.
@@ -35,21 +35,21 @@ pub(crate) enum Plant {
 }
 
 thread_local! {
-    static PLANTED: Cell<Option<Plant>> = const { Cell::new(None) };
+    static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
 }
 
 /// Breaks this primitive on this thread from now on.
-pub(crate) fn plant(plant: Plant) {
-    PLANTED.set(Some(plant));
+pub(crate) fn activate(mutant: Mutant) {
+    ACTIVE.set(Some(mutant));
 }
 
-fn planted(plant: Plant) -> bool {
-    PLANTED.get() == Some(plant)
+fn is_active(mutant: Mutant) -> bool {
+    ACTIVE.get() == Some(mutant)
 }
 
 /// Returns whether a turn is lost together with the task that received it.
 pub(crate) fn loses_turns() -> bool {
-    planted(Plant::LostTurn)
+    is_active(Mutant::LostTurn)
 }
 
 /// A scheduling point: another task may run here.
@@ -91,7 +91,7 @@ impl Notify {
 
     pub(crate) fn notify_waiters(&self) {
         point();
-        if !planted(Plant::LostNotice) {
+        if !is_active(Mutant::LostNotice) {
             self.0.notify_waiters();
         }
     }
@@ -107,7 +107,7 @@ impl Runtime {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         // The first task of an engine is its renewal task.
         let job = self.started.swap(true, atomic::Ordering::SeqCst);
-        if job && planted(Plant::LostJob) {
+        if job && is_active(Mutant::LostJob) {
             return;
         }
         drop(shuttle::future::spawn(task));

@@ -256,8 +256,8 @@ impl Error {
     /// type.
     ///
     /// The error owns the output and can be sent to another thread, so the output of such work is
-    /// `Send + 'static`. For an output that borrows, call [`Guard::check`](crate::Guard::check) after
-    /// the work, and see whether [`Guard::release`](crate::Guard::release) returns
+    /// `Send + 'static`. For an output that borrows, call [`Guard::check`](crate::Guard::check)
+    /// after the work, and see whether [`Guard::release`](crate::Guard::release) returns
     /// [`Released`](crate::Released::Released).
     ///
     /// ```
@@ -346,19 +346,19 @@ mod outside {
     use super::*;
 
     #[test]
-    fn debug_is_for_people_and_tells_each_cause_once() {
+    fn debug_output_names_each_cause_once() {
         let timeout = Error::new(ErrorKind::Timeout, "no answer");
         let error = Error::new(ErrorKind::Unavailable, "the store is away").with_source(timeout);
         assert_eq!(
             format!("{error:?}"),
             "the store is away [Unavailable, Unknown]; caused by: no answer"
         );
-        let told = Error::new(ErrorKind::Timeout, format!("gave up: {error}")).with_source(error);
+        let shown = Error::new(ErrorKind::Timeout, format!("gave up: {error}")).with_source(error);
         assert_eq!(
-            format!("{told:?}"),
+            format!("{shown:?}"),
             "gave up: the store is away [Timeout, NotApplied]; caused by: no answer"
         );
-        assert!(format!("{told:#?}").contains("certainty"));
+        assert!(format!("{shown:#?}").contains("certainty"));
     }
 }
 

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_restored_fence_refuses_what_came_before() {
+    fn a_restored_fence_refuses_earlier_tokens() {
         let token = |v| FencingToken::new(v).unwrap();
         let fence = Fence::starting_at(token(10));
         assert!(fence.admit(token(9)).is_err());

@@ -4,8 +4,8 @@
 pub(crate) mod answer;
 pub(crate) mod claim;
 pub(crate) mod clock;
+mod common_findings;
 pub(crate) mod error;
-mod examined;
 pub(crate) mod fence;
 pub(crate) mod finding;
 pub(crate) mod format;

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_note_s_is_not_read() {
+    fn text_outside_of_a_note_is_not_read() {
         for word in ["", "%", "%2", "%0A", "%FF", "a b", "%61", "%3b", "é", &"x".repeat(129)] {
             assert_eq!(Note::from_ascii(word), None, "{word}");
         }

@@ -128,7 +128,7 @@ async fn a_lock_that_outlives_its_lease_in_the_store_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_of_long_ago_does_not_count() {
+async fn outage_of_long_ago_does_not_count() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let other = Locks::new(store.inner.clone()).unwrap();

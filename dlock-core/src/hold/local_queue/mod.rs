@@ -1,5 +1,5 @@
 //! Tasks of one process that want the same lock. One of them holds it or acquires it (the local
-//! leader), and the others wait in line.
+//! leader), and the others wait in the queue.
 //!
 //! The queue hands off a hold of any type. Other modules decide for how long, and send the
 //! requests. No function here blocks: a task joins with its waker, takes its turn, or leaves.
@@ -10,24 +10,25 @@
 //! |---|---|
 //! | 0 | no task of this process holds the lock or acquires it |
 //! | `BUSY` | one task does, and no other waits |
-//! | `BUSY + QUEUED` | one task does, and others may wait in the line |
+//! | `BUSY + QUEUED` | one task does, and others may wait in the queue |
 //!
-//! - Without access to the line, `flags` changes from 0 to `BUSY` (`try_begin`) and back
-//!   (`pass_lead`), by compare-and-swap with acquire and release. So the next leader sees all
-//!   writes of the last one.
+//! - Without access to the queue, `flags` changes from 0 to `BUSY` (`try_begin`) and back
+//!   (`pass_leader_role`), by compare-and-swap with acquire and release. So the next leader sees
+//!   all writes of the last one.
 //! - **`QUEUED` is set and cleared under the mutex, and set only while `BUSY` is.** The swap from
 //!   `BUSY` to 0 fails while `QUEUED` is set, and a task sets `QUEUED` before it joins. So either
-//!   the leader that stops sees the line and serves it, or the joining task sees that nobody leads
-//!   and becomes the leader. A task is never left in a line that nobody serves
+//!   the leader that stops sees the queue and serves it, or the joining task sees that nobody leads
+//!   and becomes the leader. A task is never left in a queue that no task serves
 //!   (`schedules/hand_off.rs`; `proof/dlock-models/src/hand_off`).
-//! - The other flags are hints, and relaxed: `hot` selects a size, `asked` and `told` select a
-//!   message. `troubled` is written under the mutex. It says that the outage there may not be
-//!   empty; the first check of it is without the mutex, so that the usual path skips the mutex.
+//! - The other flags are hints, and relaxed: `contended` selects a size, `asked` and `warned`
+//!   select a message. `may_have_outage` is written under the mutex. It says that the outage there
+//!   may not be empty; the first check of it is without the mutex, so that the usual path skips the
+//!   mutex.
 
-mod line;
 mod outage;
 #[cfg(test)]
 mod tests;
+mod waiters;
 
 use std::{
     fmt,
@@ -35,7 +36,7 @@ use std::{
     task::Waker,
 };
 
-use self::{line::WaitLine, outage::Outage};
+use self::{outage::Outage, waiters::WaitQueue};
 use crate::{
     Error, FencingToken, Instant, LockName, LockOptions,
     sync::{
@@ -50,13 +51,13 @@ pub(crate) struct LocalQueue<H> {
     options: Arc<LockOptions>,
     flags: AtomicU8,
     /// Whether a task has joined since the last claim was made.
-    hot: AtomicBool,
+    contended: AtomicBool,
     /// Whether the [`Outage`] may be non-empty.
-    troubled: AtomicBool,
+    may_have_outage: AtomicBool,
     /// Whether the leader waits for an answer of the store.
     asked: AtomicBool,
     /// Whether the warning that tasks wait here for a lock of their own process was logged.
-    told: AtomicBool,
+    warned: AtomicBool,
     members: Mutex<Members<H>>,
 }
 
@@ -69,7 +70,7 @@ struct Members<H> {
 
 /// The waiting tasks, and the outage that they share.
 struct Waiters<H> {
-    line: WaitLine<Turn<H>>,
+    queue: WaitQueue<Turn<H>>,
     outage: Outage,
 }
 
@@ -81,9 +82,9 @@ pub(crate) enum Turn<H> {
     /// A hold, with the token for this task.
     HandedOff(Arc<H>, FencingToken),
     /// The right to acquire the lock from the store, and then to hold it.
-    Lead,
-    /// The lead, and the error with which this task fails: the last leader has retried for a whole
-    /// lease, and this task has waited for all of that time.
+    Leader,
+    /// The leader role, and the error with which this task fails: the last leader has retried for a
+    /// whole lease, and this task has waited for all of that time.
     GivenUp(Error),
     /// No lock: the runtime that would renew it has ended.
     Failed(Error),
@@ -91,17 +92,17 @@ pub(crate) enum Turn<H> {
 
 /// The right to acquire the lock from the store for this process, and then to hold it. If it is
 /// dropped, the next task gets it.
-pub(crate) struct Lead<H>(Option<Arc<LocalQueue<H>>>);
+pub(crate) struct LeaderRole<H>(Option<Arc<LocalQueue<H>>>);
 
-impl<H> Lead<H> {
-    /// Creates the lead, which the caller has from `try_begin`, from its turn, or from a hold that
-    /// it ended.
+impl<H> LeaderRole<H> {
+    /// Creates the leader role, which the caller has from `try_begin`, from its turn, or from a
+    /// hold that it ended.
     pub(crate) fn of(queue: &Arc<LocalQueue<H>>) -> Self {
         Self(Some(Arc::clone(queue)))
     }
 
-    /// Moves the lead to the hold, because the store has granted the lock. From now on the end of
-    /// the hold hands the lead to the next task.
+    /// Moves the leader role to the hold, because the store has granted the lock. From now on the
+    /// end of the hold hands the leader role to the next task.
     pub(crate) fn goes_with_the_hold(mut self) {
         self.0 = None;
     }
@@ -112,10 +113,10 @@ impl<H> Lead<H> {
     }
 }
 
-impl<H> Drop for Lead<H> {
+impl<H> Drop for LeaderRole<H> {
     fn drop(&mut self) {
         if let Some(queue) = self.0.take() {
-            queue.pass_lead();
+            queue.pass_leader_role();
         }
     }
 }
@@ -126,10 +127,10 @@ impl<H> LocalQueue<H> {
             name: name.clone(),
             options: Arc::clone(options),
             flags: AtomicU8::new(0),
-            hot: AtomicBool::new(false),
-            troubled: AtomicBool::new(false),
+            contended: AtomicBool::new(false),
+            may_have_outage: AtomicBool::new(false),
             asked: AtomicBool::new(false),
-            told: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             members: Mutex::new(Members { last: Weak::new(), waiters: None }),
         }
     }
@@ -142,15 +143,15 @@ impl<H> LocalQueue<H> {
         &self.options
     }
 
-    /// Takes the lead if no task has it.
+    /// Takes the leader role if no task has it.
     pub(crate) fn try_begin(&self) -> bool {
         // A load first is cheaper if many tasks wait.
         self.flags.load(Ordering::Relaxed) == 0
             && self.flags.compare_exchange(0, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Joins the line with this waker. Returns `None`, and the caller has the lead, if nobody leads
-    /// by now.
+    /// Joins the queue with this waker. Returns `None`, and the caller has the leader role, if
+    /// nobody leads by now.
     pub(crate) fn join(&self, waker: &Waker) -> Option<u64> {
         let mut members = self.members.lock();
         // The leader may stop at any time, without the mutex. So retry until one of the two swaps
@@ -163,8 +164,8 @@ impl<H> LocalQueue<H> {
             let order = Ordering::AcqRel;
             let _ = self.flags.compare_exchange(BUSY, BUSY | QUEUED, order, Ordering::Relaxed);
         }
-        self.hot.store(true, Ordering::Relaxed);
-        Some(members.waiters().line.join(waker))
+        self.contended.store(true, Ordering::Relaxed);
+        Some(members.waiters().queue.join(waker))
     }
 
     /// Returns the turn of the task with this ticket, once it has one. Until then it waits with
@@ -172,9 +173,9 @@ impl<H> LocalQueue<H> {
     pub(crate) fn take(&self, ticket: u64, waker: &Waker) -> Option<Turn<H>> {
         let mut members = self.members.lock();
         let waiters = members.waiters.as_mut()?;
-        let turn = waiters.line.take(ticket, waker)?;
+        let turn = waiters.queue.take(ticket, waker)?;
         Some(match (turn, waiters.outage.given_up(ticket)) {
-            (Turn::Lead, Some(error)) => Turn::GivenUp(error),
+            (Turn::Leader, Some(error)) => Turn::GivenUp(error),
             (turn, _) => turn,
         })
     }
@@ -184,8 +185,8 @@ impl<H> LocalQueue<H> {
     pub(crate) fn leave(&self, ticket: u64) -> Option<Turn<H>> {
         let mut members = self.members.lock();
         let waiters = members.waiters.as_mut()?;
-        let turn = waiters.line.leave(ticket);
-        self.note_length(&waiters.line);
+        let turn = waiters.queue.leave(ticket);
+        self.clear_queued(&waiters.queue);
         turn
     }
 
@@ -193,13 +194,13 @@ impl<H> LocalQueue<H> {
     /// `None`.
     pub(crate) fn give(&self, turn: impl FnOnce() -> Option<Turn<H>>) -> bool {
         let mut members = self.members.lock();
-        let line = members.waiters.as_mut().map(|waiters| &mut waiters.line);
-        let Some(line) = line.filter(|line| !line.is_empty()) else {
+        let queue = members.waiters.as_mut().map(|waiters| &mut waiters.queue);
+        let Some(queue) = queue.filter(|queue| !queue.is_empty()) else {
             return false;
         };
         // The turn is created under the mutex, so that no token is taken for a task that has left.
-        let first = turn().and_then(|turn| line.give(turn));
-        self.note_length(line);
+        let first = turn().and_then(|turn| queue.give(turn));
+        self.clear_queued(queue);
         drop(members);
         first.map(Waker::wake).is_some()
     }
@@ -209,31 +210,31 @@ impl<H> LocalQueue<H> {
         let mut members = self.members.lock();
         let Some(waiters) = members.waiters.as_mut() else { return };
         let mut wakers = Vec::new();
-        while let Some(waker) = waiters.line.give(Turn::Failed(why())) {
+        while let Some(waker) = waiters.queue.give(Turn::Failed(why())) {
             wakers.push(waker);
         }
-        self.note_length(&waiters.line);
+        self.clear_queued(&waiters.queue);
         drop(members);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Clears `QUEUED` if the line is empty. The caller has the mutex.
-    fn note_length(&self, line: &WaitLine<Turn<H>>) {
-        if line.is_empty() {
+    /// Clears `QUEUED` if the queue is empty. The caller has the mutex.
+    fn clear_queued(&self, queue: &WaitQueue<Turn<H>>) {
+        if queue.is_empty() {
             self.flags.fetch_and(!QUEUED, Ordering::AcqRel);
         }
     }
 
     /// Makes the next task the leader, or clears `BUSY` if no task waits.
-    pub(crate) fn pass_lead(&self) {
+    pub(crate) fn pass_leader_role(&self) {
         // Between the two attempts a task may join or the last one may leave. So both are repeated
         // until one succeeds.
         loop {
             let idle = self.flags.compare_exchange(BUSY, 0, Ordering::AcqRel, Ordering::Relaxed);
-            if idle.is_ok() || self.give(|| Some(Turn::Lead)) {
+            if idle.is_ok() || self.give(|| Some(Turn::Leader)) {
                 return;
             }
-            // No task has the lead, so it can't be handed on.
+            // No task has the leader role, so it can't be handed on.
             if self.flags.load(Ordering::Acquire) & BUSY == 0 {
                 return;
             }
@@ -246,13 +247,13 @@ impl<H> LocalQueue<H> {
 
     /// Returns the number of tasks that wait.
     pub(crate) fn len(&self) -> usize {
-        self.members.lock().waiters.as_ref().map_or(0, |waiters| waiters.line.len())
+        self.members.lock().waiters.as_ref().map_or(0, |waiters| waiters.queue.len())
     }
 
     /// Returns whether a task has joined since the last call.
     pub(crate) fn was_joined(&self) -> bool {
-        self.hot.load(Ordering::Relaxed) && {
-            self.hot.store(false, Ordering::Relaxed);
+        self.contended.load(Ordering::Relaxed) && {
+            self.contended.store(false, Ordering::Relaxed);
             true
         }
     }
@@ -271,14 +272,14 @@ impl<H> LocalQueue<H> {
 
     /// Returns true once: the caller then logs the warning that this process waits for its own
     /// lock.
-    pub(crate) fn tells(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+    pub(crate) fn warns(&self) -> bool {
+        !self.warned.swap(true, Ordering::Relaxed)
     }
 
     /// Records that a request of the leader has failed. Returns when the outage began.
-    pub(crate) fn store_is_away(&self, now: Instant, error: &Error) -> Instant {
+    pub(crate) fn store_failed(&self, now: Instant, error: &Error) -> Instant {
         let mut members = self.members.lock();
-        self.troubled.store(true, Ordering::Relaxed);
+        self.may_have_outage.store(true, Ordering::Relaxed);
         members.waiters().outage.failed(now, error)
     }
 
@@ -301,20 +302,20 @@ impl<H> LocalQueue<H> {
     pub(crate) fn give_up(&self, error: &Error) {
         let mut members = self.members.lock();
         let waiters = members.waiters();
-        waiters.outage = Outage::over(waiters.line.last_ticket(), error);
-        self.troubled.store(true, Ordering::Relaxed);
+        waiters.outage = Outage::over(waiters.queue.last_ticket(), error);
+        self.may_have_outage.store(true, Ordering::Relaxed);
     }
 
     /// Records that the store has answered.
     pub(crate) fn store_is_back(&self) {
-        if self.troubled.load(Ordering::Relaxed) {
+        if self.may_have_outage.load(Ordering::Relaxed) {
             self.forget_outage(&mut self.members.lock());
         }
     }
 
     fn forget_outage(&self, members: &mut Members<H>) {
-        if self.troubled.load(Ordering::Relaxed) {
-            self.troubled.store(false, Ordering::Relaxed);
+        if self.may_have_outage.load(Ordering::Relaxed) {
+            self.may_have_outage.store(false, Ordering::Relaxed);
             if let Some(waiters) = &mut members.waiters {
                 waiters.outage = Outage::default();
             }
@@ -325,7 +326,7 @@ impl<H> LocalQueue<H> {
 impl<H> Members<H> {
     fn waiters(&mut self) -> &mut Waiters<H> {
         self.waiters.get_or_insert_with(|| {
-            Box::new(Waiters { line: WaitLine::default(), outage: Outage::default() })
+            Box::new(Waiters { queue: WaitQueue::default(), outage: Outage::default() })
         })
     }
 }

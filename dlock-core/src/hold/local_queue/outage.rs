@@ -14,7 +14,7 @@ pub(super) struct Outage {
     /// The last error.
     last: Option<Error>,
     /// The error of the last leader that gave up after a whole lease, and the ticket of the task
-    /// that was last in the line at that time.
+    /// that was last in the queue at that time.
     given_up: Option<(u64, Error)>,
 }
 

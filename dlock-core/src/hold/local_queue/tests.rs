@@ -8,7 +8,7 @@ use std::{
     task::{Wake, Waker},
 };
 
-use super::{Lead, LocalQueue, Turn};
+use super::{LeaderRole, LocalQueue, Turn};
 use crate::{Error, ErrorKind, FencingToken, Instant, LockName, LockOptions};
 
 /// The handed-off value.
@@ -26,15 +26,15 @@ fn handed_off(what: Thing) -> Option<Turn<Thing>> {
 fn seen(queue: &LocalQueue<Thing>, ticket: u64) -> &'static str {
     match queue.take(ticket, Waker::noop()) {
         Some(Turn::HandedOff(what, _)) => *what,
-        Some(Turn::Lead) => "the lead",
+        Some(Turn::Leader) => "the leader role",
         Some(Turn::GivenUp(_)) => "given up",
         Some(Turn::Failed(_)) => "failed",
         None => "nothing",
     }
 }
 
-fn away() -> Error {
-    Error::new(ErrorKind::Unavailable, "away")
+fn unreachable() -> Error {
+    Error::new(ErrorKind::Unavailable, "unreachable")
 }
 
 #[derive(Default)]
@@ -53,17 +53,17 @@ fn one_leads_and_the_others_join() {
     let ticket = queue.join(Waker::noop()).expect("it is busy");
     assert!(queue.has_queue());
     assert_eq!(seen(&queue, ticket), "nothing");
-    queue.pass_lead();
+    queue.pass_leader_role();
     assert!(!queue.has_queue() && !queue.try_begin());
-    assert_eq!(seen(&queue, ticket), "the lead");
-    queue.pass_lead();
+    assert_eq!(seen(&queue, ticket), "the leader role");
+    queue.pass_leader_role();
     // The lock is free, so the joining task becomes the leader.
     assert_eq!(queue.join(Waker::noop()), None);
     assert!(!queue.try_begin());
 }
 
 #[test]
-fn turns_go_to_the_first_in_line_and_wake_it() {
+fn a_turn_goes_to_the_first_waiter_and_wakes_it() {
     let (queue, bell) = (queue(), Arc::new(Bell::default()));
     assert!(!queue.give(|| handed_off("nobody waits")));
     assert!(queue.try_begin());
@@ -85,24 +85,24 @@ fn task_that_leaves_gives_its_turn_back_and_gets_none_later() {
     assert!(queue.try_begin());
     let (first, second) = (queue.join(Waker::noop()).unwrap(), queue.join(Waker::noop()).unwrap());
     assert!(queue.leave(first).is_none());
-    assert!(queue.give(|| Some(Turn::Lead)));
-    assert!(matches!(queue.leave(second), Some(Turn::Lead)));
+    assert!(queue.give(|| Some(Turn::Leader)));
+    assert!(matches!(queue.leave(second), Some(Turn::Leader)));
     assert!(!queue.has_queue());
-    queue.pass_lead();
+    queue.pass_leader_role();
     assert!(queue.try_begin());
 }
 
 #[test]
-fn dropped_lead_passes_on_unless_it_went_with_the_hold() {
+fn a_dropped_leader_role_goes_to_the_next_task() {
     let queue = queue();
     assert!(queue.try_begin());
     let ticket = queue.join(Waker::noop()).unwrap();
-    let lead = Lead::of(&queue);
-    assert!(lead.is_wanted());
-    lead.goes_with_the_hold();
+    let role = LeaderRole::of(&queue);
+    assert!(role.is_wanted());
+    role.goes_with_the_hold();
     assert_eq!(seen(&queue, ticket), "nothing");
-    drop(Lead::of(&queue));
-    assert_eq!(seen(&queue, ticket), "the lead");
+    drop(LeaderRole::of(&queue));
+    assert_eq!(seen(&queue, ticket), "the leader role");
 }
 
 #[test]
@@ -110,19 +110,19 @@ fn tasks_that_waited_for_a_lease_give_up_with_their_leader() {
     let (queue, now) = (queue(), Instant::from_nanos(5));
     assert!(queue.try_begin());
     let early = queue.join(Waker::noop()).unwrap();
-    assert_eq!(queue.store_is_away(now, &away()), now);
-    assert_eq!(queue.store_is_away(Instant::from_nanos(9), &away()), now);
+    assert_eq!(queue.store_failed(now, &unreachable()), now);
+    assert_eq!(queue.store_failed(Instant::from_nanos(9), &unreachable()), now);
     assert!(queue.last_failure().is_some());
-    queue.give_up(&away());
+    queue.give_up(&unreachable());
     let late = queue.join(Waker::noop()).unwrap();
-    queue.pass_lead();
+    queue.pass_leader_role();
     assert_eq!(seen(&queue, early), "given up");
-    queue.pass_lead();
-    assert_eq!(seen(&queue, late), "the lead");
+    queue.pass_leader_role();
+    assert_eq!(seen(&queue, late), "the leader role");
     // The next outage is counted from its own start.
     queue.store_is_back();
     assert!(queue.last_failure().is_none());
-    assert_eq!(queue.store_is_away(Instant::from_nanos(9), &away()), Instant::from_nanos(9));
+    assert_eq!(queue.store_failed(Instant::from_nanos(9), &unreachable()), Instant::from_nanos(9));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn all_fail_when_nobody_will_renew() {
     let queue = queue();
     assert!(queue.try_begin());
     let tickets = [queue.join(Waker::noop()).unwrap(), queue.join(Waker::noop()).unwrap()];
-    queue.fail_all(away);
+    queue.fail_all(unreachable);
     assert_eq!(tickets.map(|ticket| seen(&queue, ticket)), ["failed"; 2]);
     assert!(!queue.has_queue());
 }
@@ -138,7 +138,7 @@ fn all_fail_when_nobody_will_renew() {
 #[test]
 fn hints_are_reported_once() {
     let queue = queue();
-    assert!(queue.tells() && !queue.tells() && !queue.was_joined());
+    assert!(queue.warns() && !queue.warns() && !queue.was_joined());
     assert!(queue.try_begin());
     queue.join(Waker::noop());
     assert!(queue.was_joined() && !queue.was_joined());

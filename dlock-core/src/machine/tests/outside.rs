@@ -31,7 +31,7 @@ fn no_token_is_given_out_twice_at_the_end_of_all_numbers() {
 }
 
 #[test]
-fn a_claim_that_waits_for_a_token_that_can_not_be_is_told() {
+fn an_acquire_without_a_token_left_is_refused() {
     let mut machine = Machine::default();
     apply(&mut machine, &acquire(1, Mode::Exclusive));
     let waits = apply(&mut machine, &acquire(2, Mode::Exclusive)).0;
@@ -48,7 +48,7 @@ fn a_claim_that_waits_for_a_token_that_can_not_be_is_told() {
 const DAY: Micros = 86_400_000_000;
 
 /// Returns the state after a log, and the outcomes of its last operations.
-fn told(log: &str) -> (Machine, Vec<Outcome>) {
+fn replay(log: &str) -> (Machine, Vec<Outcome>) {
     let replayed = text::replay("", log).unwrap();
     assert!(log.is_ascii());
     (replayed.machine, replayed.outcomes)
@@ -61,19 +61,19 @@ fn only_a_release_takes_effect_after_its_deadline() {
         Op::Join { claim: id(3), mode: Mode::Exclusive, lease: DAY, block: 1, home: 0, note: None };
     let late = [acquire(2, Mode::Exclusive), renew, join, Op::Raise { above: 1_000_000 }];
     let before = format!("{} 5;", text::op_text(&acquire(1, Mode::Exclusive)));
-    let (machine, _) = told(&before);
+    let (machine, _) = replay(&before);
     let by = |deadline, now| format!("{before}{} {now};", text::ops_text(Some(deadline), &late));
-    let (same, outcomes) = told(&by(100, 101));
+    let (same, outcomes) = replay(&by(100, 101));
     assert_eq!((same, outcomes), (machine.clone(), vec![Outcome::Late; 4]));
-    let (_, outcomes) = told(&by(100, 100));
+    let (_, outcomes) = replay(&by(100, 100));
     assert!(!outcomes.contains(&Outcome::Late), "{outcomes:?}");
     // Operations that are written together share one deadline; the next one has none.
     let mixed = [late[0].clone(), release(1)];
     let log = format!("{before}{} 101;", text::ops_text(Some(100), &mixed));
-    let (free, outcomes) = told(&log);
+    let (free, outcomes) = replay(&log);
     assert!(free.is_free(101));
     assert_eq!(outcomes, [Outcome::Late, Outcome::Released]);
-    let (_, outcomes) = told(&format!("{log}{} 102;", text::op_text(&late[0])));
+    let (_, outcomes) = replay(&format!("{log}{} 102;", text::op_text(&late[0])));
     assert!(matches!(*outcomes, [Outcome::Granted(_)]));
 }
 
@@ -105,7 +105,7 @@ fn a_claim_that_was_given_up_does_not_come_back_until_then() {
             Some(Outcome::Granted(_))
         ));
         run(&mut machine, &[(500, release(2))]);
-        assert_eq!(machine, Machine { barred: Barred::new(), ..machine.clone() });
+        assert_eq!(machine, Machine { tombstones: Tombstones::new(), ..machine.clone() });
     }
     assert!(text::op_text(&back).ends_with(" 0 x500"));
     assert!(text::op_text(&release(1)).ends_with(" 0"));

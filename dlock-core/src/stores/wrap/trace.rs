@@ -152,7 +152,7 @@ fn record<T: TracedAnswer>(span: &Span, result: &Result<T, Error>) {
 
 /// Returns whether no subscriber wants such spans. This is one load; a disabled span costs some
 /// tens of nanoseconds, and more if another crate has enabled tracing's feature `log`.
-fn nobody_looks() -> bool {
+fn without_a_subscriber() -> bool {
     LevelFilter::current() < LevelFilter::DEBUG
 }
 
@@ -182,7 +182,7 @@ impl Backend for Traced {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        if nobody_looks() {
+        if without_a_subscriber() {
             return self.inner.acquire(request);
         }
         let span =
@@ -203,7 +203,7 @@ impl Backend for Traced {
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
-        if nobody_looks() {
+        if without_a_subscriber() {
             return self.inner.release(claim);
         }
         let span = verb!("dlock.release", self, lock.name = %claim.name, claim = short(claim.id));

@@ -4,7 +4,7 @@
 
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use super::{Plant, planted};
+use super::{Mutant, is_active};
 
 #[derive(Debug, Default)]
 pub(crate) struct AtomicU8(shuttle::sync::atomic::AtomicU8);
@@ -39,8 +39,8 @@ impl AtomicU8 {
         fetch: Ordering,
         mut change: impl FnMut(u8) -> Option<u8>,
     ) -> Result<u8, u8> {
-        if planted(Plant::TornState) {
-            // The planted mistake: another task may write between the two.
+        if is_active(Mutant::TornState) {
+            // The mistake: another task may write between the two.
             let now = self.0.load(Ordering::SeqCst);
             let Some(new) = change(now) else { return Err(now) };
             self.0.store(new, Ordering::SeqCst);

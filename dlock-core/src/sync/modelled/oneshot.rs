@@ -2,7 +2,7 @@
 
 pub(crate) use tokio::sync::oneshot::Receiver;
 
-use super::{Plant, planted};
+use super::{Mutant, is_active};
 
 #[derive(Debug)]
 pub(crate) struct Sender<T>(Option<tokio::sync::oneshot::Sender<T>>);
@@ -14,7 +14,7 @@ pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        if planted(Plant::LostWake) {
+        if is_active(Mutant::LostWake) {
             std::mem::forget(self.0.take());
         }
     }

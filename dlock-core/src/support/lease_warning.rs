@@ -17,19 +17,19 @@ const REMEDY: &str = "use a shorter lease, or configure the store for longer lea
 
 /// The longest lease that a warning has reported, in milliseconds.
 #[derive(Default)]
-pub(crate) struct Shortened(AtomicU64);
+pub(crate) struct LeaseWarning(AtomicU64);
 
 /// Returns the lease that these options get, if it is shorter than the requested one.
-fn shortened(backend: &DynBackend, options: LockOptions) -> Option<Duration> {
+fn clamped_lease(backend: &DynBackend, options: LockOptions) -> Option<Duration> {
     // The store keeps the lock-delay as well.
     let longest = backend.longest_lease().saturating_sub(options.lock_delay());
     (options.is_lease_set() && options.lease() > longest).then_some(longest)
 }
 
-impl Shortened {
+impl LeaseWarning {
     /// Logs the warning, once for each longer lease.
-    pub(crate) fn tell(&self, backend: &DynBackend, options: LockOptions) {
-        let Some(lease) = shortened(backend, options) else { return };
+    pub(crate) fn warn(&self, backend: &DynBackend, options: LockOptions) {
+        let Some(lease) = clamped_lease(backend, options) else { return };
         let (backend, asked) = (backend.store(), options.lease());
         let millis = u64::try_from(asked.as_millis()).unwrap_or(u64::MAX);
         if self.0.fetch_max(millis, Ordering::Relaxed) < millis {
@@ -43,7 +43,7 @@ impl Shortened {
 
     /// Returns the same as a finding, for an examination of the store.
     pub(crate) fn finding(backend: &DynBackend, options: LockOptions) -> Option<Finding> {
-        let (lease, asked) = (shortened(backend, options)?, options.lease());
+        let (lease, asked) = (clamped_lease(backend, options)?, options.lease());
         let found = format!("leases last {lease:?}, although {asked:?} was requested");
         Some(Finding::warning("lease", found, REMEDY))
     }

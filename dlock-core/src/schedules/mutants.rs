@@ -4,7 +4,7 @@ use super::{
     end, hand_off, leave, notices, renewal,
     world::Answers::{AtOnce, Later},
 };
-use crate::sync::Plant::{LostJob, LostNotice, LostTurn, LostWake, TornState};
+use crate::sync::Mutant::{LostJob, LostNotice, LostTurn, LostWake, TornState};
 
 #[test]
 fn a_hand_off_needs_a_state_in_one_piece() {
@@ -27,8 +27,8 @@ fn renewal_against_release_needs_a_state_in_one_piece() {
 }
 
 #[test]
-fn a_kept_lock_needs_a_waiter_that_is_woken() {
-    notices(LostWake, || renewal::kept(AtOnce), "deadlock");
+fn a_renewed_lock_needs_a_waiter_that_is_woken() {
+    notices(LostWake, || renewal::renewed(AtOnce), "deadlock");
 }
 
 #[test]

@@ -6,16 +6,16 @@ use futures_util::FutureExt;
 
 use super::{
     Engine, end,
-    release::{self, Background, LettingGo},
+    release::{self, Background, ReleaseProgress},
 };
 use crate::{
     AcquireRequest, DynBackend, Ended, Error, ErrorKind, FencingToken, Grant, GuardState, Instant,
     LockName, LockOptions, Mode, Released, Renewal, Renewed,
-    hold::{Hold, books::reason, local_queue::LocalQueue},
+    hold::{Hold, local_queue::LocalQueue, renewal_queue::reason},
 };
 
 /// One guard's part of a hold. Dropping it releases the hold in the background.
-pub(crate) struct Held {
+pub(crate) struct HoldRef {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
     /// The token of this guard. `None` once a method has consumed the right to release, so that the
@@ -23,14 +23,14 @@ pub(crate) struct Held {
     token: Option<FencingToken>,
 }
 
-impl Held {
+impl HoldRef {
     /// Creates the guard of a hold that was granted or handed off.
     pub(crate) const fn new(engine: Arc<Engine>, hold: Arc<Hold>, token: FencingToken) -> Self {
         Self { engine, hold, token: Some(token) }
     }
 
     /// Creates a hold from a grant, and the guard whose drop ends it.
-    pub(crate) fn book(
+    pub(crate) fn for_grant(
         engine: &Arc<Engine>,
         request: AcquireRequest,
         grant: Grant,
@@ -40,8 +40,8 @@ impl Held {
         let hold = Arc::new(Hold::new(request, grant, options, queue));
         #[cfg(feature = "metrics")]
         engine.meter.held();
-        // Added to the books first, so that renewal and shutdown see it. The same lock covers the
-        // check for a step of the clock.
+        // Added to the renewal queue first, so that renewal and shutdown see it. The same lock
+        // covers the check for a step of the clock.
         if engine.holds.add(&hold, &engine.backend) {
             end::lose(engine, &hold, Ended::ClockStep);
         }
@@ -93,8 +93,8 @@ impl Held {
     }
 
     /// Waits for the end of this guard. Each poll reads the holder's own clock, so that neither a
-    /// late renewal task nor a late timer delays it: timers do not fire while the process is stopped
-    /// or the machine is suspended, and then another thread may be polled before they fire.
+    /// late renewal task nor a late timer delays it: timers do not fire while the process is
+    /// stopped or the machine is suspended, and then another thread may be polled before they fire.
     pub(crate) fn until_ended(&self) -> impl Future<Output = Ended> + Send + use<> {
         let (engine, hold, token) =
             (Arc::clone(&self.engine), Arc::clone(&self.hold), self.token());
@@ -103,15 +103,15 @@ impl Held {
         async move {
             loop {
                 // Registered before the state is loaded: see the third order in `hold`.
-                let mut told = std::pin::pin!(hold.ending().notified());
-                told.as_mut().enable();
+                let mut notified = std::pin::pin!(hold.ending().notified());
+                notified.as_mut().enable();
                 if let Some(ended) = hold.ended_for(token) {
                     return ended;
                 }
                 let mut due = std::pin::pin!(engine.clock.sleep_until(hold.valid_until()));
                 poll_fn(|cx| {
                     let is_over = end::state(&engine, &hold) == GuardState::Lost
-                        || told.as_mut().poll(cx).is_ready()
+                        || notified.as_mut().poll(cx).is_ready()
                         || due.as_mut().poll(cx).is_ready();
                     if is_over { Poll::Ready(()) } else { Poll::Pending }
                 })
@@ -123,7 +123,7 @@ impl Held {
     /// Hands the hold off to the next task of this process, or releases it in the store.
     pub(crate) async fn release(mut self) -> Result<Released, Error> {
         self.token = None;
-        self.finish(release::let_go(&self.engine, &self.hold)).await
+        self.finish(release::hand_off_or_release(&self.engine, &self.hold)).await
     }
 
     /// As [`release`](Self::release), after work whose output is `Ok` only if the lock was held
@@ -136,14 +136,15 @@ impl Held {
             let confirmed = Box::pin(release::confirmed(&self.engine, &self.hold, token));
             return self.engine.while_it_runs(confirmed.map(Ok)).await;
         }
-        // Not `let_go`, which hands the hold off if a task has joined the queue meanwhile.
+        // Not `hand_off_or_release`, which hands the hold off if a task has joined the queue
+        // meanwhile.
         self.finish(release::release_in_store(&self.engine, &self.hold)).await
     }
 
-    async fn finish(&self, letting_go: LettingGo) -> Result<Released, Error> {
-        match letting_go {
-            LettingGo::Done(released) => released,
-            LettingGo::Later(release) => {
+    async fn finish(&self, progress: ReleaseProgress) -> Result<Released, Error> {
+        match progress {
+            ReleaseProgress::Done(released) => released,
+            ReleaseProgress::Later(release) => {
                 let release = Background::new(&self.engine, release);
                 self.engine.while_it_runs(release).await
             }
@@ -163,9 +164,9 @@ impl Held {
     pub(crate) fn part(mut self, until: Instant) {
         let ended = self.until_ended();
         self.token = None;
-        // Stored before `stopped` is loaded below: see the orders in the ledger.
+        // Stored before `stopped` is loaded below: see the orders in `shared_queue`.
         self.hold.leave_until(until);
-        self.engine.holds.hurry(&self.hold);
+        self.engine.holds.expedite(&self.hold);
         if self.engine.holds.is_stopped() {
             end::parted(&self.engine, &self.hold);
         }
@@ -228,10 +229,10 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HoldRef {
     fn drop(&mut self) {
         if self.token.is_some() {
-            release::let_go_in_background(&self.engine, &self.hold);
+            release::release_in_background(&self.engine, &self.hold);
         }
     }
 }

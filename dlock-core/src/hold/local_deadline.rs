@@ -17,7 +17,7 @@ use crate::{ConfigIssue, Error, Instant, LockOptions};
 pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration, Error> {
     let (delay, whole) = (options.lock_delay(), options.lease() + options.lock_delay());
     let stored = whole.min(longest);
-    if !delay.is_zero() && believed(stored, delay) < LockOptions::MIN_LEASE {
+    if !delay.is_zero() && holder_lease(stored, delay) < LockOptions::MIN_LEASE {
         return Err(Error::config(
             ConfigIssue::Lease,
             format!(
@@ -32,7 +32,7 @@ pub(crate) fn stored(options: LockOptions, longest: Duration) -> Result<Duration
 }
 
 /// Returns the lease on which the holder relies, if the store keeps it for `stored`.
-pub(crate) fn believed(stored: Duration, delay: Duration) -> Duration {
+pub(crate) fn holder_lease(stored: Duration, delay: Duration) -> Duration {
     stored.saturating_sub(delay)
 }
 
@@ -60,14 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn the_store_keeps_the_lease_and_the_delay() {
+    fn the_stored_lease_includes_the_lock_delay() {
         let all = stored(options(3000, 1000), Duration::MAX).unwrap();
         assert_eq!(all, Duration::from_secs(4));
-        assert_eq!(believed(all, Duration::from_secs(1)), Duration::from_secs(3));
+        assert_eq!(holder_lease(all, Duration::from_secs(1)), Duration::from_secs(3));
     }
 
     #[test]
-    fn a_short_store_takes_from_the_belief_and_not_from_the_delay() {
+    fn a_short_store_shortens_the_lease_and_not_the_delay() {
         let longest = Duration::from_secs(2);
         assert_eq!(stored(options(3000, 1000), longest).unwrap(), longest);
         let error = stored(options(3000, 1950), longest).unwrap_err();

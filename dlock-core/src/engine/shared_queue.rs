@@ -1,18 +1,19 @@
-//! The books of an engine under their lock, and the notifications of their changes.
+//! The renewal queue of an engine under its lock, and the notifications of its changes.
 //!
 //! # Concurrency
 //!
-//! - The books, with the slot and the deadline of each hold in them, change only under their mutex.
+//! - The renewal queue, with the slot and the deadline of each hold in it, changes only under its
+//!   mutex.
 //! - **One critical section adds a hold and brings the next check forward.** The renewal task sets
 //!   its next check under the same lock. So it can't set a later one after it missed this hold. If
 //!   its current sleep is too long, `add` wakes it.
 //! - **`remove` removes the hold, then loads `watched`. `until_empty` stores `watched`, then checks
-//!   the books.** The mutex orders the two, so one sees the other.
+//!   the renewal queue.** The mutex orders the two, so one sees the other.
 //! - **The renewal task stores `stopped`, then fails the waiting tasks. A task joins its queue,
 //!   then loads `stopped`.** So either its turn fails, or it sees that the renewals have ended. A
 //!   store followed by a load of another field keeps its order only with `SeqCst`; the mutex of the
 //!   queue is between them.
-//! - **The renewal task stores `stopped`, then loads `parting` of each hold. `Held::part` stores
+//! - **The renewal task stores `stopped`, then loads `parting` of each hold. `HoldRef::part` stores
 //!   `parting`, then loads `stopped`.** So one of the two ends the hold, and `shutdown` never waits
 //!   for a hold that no task will end.
 //! - **`until_empty` and `until_stopped` register with their `Notify` before they check.** A change
@@ -24,7 +25,7 @@ use crate::{
     Clock, DynBackend, Instant, LockName,
     hold::{
         Hold,
-        books::{Books, ShardOf},
+        renewal_queue::{RenewalQueue, ShardOf},
     },
     sync::{
         Mutex, Notify,
@@ -32,9 +33,9 @@ use crate::{
     },
 };
 
-pub(crate) struct Ledger {
+pub(crate) struct SharedQueue {
     clock: Clock,
-    books: Mutex<Books>,
+    queue: Mutex<RenewalQueue>,
     /// Wakes the renewal task. It is shared, because that task does not keep the engine alive while
     /// it sleeps.
     pub(super) wake: Arc<Notify>,
@@ -47,11 +48,11 @@ pub(crate) struct Ledger {
     stopped: AtomicBool,
 }
 
-impl Ledger {
+impl SharedQueue {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,
-            books: Mutex::default(),
+            queue: Mutex::default(),
             wake: Arc::default(),
             removed: Notify::new(),
             ended: Notify::new(),
@@ -62,16 +63,16 @@ impl Ledger {
 
     /// Adds a new hold. Returns true if a step of the store's clock has ended its lease meanwhile.
     pub(super) fn add(&self, hold: &Arc<Hold>, backend: &DynBackend) -> bool {
-        let added = self.with(backend, |books, shard| books.add(hold, shard, || self.clock.now()));
+        let added = self.with(backend, |queue, shard| queue.add(hold, shard, || self.clock.now()));
         if added.sooner {
             self.wake.notify_one();
         }
         added.over
     }
 
-    /// Removes a hold that has ended from the books.
+    /// Removes a hold that has ended from the renewal queue.
     pub(super) fn remove(&self, hold: &Hold) {
-        let removed = self.books.lock().take(hold);
+        let removed = self.queue.lock().take(hold);
         drop(removed);
         if self.watched.load(Ordering::SeqCst) {
             self.removed.notify_waiters();
@@ -79,41 +80,41 @@ impl Ledger {
     }
 
     /// Makes the renewal task check a hold now, or after the answer to a renewal that is in flight.
-    pub(super) fn hurry(&self, hold: &Hold) {
+    pub(super) fn expedite(&self, hold: &Hold) {
         let now = self.clock.now();
-        if self.books.lock().hurry(hold, now) {
+        if self.queue.lock().expedite(hold, now) {
             self.wake.notify_one();
         }
     }
 
     /// Records the answer to a renewal that the renewal task did not send, which is a downgrade.
     pub(super) fn renewed(&self, hold: &Hold, sent: Instant, stored: Duration, of: &DynBackend) {
-        self.with(of, |books, shard| books.renewed(hold, sent, stored, shard(hold.name())));
+        self.with(of, |queue, shard| queue.renewed(hold, sent, stored, shard(hold.name())));
     }
 
-    /// Runs a function on the books under their lock.
+    /// Runs a function on the renewal queue under its lock.
     pub(super) fn with<T>(
         &self,
         backend: &DynBackend,
-        work: impl FnOnce(&mut Books, ShardOf<'_>) -> T,
+        work: impl FnOnce(&mut RenewalQueue, ShardOf<'_>) -> T,
     ) -> T {
-        work(&mut self.books.lock(), &|name| backend.shard(name))
+        work(&mut self.queue.lock(), &|name| backend.shard(name))
     }
 
     /// Returns all holds, for work without the lock.
     pub(super) fn all(&self) -> Vec<Arc<Hold>> {
-        self.books.lock().all().cloned().collect()
+        self.queue.lock().all().cloned().collect()
     }
 
     /// Returns the number of held locks. It visits each hold: for people and shutdown only.
     pub(crate) fn len(&self) -> usize {
-        self.books.lock().all().count()
+        self.queue.lock().all().count()
     }
 
     /// Returns the number of held locks, and of those whose last renewal failed.
     pub(crate) fn count(&self) -> (usize, usize) {
-        let books = self.books.lock();
-        let running = books.all().filter(|hold| hold.is_running());
+        let queue = self.queue.lock();
+        let running = queue.all().filter(|hold| hold.is_running());
         running.fold((0, 0), |(held, doubtful), hold| {
             (held + 1, doubtful + usize::from(hold.is_doubtful()))
         })
@@ -140,14 +141,14 @@ impl Ledger {
 
     /// As `held_for`, but once for each hold, for the warning that this process waits for its own
     /// lock.
-    pub(super) fn tells_held_for(&self, name: &LockName) -> Option<Duration> {
-        let hold = self.hold_of(name).filter(|hold| hold.tells())?;
+    pub(super) fn warns_held_for(&self, name: &LockName) -> Option<Duration> {
+        let hold = self.hold_of(name).filter(|hold| hold.warns())?;
         Some(self.clock.now().since(hold.granted_at()))
     }
 
     fn hold_of(&self, name: &LockName) -> Option<Arc<Hold>> {
-        let books = self.books.lock();
-        let mut some = books.all().take(1000);
+        let queue = self.queue.lock();
+        let mut some = queue.all().take(1000);
         some.find(|hold| hold.name() == name && hold.is_running()).cloned()
     }
 

@@ -1,15 +1,16 @@
 //! Tasks that wait for turns, first-come, first-served.
 //!
-//! The line is used only under the mutex of its [`Queue`](super::Queue). A turn moves in two steps:
-//! `give` removes the first task from `waiting` and puts its turn into `given`; the task, once it
-//! runs, fetches it with `take`. A task that is dropped between the two calls `leave`, which
-//! returns the turn, and hands it to the next task. So no turn is lost (`schedules/leave.rs`).
+//! The queue is used only under the mutex of its [`Queue`](super::Queue). A turn moves in two
+//! steps: `give` removes the first task from `waiting` and puts its turn into `given`; the task,
+//! once it runs, fetches it with `take`. A task that is dropped between the two calls `leave`,
+//! which returns the turn, and hands it to the next task. So no turn is lost
+//! (`schedules/leave.rs`).
 
 use std::{collections::VecDeque, task::Waker};
 
 /// The waiting tasks, and the turns that they have not fetched. Both change under one lock, so that
 /// no turn is given to a task that has left.
-pub(super) struct WaitLine<T> {
+pub(super) struct WaitQueue<T> {
     /// In the order of their tickets, so that a task is found by binary search.
     waiting: VecDeque<(u64, Waker)>,
     /// Turns that their tasks have not fetched yet.
@@ -17,7 +18,7 @@ pub(super) struct WaitLine<T> {
     tickets: u64,
 }
 
-impl<T> WaitLine<T> {
+impl<T> WaitQueue<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -50,7 +51,7 @@ impl<T> WaitLine<T> {
     pub(super) fn take(&mut self, ticket: u64, waker: &Waker) -> Option<T> {
         let given = self.given(ticket);
         if given.is_none()
-            && let Ok(at) = self.place(ticket)
+            && let Ok(at) = self.position(ticket)
             && let Some((_, known)) = self.waiting.get_mut(at)
         {
             known.clone_from(waker);
@@ -61,7 +62,7 @@ impl<T> WaitLine<T> {
     /// Removes a task that stops waiting. If it had a turn by then, the caller hands it to the next
     /// task.
     pub(super) fn leave(&mut self, ticket: u64) -> Option<T> {
-        if let Ok(at) = self.place(ticket) {
+        if let Ok(at) = self.position(ticket) {
             self.waiting.remove(at);
         }
         self.given(ticket)
@@ -72,12 +73,12 @@ impl<T> WaitLine<T> {
         Some(self.given.swap_remove(at).1)
     }
 
-    fn place(&self, ticket: u64) -> Result<usize, usize> {
+    fn position(&self, ticket: u64) -> Result<usize, usize> {
         self.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket)
     }
 }
 
-impl<T> Default for WaitLine<T> {
+impl<T> Default for WaitQueue<T> {
     fn default() -> Self {
         Self { waiting: VecDeque::new(), given: Vec::new(), tickets: 0 }
     }
@@ -105,29 +106,29 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_served_in_order_and_those_that_left_are_skipped() {
-        let (mut line, waker) = (WaitLine::default(), Waker::noop());
-        let tickets: Vec<_> = (0..4).map(|_| line.join(waker)).collect();
-        assert_eq!(line.leave(tickets[1]), None);
+    fn tasks_are_served_in_order_and_dropped_ones_are_skipped() {
+        let (mut queue, waker) = (WaitQueue::default(), Waker::noop());
+        let tickets: Vec<_> = (0..4).map(|_| queue.join(waker)).collect();
+        assert_eq!(queue.leave(tickets[1]), None);
         for what in ["a", "b", "c"] {
-            assert!(line.give(what).is_some());
+            assert!(queue.give(what).is_some());
         }
-        assert!(line.is_empty() && line.give("d").is_none());
-        assert_eq!(line.take(tickets[2], waker), Some("b"));
-        assert_eq!(line.take(tickets[0], waker), Some("a"));
+        assert!(queue.is_empty() && queue.give("d").is_none());
+        assert_eq!(queue.take(tickets[2], waker), Some("b"));
+        assert_eq!(queue.take(tickets[0], waker), Some("a"));
         // The turn that the task had not fetched is returned once.
-        assert_eq!(line.leave(tickets[3]), Some("c"));
-        assert_eq!(line.leave(tickets[3]), None);
+        assert_eq!(queue.leave(tickets[3]), Some("c"));
+        assert_eq!(queue.leave(tickets[3]), None);
     }
 
     #[test]
     fn the_last_waker_is_woken() {
-        let mut line = WaitLine::default();
+        let mut queue = WaitQueue::default();
         let (old, new) = (Arc::new(WakeCount::default()), Arc::new(WakeCount::default()));
-        let ticket = line.join(&Waker::from(Arc::clone(&old)));
-        assert_eq!(line.take(ticket, &Waker::from(Arc::clone(&new))), None);
-        line.give(()).unwrap().wake();
+        let ticket = queue.join(&Waker::from(Arc::clone(&old)));
+        assert_eq!(queue.take(ticket, &Waker::from(Arc::clone(&new))), None);
+        queue.give(()).unwrap().wake();
         assert_eq!((old.0.load(SeqCst), new.0.load(SeqCst)), (0, 1));
-        assert_eq!(line.take(ticket, Waker::noop()), Some(()));
+        assert_eq!(queue.take(ticket, Waker::noop()), Some(()));
     }
 }

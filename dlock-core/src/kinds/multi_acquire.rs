@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     AcquireRequest, Acquired, Answer, Certainty, Error, ErrorKind, Guard, LockName, LockOptions,
     acquire::Attempt,
-    engine::{Engine, held::Held},
+    engine::{Engine, hold_ref::HoldRef},
     support::{retry::Wait, tasks::Ticket},
     sync::time::{self, Instant as Timer},
 };
 
 /// Claims that are being sent to several queues.
-pub(super) struct Entering {
+pub(super) struct MultiAcquire {
     engine: Arc<Engine>,
     sending: Option<Answer<Vec<Acquired>>>,
     /// The time limit for the answer.
@@ -21,7 +21,7 @@ pub(super) struct Entering {
     _ticket: Ticket,
 }
 
-impl Entering {
+impl MultiAcquire {
     pub(super) fn new(
         engine: &Arc<Engine>,
         claims: Vec<(AcquireRequest, LockOptions)>,
@@ -47,7 +47,7 @@ impl Entering {
         let sending = self.engine.while_it_runs(sending);
         // If this future is dropped here, `Drop` below waits for the answer in the background.
         let answers = self.engine.answered(self.answer_by, wait, name, sending).await?;
-        self.engine.failure.look_at(&answers, None);
+        self.engine.failure.record(&answers, None);
         self.sending = None;
         let claims = std::mem::take(&mut self.claims);
         // From here on each claim cleans up its own state.
@@ -56,13 +56,13 @@ impl Entering {
             .map(|(request, options)| Attempt::queued(&self.engine, request, options))
             .collect();
         self.engine.check_open()?;
-        let place = |error: Error| {
+        let in_context = |error: Error| {
             error.during("acquire").with_lock(name).with_store(self.engine.backend.store())
         };
         let answers = match answers {
             Ok(answers) if answers.len() == attempts.len() => answers,
             Ok(answers) => {
-                return Err(place(Error::new(
+                return Err(in_context(Error::new(
                     ErrorKind::Protocol,
                     format!(
                         "the store sent {} answers to {} claims: report this to the authors of the \
@@ -76,7 +76,7 @@ impl Entering {
                 if error.certainty() == Certainty::NotApplied {
                     attempts.into_iter().for_each(Attempt::forget);
                 }
-                return Err(place(error));
+                return Err(in_context(error));
             }
         };
         let busy = answers.contains(&Acquired::Busy);
@@ -90,7 +90,7 @@ impl Entering {
             }
         }
         if busy {
-            give_back(parts, wait).await;
+            release_parts(parts, wait).await;
             return Ok(None);
         }
         // The claims wait concurrently, since a place in a queue expires if its claim does not
@@ -106,7 +106,7 @@ impl Entering {
     }
 }
 
-impl Drop for Entering {
+impl Drop for MultiAcquire {
     /// If it is dropped while the request is being sent, the claims are cancelled after the answer.
     /// A cancellation that overtook the request would leave the claims in their queues.
     fn drop(&mut self) {
@@ -123,8 +123,8 @@ impl Drop for Entering {
 
 /// Releases the parts of a failed attempt before the caller gets the result, so that a try leaves
 /// no trace. Slow releases continue in the background.
-pub(super) async fn give_back(parts: Vec<Held>, wait: Wait) {
-    let all = futures_util::future::join_all(parts.into_iter().map(Held::release));
+pub(super) async fn release_parts(parts: Vec<HoldRef>, wait: Wait) {
+    let all = futures_util::future::join_all(parts.into_iter().map(HoldRef::release));
     let soon = Timer::now() + Duration::from_secs(1);
     let until = wait.deadline().map_or(soon, |deadline| deadline.min(soon));
     // The lease frees a lock that can't be released.

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::Engine;
 use crate::{
-    Acquired, Answer, Certainty, Claim, Error, ErrorKind, Released, support::retry::Trouble,
+    Acquired, Answer, Certainty, Claim, Error, ErrorKind, Released, support::retry::RetryBudget,
     sync::time,
 };
 
@@ -23,19 +23,19 @@ const MANY: usize = 4096;
 
 /// Cancels a claim in the background: at once if the store supports that, and after the answer of
 /// an acquire that is still in flight.
-pub(crate) fn withdraw(
+pub(crate) fn cancel(
     engine: &Arc<Engine>,
     claim: Claim,
     lease: Duration,
-    asking: Option<Answer<Acquired>>,
+    acquire: Option<Answer<Acquired>>,
 ) {
-    let asking = match asking.map(Answer::try_ready) {
+    let acquire = match acquire.map(Answer::try_ready) {
         // A busy claim does not wait in the store, so there is nothing to release.
         Some(Ok(Ok(Acquired::Busy))) => return,
         Some(Err(under_way)) => Some(under_way),
         Some(Ok(_)) | None => None,
     };
-    let released = match asking {
+    let released = match acquire {
         // A release that overtook the acquire would find no claim, and leave the later one behind.
         Some(_) => None,
         None => match engine.backend.release(&claim).try_ready() {
@@ -47,9 +47,9 @@ pub(crate) fn withdraw(
     let job_engine = Arc::clone(engine);
     engine.tasks.run(async move {
         let engine = job_engine;
-        if let Some(asking) = asking {
-            let answer = asking.await;
-            engine.failure.look_at(&answer, Some(&claim.name));
+        if let Some(acquire) = acquire {
+            let answer = acquire.await;
+            engine.failure.record(&answer, Some(&claim.name));
             if matches!(answer, Ok(Acquired::Busy)) {
                 return;
             }
@@ -74,10 +74,10 @@ pub(super) async fn retry_release(
     first: Result<Released, Error>,
 ) -> Result<Released, Error> {
     let mut answer = first;
-    let mut trouble = Trouble::default();
+    let mut budget = RetryBudget::default();
     let mut unsure = false;
     loop {
-        engine.failure.look_at(&answer, Some(&claim.name));
+        engine.failure.record(&answer, Some(&claim.name));
         let error = match answer {
             // The claim is gone, and an earlier request whose answer was lost may have ended it.
             // So this is not reported as a loss.
@@ -86,7 +86,7 @@ pub(super) async fn retry_release(
             Err(error) => error,
         };
         unsure |= error.certainty() == Certainty::Unknown;
-        match trouble.pause(engine.clock.now(), at_most) {
+        match budget.pause(engine.clock.now(), at_most) {
             Some(pause) if error.kind() == ErrorKind::Unavailable => {
                 time::sleep(pause).await;
             }
