@@ -198,44 +198,39 @@ fn a_server_error_has_a_kind_and_names_the_remedy() {
     }
 }
 
-mod outside {
-    use super::*;
-
-    #[test]
-    fn a_failed_probe_names_the_commands_and_the_cause() {
-        assert!(refused(&[], ACL).is_none());
-        let denied = "ERR The user executing the script can't run this command or subcommand";
-        let error = refused(&[("ZADD", denied), ("HSET", denied)], "ACL SETUSER x").unwrap();
-        assert_eq!(error.kind(), ACCESS);
-        assert!(error.to_string().contains("(no permission to run ZADD, HSET): ACL SETUSER x"));
-        // Redis and Valkey.
-        for missing in [
-            "ERR Unknown Redis command called from script",
-            "ERR Unknown command called from script",
-        ] {
-            let error = refused(&[("ZADD", denied), ("HSET", missing)], ACL).unwrap();
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains("rename-command"), "{error}");
-            assert!(error.to_string().contains("(HSET)"), "{error}");
-        }
+#[test]
+fn a_failed_probe_names_the_commands_and_the_cause() {
+    assert!(refused(&[], ACL).is_none());
+    let denied = "ERR The user executing the script can't run this command or subcommand";
+    let error = refused(&[("ZADD", denied), ("HSET", denied)], "ACL SETUSER x").unwrap();
+    assert_eq!(error.kind(), ACCESS);
+    assert!(error.to_string().contains("(no permission to run ZADD, HSET): ACL SETUSER x"));
+    // Redis and Valkey.
+    for missing in
+        ["ERR Unknown Redis command called from script", "ERR Unknown command called from script"]
+    {
+        let error = refused(&[("ZADD", denied), ("HSET", missing)], ACL).unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("rename-command"), "{error}");
+        assert!(error.to_string().contains("(HSET)"), "{error}");
     }
+}
 
-    #[test]
-    fn denied_keys_are_distinguished_from_denied_commands() {
-        for text in [
-            "NOPERM this user has no permissions to access one of the keys used as arguments",
-            "NOPERM No permissions to access a key",
-            "NOPERM User u has no permissions to access the 'b' key",
-            "ERR The user executing the script can't access at least one of the keys mentioned",
-        ] {
-            assert!(is_key_denial(text), "{text}");
-        }
-        for text in [
-            "NOPERM this user has no permissions to run the 'evalsha' command",
-            "NOPERM this user has no permissions to access one of the channels used as arguments",
-        ] {
-            assert!(!is_key_denial(text), "{text}");
-        }
+#[test]
+fn denied_keys_are_distinguished_from_denied_commands() {
+    for text in [
+        "NOPERM this user has no permissions to access one of the keys used as arguments",
+        "NOPERM No permissions to access a key",
+        "NOPERM User u has no permissions to access the 'b' key",
+        "ERR The user executing the script can't access at least one of the keys mentioned",
+    ] {
+        assert!(is_key_denial(text), "{text}");
+    }
+    for text in [
+        "NOPERM this user has no permissions to run the 'evalsha' command",
+        "NOPERM this user has no permissions to access one of the channels used as arguments",
+    ] {
+        assert!(!is_key_denial(text), "{text}");
     }
 }
 

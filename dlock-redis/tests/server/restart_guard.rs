@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion};
+use dlock_core::{Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion, Locks};
 use dlock_testlab::{
     Stop, Verdict,
     redis::{Options, Persistence, RedisServer},
@@ -159,24 +159,18 @@ fn a_guard_without_a_run_id_is_refused() {
     })
 }
 
-mod outside {
-    use dlock_core::Locks;
-
-    use super::*;
-
-    /// A minimum time is a lease, too, and a restart may forget it.
-    #[test]
-    fn a_minimum_job_time_longer_than_the_guard_is_refused() {
-        run(async {
-            let (server, _) = start().await?;
-            for option in ["", "&dlock.plain=true"] {
-                let url = format!("{}?dlock.restart_guard=5s{option}", server.url());
-                let job = Locks::new(connect(&url).await?)?.job("nightly")?;
-                let error = job.clone().with_at_least(GUARD * 2).unwrap_err();
-                says(&error, ErrorKind::Config(ConfigIssue::Lease), "dlock.restart_guard");
-                job.with_at_least(GUARD)?;
-            }
-            Ok(())
-        })
-    }
+/// A minimum time is a lease, too, and a restart may forget it.
+#[test]
+fn a_minimum_job_time_longer_than_the_guard_is_refused() {
+    run(async {
+        let (server, _) = start().await?;
+        for option in ["", "&dlock.plain=true"] {
+            let url = format!("{}?dlock.restart_guard=5s{option}", server.url());
+            let job = Locks::new(connect(&url).await?)?.job("nightly")?;
+            let error = job.clone().with_at_least(GUARD * 2).unwrap_err();
+            says(&error, ErrorKind::Config(ConfigIssue::Lease), "dlock.restart_guard");
+            job.with_at_least(GUARD)?;
+        }
+        Ok(())
+    })
 }

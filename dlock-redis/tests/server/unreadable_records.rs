@@ -19,7 +19,7 @@ const WAITERS: &str = KEYS_OF_A[3];
 const READERS: &str = KEYS_OF_A[4];
 
 /// Commands that damage a record of dlock; `CLAIM` stands for the id of the claim.
-const HARMS: [&[&str]; 7] = [
+const DAMAGE: [&[&str]; 7] = [
     &["HSET", WAITERS, "#", "theirs"],
     &["HSET", WAITERS, "#", ""],
     &["HSET", WAITERS, "CLAIM", "theirs"],
@@ -48,7 +48,7 @@ async fn renew_all(client: &DynBackend, held: &[AcquireRequest]) -> Result<Vec<R
 #[test]
 fn an_unreadable_reader_record_loses_no_other_holder() {
     run(async {
-        for (at, command) in HARMS.into_iter().enumerate() {
+        for (at, command) in DAMAGE.into_iter().enumerate() {
             let (server, client) = start().await?;
             let modes = [Mode::Shared, Mode::Shared, Mode::permits(2, 3)?, Mode::Exclusive];
             let names = ["b", "a", "c", "d"];
@@ -80,7 +80,7 @@ fn an_unreadable_reader_record_loses_no_other_holder() {
 fn an_unreadable_waiter_record_ends_no_other_wait() {
     run(async {
         let of_h: &[&str] = &["SET", KEYS_OF_A[0], "CLAIM:0", "PX", "180000"];
-        for command in HARMS[..3].iter().copied().chain([of_h]) {
+        for command in DAMAGE[..3].iter().copied().chain([of_h]) {
             let (server, client) = start().await?;
             let other = connect(&server.url()).await?;
             // Readers hold it, so that their count is read.

@@ -90,7 +90,7 @@ pub(crate) fn unserved_slots_do_not_affect_other_slots() {
         for name in nodes.names(NAME, false, 30).await? {
             held.push(remote.mutex(&*name)?.lock().await?);
         }
-        let dead = bury(&nodes).await?;
+        let dead = kill_both(&nodes).await?;
         let error = within(SOON, remote.mutex(NAME)?.try_lock()).await?.unwrap_err();
         assert_unavailable(&error, &[NAME]);
         within(SOON, guard.lost()).await?;
@@ -126,7 +126,7 @@ pub(crate) fn locks_on_other_masters_survive_a_dead_one() {
         for name in nodes.names(NAME, true, 15).await? {
             lost.push(holder.mutex(&*name)?.lock().await?);
         }
-        bury(&nodes).await?;
+        kill_both(&nodes).await?;
         for guard in &lost {
             within(SOON, guard.lost()).await?;
         }
@@ -139,7 +139,7 @@ pub(crate) fn locks_on_other_masters_survive_a_dead_one() {
 }
 
 /// Kills the master of the name and its replica.
-async fn bury(nodes: &Nodes) -> Result<[&RedisServer; 2], Stop> {
+async fn kill_both(nodes: &Nodes) -> Result<[&RedisServer; 2], Stop> {
     let master = nodes.master(NAME).await?;
     let dead = [nodes.0.replica_of(master).await?, master];
     for node in dead {

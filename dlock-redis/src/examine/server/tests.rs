@@ -33,20 +33,20 @@ fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> ServerR
 }
 
 /// Returns the findings that are not fine, with their levels.
-fn amiss(server: &ServerReport, wants: &Wants) -> Vec<(&'static str, Level)> {
+fn problems(server: &ServerReport, wants: &Wants) -> Vec<(&'static str, Level)> {
     let findings = server.findings(wants);
     for finding in &findings {
         assert_eq!(finding.remedy.is_some(), finding.level > Level::Fine, "{finding:?}");
     }
-    let amiss = findings.iter().filter(|finding| finding.level > Level::Fine);
-    amiss.map(|finding| (finding.about, finding.level)).collect()
+    let problems = findings.iter().filter(|finding| finding.level > Level::Fine);
+    problems.map(|finding| (finding.about, finding.level)).collect()
 }
 
 #[test]
 fn each_bad_setting_is_reported_alone() {
     use Level::{Warning, Wrong};
     let single = Wants::default();
-    assert_eq!(amiss(&server(&[], &[]), &single), []);
+    assert_eq!(problems(&server(&[], &[]), &single), []);
     for (field, value, about, level) in [
         ("redis_version", "6.2.19", "version", Wrong),
         ("redis_version", "5", "version", Wrong),
@@ -54,11 +54,11 @@ fn each_bad_setting_is_reported_alone() {
         ("maxmemory_policy", "allkeys-lru", "eviction", Warning),
         ("aof_enabled", "0", "persistence", Warning),
     ] {
-        assert_eq!(amiss(&server(&[(field, value)], &[]), &single), [(about, level)], "{value}");
+        assert_eq!(problems(&server(&[(field, value)], &[]), &single), [(about, level)], "{value}");
     }
     for policy in ["allkeys-lru", "volatile-ttl"] {
         let evicts = server(&[("maxmemory_policy", policy), ("maxmemory", "1048576")], &[]);
-        assert_eq!(amiss(&evicts, &single), [("eviction", Wrong)]);
+        assert_eq!(problems(&evicts, &single), [("eviction", Wrong)]);
     }
     for (setting, value, about) in [
         ("appendfsync", "everysec", "persistence"),
@@ -67,7 +67,7 @@ fn each_bad_setting_is_reported_alone() {
         ("timeout", "60", "connections"),
     ] {
         assert_eq!(
-            amiss(&server(&[], &[(setting, value)]), &single),
+            problems(&server(&[], &[(setting, value)]), &single),
             [(about, Warning)],
             "{value}"
         );
@@ -85,7 +85,7 @@ fn valkey_is_named_with_its_own_version() {
 fn a_restart_guard_replaces_persistence() {
     let forgets = server(&[("aof_enabled", "0")], &[]);
     let guarded = Wants { guard: Duration::from_secs(30), ..Wants::default() };
-    assert_eq!(amiss(&forgets, &guarded), []);
+    assert_eq!(problems(&forgets, &guarded), []);
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn replicas_are_counted_and_timed() {
     let durable = Wants { replicas: 2, ..Wants::default() };
     let fields = |first, second| server(&[("slave0", first), ("slave1", second)], &[]);
     let online = "ip=127.0.0.1,port=1,state=online,offset=9,lag=1";
-    assert_eq!(amiss(&fields(online, online), &durable), []);
+    assert_eq!(problems(&fields(online, online), &durable), []);
     let loading = "ip=127.0.0.1,port=1,state=wait_bgsave,offset=0,lag=0";
-    assert_eq!(amiss(&fields(online, loading), &durable), [("replication", Level::Wrong)]);
+    assert_eq!(problems(&fields(online, loading), &durable), [("replication", Level::Wrong)]);
     let late = "ip=127.0.0.1,port=1,state=online,offset=9,lag=60";
-    assert_eq!(amiss(&fields(online, late), &durable), [("replication", Level::Warning)]);
+    assert_eq!(problems(&fields(online, late), &durable), [("replication", Level::Warning)]);
 }
 
 #[test]
@@ -105,16 +105,16 @@ fn a_failover_setup_has_more_findings() {
     let sentinel = Wants { has_sentinels: true, ..Wants::default() };
     let cluster = Wants { is_cluster: true, ..Wants::default() };
     let alone = server(&[], &[("min-replicas-to-write", "0")]);
-    assert_eq!(amiss(&alone, &sentinel), [("failover", Level::Warning)]);
+    assert_eq!(problems(&alone, &sentinel), [("failover", Level::Warning)]);
     let expected = [("replication", Level::Warning), ("failover", Level::Warning)];
-    assert_eq!(amiss(&alone, &cluster), expected);
+    assert_eq!(problems(&alone, &cluster), expected);
 }
 
 #[test]
 fn a_missing_answer_is_a_warning() {
     let silent = ServerReport::default();
     let expected = ["server", "rights", "connections"].map(|about| (about, Level::Warning));
-    assert_eq!(amiss(&silent, &Wants::default()), expected);
+    assert_eq!(problems(&silent, &Wants::default()), expected);
 }
 
 #[test]
@@ -134,34 +134,30 @@ fn an_unreported_setting_is_never_fine() {
         let mut server = server(&[], &[]);
         let fields = server.info.as_mut().expect("fields");
         assert!(fields.remove(name).is_some() | server.settings.remove(name).is_some(), "{name}");
-        let found = amiss(&server, &wants);
+        let found = problems(&server, &wants);
         assert!(found.iter().any(|(found, _)| *found == about), "{name}: {found:?}");
     }
 }
 
-mod outside {
-    use super::*;
-
-    #[test]
-    fn a_disk_without_sync_during_rewrites_is_reported() {
-        let persistence = |server: &ServerReport, guard| {
-            let wants = Wants { guard, ..Wants::default() };
-            let finding = server.persistence(&wants);
-            (finding.level, finding.found)
-        };
-        let mut silent = server(&[], &[]);
-        silent.settings.remove("no-appendfsync-on-rewrite");
-        for (server, word) in [
-            (server(&[], &[("no-appendfsync-on-rewrite", "yes")]), "no-appendfsync-on-rewrite yes"),
-            (silent, "does not report"),
-            (server(&[("aof_last_write_status", "err")], &[]), "aof_last_write_status"),
-        ] {
-            let (level, found) = persistence(&server, Duration::ZERO);
-            assert_eq!(level, Level::Warning, "{found}");
-            assert!(found.contains(word), "{found}");
-            let (level, found) = persistence(&server, Duration::from_secs(30));
-            assert_eq!(level, Level::Fine, "{found}");
-            assert!(found.contains("30s"), "{found}");
-        }
+#[test]
+fn a_disk_without_sync_during_rewrites_is_reported() {
+    let persistence = |server: &ServerReport, guard| {
+        let wants = Wants { guard, ..Wants::default() };
+        let finding = server.persistence(&wants);
+        (finding.level, finding.found)
+    };
+    let mut silent = server(&[], &[]);
+    silent.settings.remove("no-appendfsync-on-rewrite");
+    for (server, word) in [
+        (server(&[], &[("no-appendfsync-on-rewrite", "yes")]), "no-appendfsync-on-rewrite yes"),
+        (silent, "does not report"),
+        (server(&[("aof_last_write_status", "err")], &[]), "aof_last_write_status"),
+    ] {
+        let (level, found) = persistence(&server, Duration::ZERO);
+        assert_eq!(level, Level::Warning, "{found}");
+        assert!(found.contains(word), "{found}");
+        let (level, found) = persistence(&server, Duration::from_secs(30));
+        assert_eq!(level, Level::Fine, "{found}");
+        assert!(found.contains("30s"), "{found}");
     }
 }
