@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The longest wait in the phases without faults. It is a generous limit for a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(12);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(12);
 
 /// The pause before the next request to a store that was unreachable.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ impl Attempt {
     /// Acquires the lock. After the faults, it retries while the store is unreachable. Returns the
     /// number of retries, and the result.
     pub(super) async fn insist(&self) -> (usize, Result<Option<Guard>, Error>) {
-        let end = now().saturating_add(PATIENCE);
+        let end = now().saturating_add(LONGEST_WAIT);
         let mut again = 0;
         loop {
             match self.take().await {

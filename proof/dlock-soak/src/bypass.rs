@@ -14,7 +14,7 @@ use std::{
 use dlock_core::Instant;
 
 use super::{
-    belief::Tale,
+    history::Acquisition,
     line::{Line, Wanted, What},
     times::Times,
 };
@@ -31,45 +31,45 @@ const STILL: Duration = Duration::from_millis(50);
 /// A wait that other claims passed over.
 #[derive(Clone, Debug)]
 pub(super) struct Passed<'a> {
-    pub(super) waiter: &'a Tale,
+    pub(super) waiter: &'a Acquisition,
     pub(super) times: usize,
     pub(super) allowed: usize,
 }
 
-/// Returns the waits for one name that were passed over too often. `trouble` has the times in which
+/// Returns the waits for one name that were passed over too often. `outages` has the times in which
 /// the store had a fault, and `own` those in which a process had one.
 pub(super) fn check<'a>(
-    tales: &'a [Tale],
-    trouble: &Times,
+    acquisitions: &'a [Acquisition],
+    outages: &Times,
     own: &BTreeMap<usize, Times>,
     ended: Instant,
 ) -> Vec<Passed<'a>> {
-    let allowed = most_waiters(tales, ended).saturating_mul(TIMES);
-    let mut found = of_kind(tales, trouble, own, ended, Wanted::Fair, 0);
-    found.extend(of_kind(tales, trouble, own, ended, Wanted::Mutex, allowed));
+    let allowed = most_waiters(acquisitions, ended).saturating_mul(TIMES);
+    let mut found = of_kind(acquisitions, outages, own, ended, Wanted::Fair, 0);
+    found.extend(of_kind(acquisitions, outages, own, ended, Wanted::Mutex, allowed));
     found
 }
 
 fn of_kind<'a>(
-    tales: &'a [Tale],
-    trouble: &Times,
+    acquisitions: &'a [Acquisition],
+    outages: &Times,
     own: &BTreeMap<usize, Times>,
     ended: Instant,
     kind: Wanted,
     allowed: usize,
 ) -> Vec<Passed<'a>> {
     let none = Times::default();
-    let mut waits: Vec<(Instant, Instant, &Tale)> = tales
+    let mut waits: Vec<(Instant, Instant, &Acquisition)> = acquisitions
         .iter()
-        .filter(|tale| tale.kind == kind && !tale.again)
-        .map(|tale| (tale.asked, in_line_until(tale, ended), tale))
-        .filter(|&(from, to, tale)| {
-            let own = own.get(&tale.process()).unwrap_or(&none);
-            to.since(from) > ARRIVAL && !trouble.meet(from, to) && !own.meet(from, to)
+        .filter(|acquisition| acquisition.kind == kind && !acquisition.again)
+        .map(|acquisition| (acquisition.asked, in_line_until(acquisition, ended), acquisition))
+        .filter(|&(from, to, acquisition)| {
+            let own = own.get(&acquisition.process()).unwrap_or(&none);
+            to.since(from) > ARRIVAL && !outages.meet(from, to) && !own.meet(from, to)
         })
         .collect();
     waits.sort_by_key(|(asked, ..)| Reverse(*asked));
-    let mut passers = passers(tales, kind);
+    let mut passers = passers(acquisitions, kind);
     passers.sort_unstable_by_key(|(asked, _)| Reverse(*asked));
     let mut grants: Vec<Instant> = passers.iter().map(|(_, got)| *got).collect();
     grants.sort_unstable();
@@ -90,31 +90,35 @@ fn of_kind<'a>(
 }
 
 /// Returns the time until which the claim was certainly in the queue.
-fn in_line_until(tale: &Tale, ended: Instant) -> Instant {
-    let given_up = tale.not.as_ref().map(|(at, ..)| at.saturating_sub(ARRIVAL));
-    let got = tale.got.map(|(at, _)| at);
-    [given_up, got, tale.cut].into_iter().flatten().min().unwrap_or(ended)
+fn in_line_until(acquisition: &Acquisition, ended: Instant) -> Instant {
+    let given_up = acquisition.not.as_ref().map(|(at, ..)| at.saturating_sub(ARRIVAL));
+    let got = acquisition.got.map(|(at, _)| at);
+    [given_up, got, acquisition.cut].into_iter().flatten().min().unwrap_or(ended)
 }
 
 /// Returns the times of request and grant of the claims that must not pass over a claim of this
 /// kind. If a process hands off a plain lock from task to task, only the first of these grants
 /// counts.
-fn passers(tales: &[Tale], kind: Wanted) -> Vec<(Instant, Instant)> {
-    let granted = tales.iter().filter_map(|tale| tale.got.map(|(at, _)| (at, tale)));
+fn passers(acquisitions: &[Acquisition], kind: Wanted) -> Vec<(Instant, Instant)> {
+    let granted = acquisitions
+        .iter()
+        .filter_map(|acquisition| acquisition.got.map(|(at, _)| (at, acquisition)));
     if kind == Wanted::Fair {
-        let fair = granted.filter(|(_, tale)| tale.kind == Wanted::Fair);
-        return fair.map(|(got, tale)| (tale.asked, got)).collect();
+        let fair = granted.filter(|(_, acquisition)| acquisition.kind == Wanted::Fair);
+        return fair.map(|(got, acquisition)| (acquisition.asked, got)).collect();
     }
-    let mut granted: Vec<(Instant, &Tale)> = granted.collect();
+    let mut granted: Vec<(Instant, &Acquisition)> = granted.collect();
     granted.sort_by_key(|(got, _)| *got);
     let rows = granted.chunk_by(|(_, a), (_, b)| a.process() == b.process());
     rows.map(|row| (row[0].1.asked, row[0].0)).collect()
 }
 
 /// Returns the largest number of claims that waited at one time.
-fn most_waiters(tales: &[Tale], ended: Instant) -> usize {
-    let mut waits: Vec<(Instant, Instant)> =
-        tales.iter().map(|tale| (tale.asked, tale.answered().unwrap_or(ended))).collect();
+fn most_waiters(acquisitions: &[Acquisition], ended: Instant) -> usize {
+    let mut waits: Vec<(Instant, Instant)> = acquisitions
+        .iter()
+        .map(|acquisition| (acquisition.asked, acquisition.answered().unwrap_or(ended)))
+        .collect();
     waits.sort_unstable();
     let (mut most, mut ends) = (0, BinaryHeap::new());
     for (from, to) in waits {
@@ -172,13 +176,13 @@ pub(super) fn standstills<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{belief, short};
+    use crate::{history, short};
 
     const MS: u64 = 1_000_000;
 
     /// Returns how often a claim that waits from 0 to 3 s is passed over by `others` claims that
     /// are requested at 2 s, by alternating processes.
-    fn passed(others: u64, kind: &str, last: &str, trouble: &[(u64, u64)]) -> usize {
+    fn passed(others: u64, kind: &str, last: &str, outages: &[(u64, u64)]) -> usize {
         let ask = |n: u64, ms: u64| format!("{n} ask {n} storm x {} a {kind}\n", ms * MS);
         let mut lines = short::lines(0, &(ask(1, 0) + last));
         for n in 2..others + 2 {
@@ -186,11 +190,11 @@ mod tests {
             let text = ask(n, 2000) + &format!("{n} got {got} {n} {}\n", got + 1);
             lines.extend(short::lines(1 + usize::try_from(n % 2).unwrap(), &text));
         }
-        let tales = belief::tales(&lines, &BTreeMap::new()).unwrap();
+        let acquisitions = history::acquisitions(&lines, &BTreeMap::new()).unwrap();
         let at = |ms| Instant::from_nanos(ms * MS);
-        let trouble = Times::of(trouble.iter().map(|&(a, b)| (at(a), at(b))).collect());
+        let outages = Times::of(outages.iter().map(|&(a, b)| (at(a), at(b))).collect());
         let own = standstills(&lines).into_iter().map(|(n, all)| (n, Times::of(all))).collect();
-        check(&tales, &trouble, &own, at(6000)).iter().map(|passed| passed.times).sum()
+        check(&acquisitions, &outages, &own, at(6000)).iter().map(|passed| passed.times).sum()
     }
 
     fn got(ms: u64) -> String {
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_an_excuse() {
+    fn an_outage_is_an_excuse() {
         assert_eq!(passed(1, "fair", &got(3000), &[(500, 501)]), 0);
         assert_eq!(passed(1, "fair", &got(3000), &[(3001, 4000)]), 1);
         let late = |ms: u64| format!("- late {} {}\n", (700 + ms) * MS, 700 * MS);
@@ -234,8 +238,14 @@ mod tests {
             for n in 1100..1100 + of {
                 lines.extend(short::lines(1 + usize::try_from(n % 2).unwrap(), &later(n)));
             }
-            let tales = belief::tales(&lines, &BTreeMap::new()).unwrap();
-            check(&tales, &Times::default(), &BTreeMap::new(), Instant::from_nanos(6000 * MS)).len()
+            let acquisitions = history::acquisitions(&lines, &BTreeMap::new()).unwrap();
+            check(
+                &acquisitions,
+                &Times::default(),
+                &BTreeMap::new(),
+                Instant::from_nanos(6000 * MS),
+            )
+            .len()
         };
         assert_eq!((all(20), all(21)), (0, 1));
     }

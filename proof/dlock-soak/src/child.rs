@@ -92,9 +92,9 @@ where
                 say(&format!("cancelled {cancelled}"));
             }
             _ => {
-                let told = line.parse()?;
-                phase.send_replace(told);
-                if told == Phase::End {
+                let next = line.parse()?;
+                phase.send_replace(next);
+                if next == Phase::End {
                     runtime.block_on(crew.end())?;
                     say("done");
                     return Ok(());

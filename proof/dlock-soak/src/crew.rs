@@ -18,7 +18,7 @@ use super::{
     log::Log,
     orders::Orders,
     plan::{Kind, Target},
-    vigil,
+    self_check,
     worker::{Cancels, Worker},
 };
 
@@ -40,7 +40,7 @@ pub(super) struct Crew {
     workers: JoinSet<Verdict>,
     /// The number of the next task. Numbers of aborted tasks are not used again.
     next: usize,
-    vigil: JoinSet<Verdict>,
+    self_check: JoinSet<Verdict>,
 }
 
 impl Crew {
@@ -61,12 +61,12 @@ impl Crew {
         let log = Arc::new(Log::open(orders.process, file, resource)?);
         let cancels = Arc::new(Cancels::default());
         cancels.percent.store(orders.cancels, Ordering::Relaxed);
-        let mut vigil = JoinSet::new();
-        vigil.spawn(vigil::keep(Arc::clone(&log)));
-        vigil.spawn(vigil::early(Arc::clone(&log)));
+        let mut self_check = JoinSet::new();
+        self_check.spawn(self_check::run(Arc::clone(&log)));
+        self_check.spawn(self_check::early(Arc::clone(&log)));
         let workers = JoinSet::new();
         let mut crew =
-            Self { locks, orders, log, targets, phases, cancels, workers, next: 0, vigil };
+            Self { locks, orders, log, targets, phases, cancels, workers, next: 0, self_check };
         crew.work();
         Ok(crew)
     }
@@ -89,7 +89,7 @@ impl Crew {
 
     /// Aborts all tasks and starts new ones. Returns the number of aborted tasks.
     pub(super) async fn abort(&mut self) -> Result<usize, Stop> {
-        // The line is written before the first task ends, so that no belief counts for longer than
+        // The line is written before the first task ends, so that no hold counts for longer than
         // it lasted.
         self.log.write_own(now(), What::Abort { below: self.next })?;
         self.workers.abort_all();
@@ -119,11 +119,11 @@ impl Crew {
         while let Some(task) = self.workers.join_next().await {
             task??;
         }
-        self.vigil.shutdown().await;
+        self.self_check.shutdown().await;
         sleep(SETTLE).await;
-        vigil::look(&self.log, When::Idle)?;
+        self_check::record_resources(&self.log, When::Idle)?;
         self.locks.shutdown(LETTING_GO).await?;
-        vigil::look(&self.log, When::End)
+        self_check::record_resources(&self.log, When::End)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{belief, line::Line};
+use crate::{history, line::Line};
 
 /// A line of a log: a parsed line can be written, and reads back as itself.
 pub fn line(data: &[u8]) {
@@ -21,10 +21,10 @@ pub fn line(data: &[u8]) {
 /// A whole log: each hold gives one acquisition, which does not last longer than was promised.
 pub fn log(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(lines) = belief::read(text) else { return };
-    if let Ok(tales) = belief::tales(&lines, &BTreeMap::new()) {
-        assert!(tales.is_sorted_by_key(|tale| tale.hold));
-        assert!(tales.iter().all(|tale| tale.ended() <= tale.until));
+    let Ok(lines) = history::read(text) else { return };
+    if let Ok(acquisitions) = history::acquisitions(&lines, &BTreeMap::new()) {
+        assert!(acquisitions.is_sorted_by_key(|acquisition| acquisition.hold));
+        assert!(acquisitions.iter().all(|acquisition| acquisition.ended() <= acquisition.until));
     }
 }
 

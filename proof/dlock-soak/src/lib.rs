@@ -1,5 +1,5 @@
 //! A load for stores: processes that acquire, hold, lose and release locks at random while a test
-//! injects faults into them or into the store. A checker then judges what the holders believed.
+//! injects faults into them or into the store. A checker then judges the holds as the clients saw them.
 //!
 //! The default feature `command` adds the command `dlock-soak`. It starts stores and loads, injects
 //! faults for the requested time, and reports whether dlock kept its promises.
@@ -33,10 +33,10 @@
 //! }
 //! ```
 //!
-//! # Beliefs
+//! # Holds
 //!
-//! A holder believes that it holds the lock from the moment at which its task has the guard. The
-//! belief ends with the first of these events: the task begins the release, it is notified of the
+//! A client holds the lock from the moment at which its task has the guard. The
+//! hold ends with the first of these events: the task begins the release, it is notified of the
 //! loss, the local deadline of the guard passes, or the process ends. Each process writes these
 //! events to a log, one on each line, with times of the clock that all processes of the machine
 //! share. The log survives the death of the process. A [`Report`] turns all logs into one
@@ -53,11 +53,11 @@
 //! took effect, and notes it. The test [notes](Running::note) the faults of the store. A test that
 //! notes all of them [says so](Load::with_faults_noted): then the checks for times without faults
 //! also apply between the faults. After a fault through which the store loses its record of the
-//! holders, overlapping beliefs are [excused](Running::excuse), and nothing else is.
+//! holders, overlapping holds are [excused](Running::excuse), and nothing else is.
 //!
 //! # Checks
 //!
-//! The checkers of [`history`](dlock_testkit::history) judge beliefs and tokens. Other checks find
+//! The checkers of [`history`](dlock_testkit::history) judge holds and tokens. Other checks find
 //! out how [late](Lateness) a holder learned that its lease had expired, whether a waiter was
 //! passed over, whether a lock was stuck, which resources the processes left open, and whether a
 //! process panicked or did not end. Checkers excuse what they cannot know: neither a delayed
@@ -76,16 +76,16 @@
 //! of the clock that all processes of the machine share, since it was started.
 
 mod attempt;
-mod belief;
 mod bypass;
 mod child;
 #[cfg(feature = "command")]
 pub mod command;
 mod crew;
+mod fault;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod harm;
+mod history;
 mod lateness;
 mod leaks;
 mod line;
@@ -100,12 +100,12 @@ mod record;
 mod report;
 mod resource;
 mod run;
+mod self_check;
 #[cfg(test)]
 mod short;
 mod storm;
 mod times;
 mod verdict;
-mod vigil;
 mod wire;
 mod worker;
 

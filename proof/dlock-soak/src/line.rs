@@ -71,7 +71,7 @@ pub(crate) enum What {
         #[serde(with = "wire::nanos")]
         since: Instant,
     },
-    /// All tasks with numbers below this one are aborted. Their beliefs count until this line at
+    /// All tasks with numbers below this one are aborted. Their holds count until this line at
     /// most.
     Abort { below: usize },
     /// The number of resources of the system and of the runtime that the process has open.

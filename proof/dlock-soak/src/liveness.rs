@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_core::Instant;
 
-use super::{belief::Tale, line::TIMEOUT, times::Times};
+use super::{history::Acquisition, line::TIMEOUT, times::Times};
 
 /// The longest time until a waiter of a free lock is granted. It is a generous limit for a busy
 /// machine.
@@ -13,26 +13,28 @@ pub(super) const BOUND: Duration = Duration::from_secs(5);
 /// The shortest wait that counts: a shorter one proves nothing.
 const PATIENT: Duration = Duration::from_millis(200);
 
-/// Returns the longest time for which no client believed that it held the name while a claim waited
+/// Returns the longest time for which no client held the name while a claim waited
 /// and no fault explained it, and the end of that time.
 pub(super) fn longest_stuck(
-    tales: &[Tale],
-    trouble: &[(Instant, Instant)],
+    acquisitions: &[Acquisition],
+    outages: &[(Instant, Instant)],
     ended: Instant,
 ) -> (Duration, Instant) {
-    let waits = tales.iter().filter_map(|tale| {
-        let to = match (&tale.got, &tale.not, tale.cut) {
+    let waits = acquisitions.iter().filter_map(|acquisition| {
+        let to = match (&acquisition.got, &acquisition.not, acquisition.cut) {
             (Some((at, _)), ..) => *at,
             (None, Some((at, how, _)), _) if how == TIMEOUT => *at,
             (None, Some(_), _) | (None, None, Some(_)) => return None,
             (None, None, None) => ended,
         };
-        (to.since(tale.asked) >= PATIENT).then_some((tale.asked, to))
+        (to.since(acquisition.asked) >= PATIENT).then_some((acquisition.asked, to))
     });
     let waits = Times::of(waits.collect());
-    let excused = Times::of(waits.rest().chain(trouble.iter().copied()).collect());
-    let mut holds: Vec<(Instant, Instant)> =
-        tales.iter().filter_map(|tale| tale.got.map(|(at, _)| (at, tale.ended()))).collect();
+    let excused = Times::of(waits.rest().chain(outages.iter().copied()).collect());
+    let mut holds: Vec<(Instant, Instant)> = acquisitions
+        .iter()
+        .filter_map(|acquisition| acquisition.got.map(|(at, _)| (at, acquisition.ended())))
+        .collect();
     holds.push((ended, ended));
     holds.sort_unstable();
     let (mut free_since, mut longest) = (Instant::from_nanos(0), (Duration::ZERO, ended));
@@ -48,11 +50,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{belief, short};
+    use crate::{history, short};
 
     const MS: u64 = 1_000_000;
 
-    fn stuck(text: &str, trouble: &[(u64, u64)]) -> u128 {
+    fn stuck(text: &str, outages: &[(u64, u64)]) -> u128 {
         let mut all = String::new();
         for line in text.lines() {
             // Numbers that end in `ms` are milliseconds.
@@ -62,10 +64,10 @@ mod tests {
             });
             all += &(words.collect::<Vec<_>>().join(" ") + "\n");
         }
-        let tales = belief::tales(&short::lines(0, &all), &BTreeMap::new()).unwrap();
+        let acquisitions = history::acquisitions(&short::lines(0, &all), &BTreeMap::new()).unwrap();
         let at = |ms| Instant::from_nanos(ms * MS);
-        let trouble: Vec<_> = trouble.iter().map(|&(a, b)| (at(a), at(b))).collect();
-        longest_stuck(&tales, &trouble, at(9000)).0.as_millis()
+        let outages: Vec<_> = outages.iter().map(|&(a, b)| (at(a), at(b))).collect();
+        longest_stuck(&acquisitions, &outages, at(9000)).0.as_millis()
     }
 
     const FIRST: &str = "1 ask 0 storm x 1ms a\n1 got 2ms 1 1000ms\n1 let 900ms\n";

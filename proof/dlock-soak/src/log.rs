@@ -62,7 +62,7 @@ impl Log {
 
 /// Returns the current time and the local deadline of the guard, which may be reported too early
 /// but never too late. The deadline is `None` once the lock is lost.
-pub(super) fn believed(guard: &Guard) -> (Instant, Option<Instant>) {
+pub(super) fn hold_times(guard: &Guard) -> (Instant, Option<Instant>) {
     // The order matters: if the process is stopped in between, the computed deadline is too early,
     // not too late.
     let at = now();

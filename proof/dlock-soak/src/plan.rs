@@ -251,8 +251,8 @@ mod tests {
         let lines = load.clone().with_mutexes("y", 64).lines(1);
         assert_eq!(lines.iter().filter(|line| line.starts_with("lock mutex y/")).count(), 64);
         let lines = load.lines(1);
-        let told = lines.iter().filter_map(|line| line.strip_prefix("lock "));
-        let read: Vec<Target> = told.map(|text| text.parse().unwrap()).collect();
+        let locks = lines.iter().filter_map(|line| line.strip_prefix("lock "));
+        let read: Vec<Target> = locks.map(|text| text.parse().unwrap()).collect();
         assert_eq!(read, load.targets);
         assert!(lines.contains(&"lease 400".to_owned()));
         assert_eq!(load.names(), ["x/a", "x/b", "x/c", "x/d"]);

@@ -21,7 +21,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{belief, child::CHILD, line::Line};
+use super::{child::CHILD, history, line::Line};
 
 /// The longest time that a process may take to start or to end.
 const BOUND: Duration = Duration::from_secs(40);
@@ -51,7 +51,7 @@ impl Files {
     /// Returns the lines of its log so far.
     pub(super) fn lines(&self) -> Result<Vec<Line>, Stop> {
         // A process that was killed early may have written nothing.
-        belief::read(&std::fs::read_to_string(&self.log).unwrap_or_default())
+        history::read(&std::fs::read_to_string(&self.log).unwrap_or_default())
     }
 
     /// Returns the first panic in its standard error, if there was one. The whole text is also
@@ -159,7 +159,7 @@ impl Process {
     /// # Errors
     /// If it had already exited.
     pub(super) async fn kill(&mut self) -> Result<Instant, Stop> {
-        // The time is taken before the kill, so that no belief counts for longer than it lasted.
+        // The time is taken before the kill, so that no hold counts for longer than it lasted.
         let killed = now();
         self.child.kill().await?;
         let status = self.child.wait().await?;

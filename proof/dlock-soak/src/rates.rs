@@ -10,7 +10,7 @@ impl Report {
     /// Returns the number of grants in each second from the beginning.
     pub fn grants_per_second(&self) -> Vec<u64> {
         let mut seconds = Vec::new();
-        for (at, _) in self.all().filter_map(|tale| tale.got) {
+        for (at, _) in self.all().filter_map(|acquisition| acquisition.got) {
             let second = usize::try_from(at.since(self.run.began).as_secs()).unwrap_or(usize::MAX);
             // Nothing was granted after the end.
             if second <= MOST {
@@ -23,18 +23,20 @@ impl Report {
 
     /// Returns the duration of each hand-off and its time: from the start of a release to the next
     /// grant, if that claim already waited. Only names with one holder at a time are counted.
-    pub fn hand_overs(&self) -> Vec<(Instant, Duration)> {
+    pub fn hand_offs(&self) -> Vec<(Instant, Duration)> {
         let mut all = Vec::new();
-        for tales in self.by_name.values() {
-            if tales.iter().any(|tale| tale.mode != Mode::Exclusive) {
+        for acquisitions in self.by_name.values() {
+            if acquisitions.iter().any(|acquisition| acquisition.mode != Mode::Exclusive) {
                 continue;
             }
-            let mut held: Vec<_> =
-                tales.iter().filter_map(|tale| tale.got.map(|(at, _)| (at, tale))).collect();
+            let mut held: Vec<_> = acquisitions
+                .iter()
+                .filter_map(|acquisition| acquisition.got.map(|(at, _)| (at, acquisition)))
+                .collect();
             held.sort_unstable_by_key(|(at, _)| *at);
             for pair in held.windows(2) {
                 let ((_, before), (got, next)) = (pair[0], pair[1]);
-                if let Some(begun) = before.let_go
+                if let Some(begun) = before.release_began
                     && next.asked < begun
                     && begun <= got
                 {
@@ -82,6 +84,6 @@ mod tests {
         }));
         let report = Report::of(records).unwrap();
         assert_eq!(report.grants_per_second(), [3, 0, 1]);
-        assert_eq!(report.hand_overs(), [(at(57), Duration::from_nanos(7))]);
+        assert_eq!(report.hand_offs(), [(at(57), Duration::from_nanos(7))]);
     }
 }

@@ -7,7 +7,7 @@ use dlock_testkit::{Stop, Verdict, support::now};
 use tokio::time::sleep;
 
 use super::{
-    belief::{self, Tale},
+    history::{self, Acquisition},
     lateness::Lateness,
     line::{BUSY, CANCELLED, Line, Phase, REFUSED, TIMEOUT, UNAVAILABLE},
     record::{self, Excuse, FaultRecord, KILL, Record, Run},
@@ -24,7 +24,7 @@ pub struct Report {
     /// All records in order of time. The other fields are derived from them.
     records: Vec<Record>,
     pub(super) run: Run,
-    pub(super) by_name: BTreeMap<String, Vec<Tale>>,
+    pub(super) by_name: BTreeMap<String, Vec<Acquisition>>,
     pub(super) writes: Vec<Write>,
     pub(super) faults: Vec<FaultRecord>,
     pub(super) excuses: Vec<Excuse>,
@@ -48,12 +48,12 @@ impl Report {
         let run = run.ok_or_else(|| Stop::failed("a history does not say of which run it is"))?;
         let killed = faults.iter().filter(|fault| fault.fault == KILL);
         let killed = killed.filter_map(|fault| fault.process.map(|number| (number, fault.at)));
-        let tales = belief::tales(lines(&records), &killed.collect())?;
-        let idle = belief::idle(lines(&records));
-        let mut by_name: BTreeMap<String, Vec<Tale>> =
+        let acquisitions = history::acquisitions(lines(&records), &killed.collect())?;
+        let idle = history::idle(lines(&records));
+        let mut by_name: BTreeMap<String, Vec<Acquisition>> =
             run.names.iter().map(|name| (name.clone(), Vec::new())).collect();
-        for tale in tales {
-            by_name.entry(tale.name.clone()).or_default().push(tale);
+        for acquisition in acquisitions {
+            by_name.entry(acquisition.name.clone()).or_default().push(acquisition);
         }
         Ok(Self { records, run, by_name, writes, faults, excuses, idle })
     }
@@ -102,18 +102,18 @@ impl Report {
 
     /// Returns the number of holds that the store no longer knew before their local deadline.
     pub fn revoked(&self) -> usize {
-        self.all().filter(|tale| tale.was_revoked()).count()
+        self.all().filter(|acquisition| acquisition.was_revoked()).count()
     }
 
     /// Returns the number of holders that were notified of a clock step of the store, or of lost
     /// data of the store.
-    pub fn told_of_trouble(&self) -> usize {
-        self.all().filter(|tale| tale.told_of_trouble().is_some()).count()
+    pub fn warned(&self) -> usize {
+        self.all().filter(|acquisition| acquisition.warned().is_some()).count()
     }
 
     /// Returns the number of grants.
     pub fn grants(&self) -> usize {
-        self.all().filter(|tale| tale.got.is_some()).count()
+        self.all().filter(|acquisition| acquisition.got.is_some()).count()
     }
 
     /// Returns the number of attempts that were cancelled.
@@ -123,7 +123,7 @@ impl Report {
 
     /// Returns the number of holds that were lost before their release.
     pub fn lost(&self) -> usize {
-        self.all().filter(|tale| tale.lost.is_some()).count()
+        self.all().filter(|acquisition| acquisition.lost.is_some()).count()
     }
 
     /// Returns the number of attempts that failed because the store was unreachable.
@@ -148,11 +148,11 @@ impl Report {
     }
 
     /// Returns the longest time from a request to its grant in the phase without faults.
-    fn longest_wait_in_peace(&self) -> Duration {
-        waited(self.all().filter(|tale| tale.phase == Phase::Well))
+    fn longest_wait_without_faults(&self) -> Duration {
+        waited(self.all().filter(|acquisition| acquisition.phase == Phase::Well))
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Tale> + Clone {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Acquisition> + Clone {
         self.by_name.values().flatten()
     }
 
@@ -174,7 +174,9 @@ impl Report {
     }
 
     fn count(&self, how: &str) -> usize {
-        let named = |tale: &&Tale| tale.not.as_ref().is_some_and(|(_, not, _)| not == how);
+        let named = |acquisition: &&Acquisition| {
+            acquisition.not.as_ref().is_some_and(|(_, not, _)| not == how)
+        };
         self.all().filter(named).count()
     }
 }
@@ -201,8 +203,9 @@ fn lines(records: &[Record]) -> impl Iterator<Item = &Line> + Clone {
     })
 }
 
-fn waited<'a>(tales: impl Iterator<Item = &'a Tale>) -> Duration {
-    let waited = tales.filter_map(|tale| tale.got.map(|(at, _)| at.since(tale.asked)));
+fn waited<'a>(acquisitions: impl Iterator<Item = &'a Acquisition>) -> Duration {
+    let waited = acquisitions
+        .filter_map(|acquisition| acquisition.got.map(|(at, _)| at.since(acquisition.asked)));
     waited.max().unwrap_or_default()
 }
 
@@ -210,10 +213,10 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} grants of {} attempts in {:.1?} of harm and the peace after it: {} busy, {} timed \
+            "{} grants of {} attempts in {:.1?} with faults and after them: {} busy, {} timed \
              out, {} cancelled, {} without the store, {} lost, {} of these revoked, {} gone before \
              their release; {} processes killed; {} writes, {} of these late and refused; \
-             longest wait in peace {:.0?}",
+             longest wait without faults {:.0?}",
             self.grants(),
             self.all().count(),
             self.run.calm.since(self.run.began),
@@ -223,11 +226,11 @@ impl fmt::Display for Report {
             self.unavailable(),
             self.lost(),
             self.revoked(),
-            self.all().filter(|tale| tale.was_gone()).count(),
+            self.all().filter(|acquisition| acquisition.was_gone()).count(),
             self.faults.iter().filter(|fault| fault.fault == KILL).count(),
             self.writes.len(),
             self.late_writes(),
-            self.longest_wait_in_peace()
+            self.longest_wait_without_faults()
         )
     }
 }

@@ -10,9 +10,9 @@ use dlock_testkit::{
 use serde::Serialize;
 
 use super::{
-    Report,
-    belief::{self, Tale},
-    bypass, leaks,
+    Report, bypass,
+    history::{self, Acquisition},
+    leaks,
     line::{BUSY, CANCELLED, Phase, REFUSED, TIMEOUT, UNAVAILABLE},
     liveness,
     record::Excuse,
@@ -33,7 +33,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Check {
-    /// No two holders that exclude each other believe that they hold the lock at the same time.
+    /// No two holders that exclude each other hold the lock at the same time.
     Exclusion,
     /// The store knows every lock that is held.
     Losses,
@@ -66,7 +66,7 @@ impl fmt::Display for Check {
             Self::Resource => "a stale write was accepted",
             Self::Liveness => "a lost wake-up",
             Self::Fairness => "passed over",
-            Self::Lateness => "a loss was told late",
+            Self::Lateness => "a loss was reported late",
             Self::Orphans => "held by nobody",
             Self::Leaks => "left behind",
             Self::Hangs => "a panic or a hang",
@@ -137,12 +137,13 @@ impl Report {
         found.into_iter().flat_map(named).collect()
     }
 
-    /// Returns overlapping beliefs that exclude each other: one example for each name and rule.
+    /// Returns overlapping holds that exclude each other: one example for each name and rule.
     pub fn overlaps(&self) -> Vec<String> {
         let mut found = Vec::new();
-        for (name, tales) in &self.by_name {
-            let history = belief::excused_beliefs(tales, &self.excuses);
-            let counted = capacity(tales).map_or(Ok(()), |all| permits::check(&history, all));
+        for (name, acquisitions) in &self.by_name {
+            let history = history::excused_holds(acquisitions, &self.excuses);
+            let counted =
+                capacity(acquisitions).map_or(Ok(()), |all| permits::check(&history, all));
             for verdict in [exclusion::check(&history), shared::check(&history), counted] {
                 found.extend(verdict.err().map(|wrong| format!("{name}: {wrong}")));
             }
@@ -150,15 +151,16 @@ impl Report {
         found
     }
 
-    /// Returns the number of overlapping beliefs that are [excused](super::Running::excuse).
+    /// Returns the number of overlapping holds that are [excused](super::Running::excuse).
     pub fn excused(&self) -> usize {
         if self.excuses.is_empty() {
             return 0;
         }
-        let of = |tales: &Vec<Tale>| {
-            let all = capacity(tales);
-            let excused = belief::excused_beliefs(tales, &self.excuses);
-            overlapping(&belief::beliefs(tales), all).saturating_sub(overlapping(&excused, all))
+        let of = |acquisitions: &Vec<Acquisition>| {
+            let all = capacity(acquisitions);
+            let excused = history::excused_holds(acquisitions, &self.excuses);
+            overlapping(&history::client_holds(acquisitions), all)
+                .saturating_sub(overlapping(&excused, all))
         };
         self.by_name.values().map(of).sum()
     }
@@ -166,14 +168,14 @@ impl Report {
     /// Returns tokens that are out of order: one example for each name and rule.
     pub fn token_violations(&self) -> Vec<String> {
         let mut found = Vec::new();
-        for (name, tales) in &self.by_name {
-            let order = tokens::check(&belief::grants(tales));
+        for (name, acquisitions) in &self.by_name {
+            let order = tokens::check(&history::grants(acquisitions));
             found.extend(order.err().map(|wrong| format!("{name}: {wrong}")));
-            if tales.iter().all(|tale| tale.mode == Mode::Exclusive) {
-                // If two holders believed at the same time, either of them may have been granted
+            if acquisitions.iter().all(|acquisition| acquisition.mode == Mode::Exclusive) {
+                // If two clients held the lock at the same time, either of them may have been granted
                 // first.
-                let beliefs = belief::excused_beliefs(tales, &self.excuses);
-                let holders = tokens::check_holders(&beliefs);
+                let holds = history::excused_holds(acquisitions, &self.excuses);
+                let holders = tokens::check_holders(&holds);
                 found.extend(holders.err().map(|wrong| format!("{name}: {wrong}")));
             }
         }
@@ -187,28 +189,28 @@ impl Report {
         let together = |all: BTreeMap<usize, Vec<_>>| -> BTreeMap<usize, Times> {
             all.into_iter().map(|(process, times)| (process, Times::of(times))).collect()
         };
-        let mut harm: BTreeMap<usize, Vec<(Instant, Instant)>> = BTreeMap::new();
+        let mut fault_times: BTreeMap<usize, Vec<(Instant, Instant)>> = BTreeMap::new();
         for fault in &self.faults {
             if let Some(process) = fault.process {
-                harm.entry(process).or_default().push((fault.at, fault.until));
+                fault_times.entry(process).or_default().push((fault.at, fault.until));
             }
         }
         let mut own = bypass::standstills(self.lines());
-        let mut trouble = self.store_trouble();
-        trouble.extend(self.slow_releases());
-        let (harmed, calm) = (together(harm.clone()), Times::default());
+        let mut outages = self.store_outages();
+        outages.extend(self.slow_releases());
+        let (disturbed, calm) = (together(fault_times.clone()), Times::default());
         for (process, times) in &own {
-            let harmed = harmed.get(process).unwrap_or(&calm);
+            let disturbed = disturbed.get(process).unwrap_or(&calm);
             // The machine was too busy for this process, and so perhaps for the store.
-            trouble.extend(times.iter().filter(|(from, to)| !harmed.meet(*from, *to)));
+            outages.extend(times.iter().filter(|(from, to)| !disturbed.meet(*from, *to)));
         }
-        for (process, times) in harm {
+        for (process, times) in fault_times {
             own.entry(process).or_default().extend(times);
         }
-        let (trouble, own) = (Times::of(trouble), together(own));
+        let (outages, own) = (Times::of(outages), together(own));
         let mut found = Vec::new();
-        for (name, tales) in &self.by_name {
-            let passed = bypass::check(tales, &trouble, &own, self.run.ended);
+        for (name, acquisitions) in &self.by_name {
+            let passed = bypass::check(acquisitions, &outages, &own, self.run.ended);
             found.extend(passed.iter().take(3).map(|passed| {
                 let bypass::Passed { waiter, times, allowed } = passed;
                 format!("{name}: passed over {times} times, {allowed} are allowed: {waiter:?}")
@@ -220,7 +222,9 @@ impl Report {
     /// Returns the times in which the store took long to answer a release. Heartbeats may then have
     /// come too late, so that waiters lost their places in the queue.
     fn slow_releases(&self) -> impl Iterator<Item = (Instant, Instant)> {
-        let of = |tale: &Tale| Some((tale.let_go?, tale.left.as_ref()?.0));
+        let of = |acquisition: &Acquisition| {
+            Some((acquisition.release_began?, acquisition.left.as_ref()?.0))
+        };
         self.all().filter_map(of).filter(|(asked, left)| left.since(*asked) > SLOW)
     }
 
@@ -230,13 +234,13 @@ impl Report {
             true => self.run.longest_lease + liveness::BOUND,
             false => self.run.longest_lease + WAKE_UP,
         };
-        let mut trouble = self.store_trouble();
+        let mut outages = self.store_outages();
         let of_processes = self.faults.iter().filter(|fault| fault.process.is_some());
         let felt = |until: Instant| until.saturating_add(self.run.longest_lease);
-        trouble.extend(of_processes.map(|fault| (fault.at, felt(fault.until))));
+        outages.extend(of_processes.map(|fault| (fault.at, felt(fault.until))));
         let mut found = Vec::new();
-        for (name, tales) in &self.by_name {
-            let (time, at) = liveness::longest_stuck(tales, &trouble, self.run.ended);
+        for (name, acquisitions) in &self.by_name {
+            let (time, at) = liveness::longest_stuck(acquisitions, &outages, self.run.ended);
             if time > bound {
                 found.push(format!("{name}: nobody had it for {time:?} until {at:?}"));
             }
@@ -252,14 +256,14 @@ impl Report {
     /// Returns the times in which the store may have been unreachable or may have lost its record
     /// of holders. If not all faults are noted, this is the whole time until the phase without
     /// faults.
-    fn store_trouble(&self) -> Vec<(Instant, Instant)> {
+    fn store_outages(&self) -> Vec<(Instant, Instant)> {
         let felt = |until: Instant| until.saturating_add(SETTLING);
         let faults = self.faults.iter().filter(|fault| fault.process.is_none());
         let mut all: Vec<_> = faults.map(|fault| (fault.at, felt(fault.until))).collect();
         all.extend(self.excuses.iter().map(|excuse| (excuse.at, felt(excuse.excused_until))));
-        all.extend(self.all().filter_map(|tale| match &tale.not {
+        all.extend(self.all().filter_map(|acquisition| match &acquisition.not {
             Some((at, how, _)) if how == UNAVAILABLE || how == REFUSED => {
-                Some((tale.asked, felt(*at)))
+                Some((acquisition.asked, felt(*at)))
             }
             _ => None,
         }));
@@ -277,48 +281,57 @@ impl Report {
         let soon = |excuse: &Excuse, at: Instant| {
             at >= excuse.at && at <= excuse.excused_until.saturating_add(shown)
         };
-        let excused = |tale: &&Tale| {
-            let (told, left) = (tale.told_of_trouble(), tale.left.as_ref().map(|(at, _)| *at));
+        let excused = |acquisition: &&Acquisition| {
+            let (warned, left) =
+                (acquisition.warned(), acquisition.left.as_ref().map(|(at, _)| *at));
             self.excuses.iter().any(|excuse| {
-                excuse.covers(tale)
-                    || left.is_some_and(|at| excuse.covers_release(tale, at))
-                    || told.is_some_and(|at| soon(excuse, at))
+                excuse.covers(acquisition)
+                    || left.is_some_and(|at| excuse.covers_release(acquisition, at))
+                    || warned.is_some_and(|at| soon(excuse, at))
             })
         };
-        let kept = || self.all().filter(|tale| !excused(tale));
-        let revoked = kept().filter(|tale| tale.was_revoked()).take(3);
-        let revoked = revoked.map(|tale| format!("revoked: {tale:?}"));
-        let gone = kept().filter(|tale| tale.was_gone()).take(3);
-        revoked.chain(gone.map(|tale| format!("gone before its release: {tale:?}"))).collect()
+        let kept = || self.all().filter(|acquisition| !excused(acquisition));
+        let revoked = kept().filter(|acquisition| acquisition.was_revoked()).take(3);
+        let revoked = revoked.map(|acquisition| format!("revoked: {acquisition:?}"));
+        let gone = kept().filter(|acquisition| acquisition.was_gone()).take(3);
+        revoked
+            .chain(gone.map(|acquisition| format!("gone before its release: {acquisition:?}")))
+            .collect()
     }
 
     /// Returns errors that no fault explains.
     fn oddities(&self) -> Vec<String> {
         let usual = [BUSY, CANCELLED, TIMEOUT, UNAVAILABLE, REFUSED];
-        let odd = self.all().filter_map(|tale| tale.not.as_ref().map(|not| (tale, not)));
+        let odd = self
+            .all()
+            .filter_map(|acquisition| acquisition.not.as_ref().map(|not| (acquisition, not)));
         let odd = odd.filter(|(_, (_, how, _))| !usual.contains(&how.as_str()));
-        odd.map(|(tale, _)| format!("odd: {tale:?}")).take(3).collect()
+        odd.map(|(acquisition, _)| format!("odd: {acquisition:?}")).take(3).collect()
     }
 
     /// Returns attempts that failed or waited for long in the phase without faults, and names that
     /// no client acquired in it.
     fn stalls(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let had = |tale: &Tale| tale.got.is_some_and(|(at, _)| at >= self.run.well);
+        let had =
+            |acquisition: &Acquisition| acquisition.got.is_some_and(|(at, _)| at >= self.run.well);
         let nobody = !self.all().any(had);
-        for (name, tales) in &self.by_name {
-            let well = || tales.iter().filter(|tale| tale.phase == Phase::Well);
-            let failed = well().filter(|tale| tale.not.is_some());
-            let open = tales.iter().filter(|tale| tale.is_open());
-            found.extend(failed.chain(open).map(|tale| format!("stalled: {tale:?}")).take(3));
+        for (name, acquisitions) in &self.by_name {
+            let well =
+                || acquisitions.iter().filter(|acquisition| acquisition.phase == Phase::Well);
+            let failed = well().filter(|acquisition| acquisition.not.is_some());
+            let open = acquisitions.iter().filter(|acquisition| acquisition.is_open());
+            found.extend(
+                failed.chain(open).map(|acquisition| format!("stalled: {acquisition:?}")).take(3),
+            );
             // A kind that the store does not support was never requested. If there are many names,
             // one may be left out by chance.
-            let asked = well().next().is_some() || (nobody && !tales.is_empty());
-            if asked && !tales.iter().any(had) {
+            let asked = well().next().is_some() || (nobody && !acquisitions.is_empty());
+            if asked && !acquisitions.iter().any(had) {
                 found.push(format!("{name}: nobody had it when all was well"));
             }
-            if tales.iter().all(|tale| tale.mode == Mode::Exclusive) {
-                let late = wake_up::check(&belief::peace(tales), WAKE_UP);
+            if acquisitions.iter().all(|acquisition| acquisition.mode == Mode::Exclusive) {
+                let late = wake_up::check(&history::without_faults(acquisitions), WAKE_UP);
                 found.extend(late.err().map(|wrong| format!("{name}: {wrong}")));
             }
         }
@@ -327,14 +340,14 @@ impl Report {
 }
 
 /// Returns the number of permits, if the lock is a semaphore.
-fn capacity(tales: &[Tale]) -> Option<u32> {
-    tales.iter().find_map(|tale| match tale.mode {
+fn capacity(acquisitions: &[Acquisition]) -> Option<u32> {
+    acquisitions.iter().find_map(|acquisition| match acquisition.mode {
         Mode::Permits { of, .. } => Some(of),
         _ => None,
     })
 }
 
-/// Returns the number of overlapping beliefs that exclude each other.
+/// Returns the number of overlapping holds that exclude each other.
 fn overlapping(history: &History, all: Option<u32>) -> usize {
     let counted = all.map_or(0, |all| permits::excesses(history, all).count());
     exclusion::overlaps(history).count() + shared::overlaps(history).count() + counted

@@ -21,9 +21,9 @@ use tokio::{
 };
 
 use super::{
-    attempt::{Attempt, PATIENCE, Wait, kind, tokens},
+    attempt::{Attempt, LONGEST_WAIT, Wait, kind, tokens},
     line::{self, Phase, What},
-    log::{Log, believed},
+    log::{Log, hold_times},
     plan::{Kind, Target},
 };
 
@@ -136,7 +136,7 @@ impl Worker {
             locks = locks.without_handoff();
         }
         let wait = match (phase, rng.random_range(0..10)) {
-            (Phase::Calm | Phase::Well, _) => Wait::For(PATIENCE),
+            (Phase::Calm | Phase::Well, _) => Wait::For(LONGEST_WAIT),
             (_, 0) => Wait::Try,
             (_, 1) => Wait::Ever,
             _ => Wait::For(Duration::from_millis(rng.random_range(5..1500))),
@@ -153,12 +153,12 @@ impl Worker {
                 _ => None,
             };
         }
-        let patience = Duration::from_micros(self.rng.random_range(0..40_000));
-        timeout(patience, taking).await.ok()
+        let longest = Duration::from_micros(self.rng.random_range(0..40_000));
+        timeout(longest, taking).await.ok()
     }
 
     async fn hold(&mut self, mut guard: Guard, attempt: &Attempt, holds: &[u64]) -> Verdict {
-        let (at, until) = believed(&guard);
+        let (at, until) = hold_times(&guard);
         let mut writes = Vec::new();
         for ((&hold, name), token) in
             holds.iter().zip(&attempt.target.names).zip(tokens(&guard, attempt)?)
@@ -171,7 +171,7 @@ impl Worker {
         if until.is_some() {
             self.stay(&mut guard, attempt, holds, &mut writes, at).await?;
         }
-        let (at, _) = believed(&guard);
+        let (at, _) = hold_times(&guard);
         self.write_all(holds, at, &What::Let {})?;
         match self.rng.random_range(0..10) {
             0..3 => drop(guard),
@@ -231,13 +231,13 @@ impl Worker {
             }
             let mut lost = pin!(guard.lost());
             let ended = timeout(left.min(LOOK), &mut lost).await;
-            let (at, until) = believed(guard);
+            let (at, until) = hold_times(guard);
             match (until, ended) {
                 (Some(until), _) => self.write_all(holds, at, &What::Keep { until })?,
                 (None, ended) => {
                     let how = match ended {
-                        Ok(ended) => told_as(ended),
-                        Err(_) => told_as(lost.await),
+                        Ok(ended) => loss_label(ended),
+                        Err(_) => loss_label(lost.await),
                     };
                     return self.write_all(holds, at, &What::Lost { how: how.to_owned() });
                 }
@@ -250,7 +250,7 @@ impl Worker {
     }
 }
 
-const fn told_as(ended: Ended) -> &'static str {
+const fn loss_label(ended: Ended) -> &'static str {
     match ended {
         Ended::Revoked => line::REVOKED,
         Ended::ClockStep => line::CLOCK_STEP,

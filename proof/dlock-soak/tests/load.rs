@@ -59,7 +59,7 @@ async fn orders_are_obeyed() -> Verdict {
     report.check()?;
     is(report.orphans(&connect(address).await?).await?.is_empty(), "something is left")?;
     is(report.grants_per_second().iter().sum::<u64>() == report.grants() as u64, "grants")?;
-    is(!report.hand_overs().is_empty(), "nobody waited for anybody")?;
+    is(!report.hand_offs().is_empty(), "nobody waited for anybody")?;
 
     let file = directory.path().join("history");
     report.write_history(&file)?;

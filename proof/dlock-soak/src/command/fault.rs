@@ -66,9 +66,9 @@ pub(super) enum Fault {
 
 /// The result of an attempt to inject a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Bite {
+pub(super) enum Effect {
     /// The fault has proven that it took effect.
-    Bit,
+    Proven,
     /// The fault did not take effect, or nothing proves that it did.
     Missed(String),
 }
@@ -88,7 +88,7 @@ impl Fault {
     pub(super) const NETWORK: [Self; 4] =
         [Self::ConnectionsCut, Self::HalfOpen, Self::RepliesDropped, Self::RepliesDelayed];
 
-    /// Whether, after this fault, two holders may believe that they hold the same lock, and held
+    /// Whether, after this fault, two clients may hold the same lock, and held
     /// locks may be lost. The store has then lost what it acknowledged, or its clock has let the
     /// leases expire.
     pub(super) const fn may_let_two_in(self) -> bool {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use super::arena::{Place, SETUPS};
+use super::topology::{Place, SETUPS};
 
 /// The options of a run.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use plotters::{
 };
 
 use super::{
-    fault::{Bite, Fault},
+    fault::{Effect, Fault},
     round::Round,
 };
 
@@ -46,13 +46,13 @@ pub(super) fn draw(round: &Round, directory: &Path, name: &str) -> Result<(), St
     let rates: Vec<(f64, f64)> =
         (0_u32..).zip(&numbers).map(|(at, &n)| (f64::from(at), count(n))).collect();
     drawn("grants", &|area| {
-        grants(area, &format!("{name}: grants a second, and the harm done"), &rates, round)
+        grants(area, &format!("{name}: grants a second, and the injected faults"), &rates, round)
     })?;
-    let hand_overs = since(&report.hand_overs());
+    let hand_offs = since(&report.hand_offs());
     drawn("hand-over", &|area| {
-        points(area, &format!("{name}: from the release to the next holder"), &hand_overs)
+        points(area, &format!("{name}: from the release to the next holder"), &hand_offs)
     })?;
-    let lateness = since(report.lateness().told());
+    let lateness = since(report.lateness().notified());
     drawn("lateness", &|area| {
         points(area, &format!("{name}: from the deadline to lost()"), &lateness)
     })
@@ -71,17 +71,20 @@ fn grants(area: &Area<'_>, title: &str, rates: &[(f64, f64)], round: &Round) -> 
         .build_cartesian_2d(0.0..end, 0.0..top)?;
     chart.configure_mesh().light_line_style(WHITE).x_desc("seconds").draw()?;
     chart.draw_series(LineSeries::new(rates.iter().copied(), BLUE.stroke_width(2)))?;
-    let mut kinds: Vec<Fault> = round.deeds.iter().map(|deed| deed.fault).collect();
+    let mut kinds: Vec<Fault> = round.injections.iter().map(|injection| injection.fault).collect();
     kinds.sort_unstable();
     kinds.dedup();
     for (number, kind) in kinds.iter().enumerate() {
         let colour = Palette99::pick(number).mix(0.9);
-        let done = round.deeds.iter().filter(|deed| deed.fault == *kind && deed.bite == Bite::Bit);
+        let done = round
+            .injections
+            .iter()
+            .filter(|injection| injection.fault == *kind && injection.effect == Effect::Proven);
         // Each kind has its own height, so that the kinds differ even without colours.
         let height = top * (0.99 - 0.012 * f64::from(u32::try_from(number)?));
-        let lines = done.map(|deed| {
-            let at = deed.at.since(round.began).as_secs_f64();
-            let until = deed.until.since(round.began).as_secs_f64().max(at + 0.15);
+        let lines = done.map(|injection| {
+            let at = injection.at.since(round.began).as_secs_f64();
+            let until = injection.until.since(round.began).as_secs_f64().max(at + 0.15);
             PathElement::new(vec![(at, height), (until, height)], colour.stroke_width(4))
         });
         let stroke = colour.stroke_width(4);

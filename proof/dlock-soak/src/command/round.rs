@@ -10,8 +10,8 @@ use rand::seq::SliceRandom;
 use tokio::{process::Command, time::sleep};
 
 use super::{
-    arena::{Arena, Place, connect},
-    fault::{Bite, Fault},
+    fault::{Effect, Fault},
+    topology::{Place, Topology, connect},
 };
 use crate::{Check, Report, Running};
 
@@ -19,8 +19,8 @@ use crate::{Check, Report, Running};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// The first phase, without faults; it shows the normal rate.
-    pub(super) quiet: Duration,
-    pub(super) harm: Duration,
+    pub(super) before: Duration,
+    pub(super) during: Duration,
     /// The last phase, without faults. The rate has to recover once [`RECOVERY`] is over.
     pub(super) after: Duration,
 }
@@ -44,19 +44,19 @@ const DATED: u32 = 5;
 impl Plan {
     /// Plans a round of this length.
     pub(super) fn of(time: Duration) -> Self {
-        let quiet = (time / 6).clamp(Duration::from_secs(5), Duration::from_secs(10));
-        let after = RECOVERY + quiet.max(Duration::from_secs(5)) - WARM_UP;
-        Self { quiet, harm: time.saturating_sub(quiet + after), after }
+        let before = (time / 6).clamp(Duration::from_secs(5), Duration::from_secs(10));
+        let after = RECOVERY + before.max(Duration::from_secs(5)) - WARM_UP;
+        Self { before, during: time.saturating_sub(before + after), after }
     }
 }
 
 /// A fault that was injected or attempted.
 #[derive(Clone, Debug)]
-pub(super) struct Deed {
+pub(super) struct Injection {
     pub(super) fault: Fault,
     pub(super) at: Instant,
     pub(super) until: Instant,
-    pub(super) bite: Bite,
+    pub(super) effect: Effect,
 }
 
 /// The result of a round.
@@ -65,7 +65,7 @@ pub(super) struct Round {
     pub(super) plan: Plan,
     /// The time at which the holders began.
     pub(super) began: Instant,
-    pub(super) deeds: Vec<Deed>,
+    pub(super) injections: Vec<Injection>,
     /// The report; `None` if the run of the holders failed.
     pub(super) report: Option<Report>,
     /// All violations.
@@ -78,17 +78,22 @@ impl Round {
     /// # Errors
     /// If the store can't be started or repaired: then there is no verdict.
     pub(super) async fn run(place: &Place, plan: Plan, old: Option<&Path>) -> Result<Self, Stop> {
-        let arena = place.open().await?;
+        let topology = place.open().await?;
         let clock = SteppedClock::start().await?;
-        let mut load = arena.load().with_faults_noted().with_old(old.map(Path::to_owned));
+        let mut load = topology.load().with_faults_noted().with_old(old.map(Path::to_owned));
         for (name, value) in clock.env() {
             load = load.with_env(name, &value.to_string_lossy());
         }
-        let mut running = load.start(&arena.url()).await?;
-        let mut round =
-            Self { plan, began: now(), deeds: Vec::new(), report: None, violations: Vec::new() };
-        sleep(plan.quiet).await;
-        round.harm(&*arena, &mut running, &clock).await?;
+        let mut running = load.start(&topology.url()).await?;
+        let mut round = Self {
+            plan,
+            began: now(),
+            injections: Vec::new(),
+            report: None,
+            violations: Vec::new(),
+        };
+        sleep(plan.before).await;
+        round.inject(&*topology, &mut running, &clock).await?;
         sleep(plan.after).await;
         if old.is_some() && running.grants_of_old() == 0 {
             return Err(Stop::failed("the older program was granted no lock"));
@@ -100,23 +105,23 @@ impl Round {
             }
             Err(stop) => round.wrong(Check::Hangs, vec![stop.into_text()]),
         }
-        round.look(&*arena).await?;
+        round.look(&*topology).await?;
         Ok(round)
     }
 
-    async fn harm(
+    async fn inject(
         &mut self,
-        arena: &dyn Arena,
+        topology: &dyn Topology,
         running: &mut Running,
         clock: &SteppedClock,
     ) -> Result<(), Stop> {
-        let end = now().saturating_add(self.plan.harm);
+        let end = now().saturating_add(self.plan.during);
         // All faults take turns, each time in another order.
         let mut next: Vec<Fault> = Vec::new();
         let mut dated = now();
         while now() < end {
             if next.is_empty() {
-                next = arena.faults();
+                next = topology.faults();
                 next.shuffle(&mut rand::rng());
             }
             let Some(fault) = next.pop() else { break };
@@ -128,48 +133,48 @@ impl Round {
                 continue;
             }
             let at = now();
-            let bite = match fault {
+            let effect = match fault {
                 Fault::HolderClock => step(clock).await?,
                 fault if Fault::HOLDERS.contains(&fault) => {
-                    harm_holders(fault, arena, running).await
+                    inject_into_holders(fault, topology, running).await
                 }
-                fault => arena.harm(fault).await?,
+                fault => topology.inject(fault).await?,
             };
             let until = now();
-            if bite == Bite::Bit {
+            if effect == Effect::Proven {
                 if !Fault::HOLDERS.contains(&fault) || fault == Fault::HolderClock {
                     running.note_span(&fault.to_string(), at, until);
                 }
-                if arena.excuses(fault) {
+                if topology.excuses(fault) {
                     running.excuse(at, until);
                 }
                 // While the store was unreachable, such locks could not be released.
                 if fault.steps_clock() || (fault.takes_store_away() && at < dated) {
-                    dated = until.saturating_add(arena.load().longest_lease() * DATED);
+                    dated = until.saturating_add(topology.load().longest_lease() * DATED);
                 }
             }
-            self.deeds.push(Deed { fault, at, until, bite });
+            self.injections.push(Injection { fault, at, until, effect });
             sleep(Duration::from_millis(rand::random_range(30..200))).await;
         }
         Ok(())
     }
 
     /// Checks what remains once all holders have ended.
-    async fn look(&mut self, arena: &dyn Arena) -> Result<(), Stop> {
+    async fn look(&mut self, topology: &dyn Topology) -> Result<(), Stop> {
         let end = now().saturating_add(LEFT);
         let linked = settled(end, async || {
-            let open = arena.connections().await?;
+            let open = topology.connections().await?;
             Ok(if open == 0 { Vec::new() } else { vec![format!("{open} connections")] })
         })
         .await?;
         self.wrong(Check::Leaks, linked);
         let Some(report) = &self.report else { return Ok(()) };
         // Some stores delete old records only while a client is connected.
-        let backend: DynBackend = connect(arena.quiet_url()).await?;
+        let backend: DynBackend = connect(topology.direct_url()).await?;
         let orphans = report.orphans(&backend).await?;
         self.wrong(Check::Orphans, orphans);
-        let sweeper = arena.is_swept_by_clients().then_some(backend);
-        let left = settled(now().saturating_add(LEFT), async || arena.left().await).await?;
+        let sweeper = topology.is_swept_by_clients().then_some(backend);
+        let left = settled(now().saturating_add(LEFT), async || topology.left().await).await?;
         drop(sweeper);
         self.wrong(Check::Leaks, left);
         Ok(())
@@ -180,19 +185,24 @@ impl Round {
     }
 
     /// Returns the time from the beginning to the end of the last fault.
-    pub(super) fn harmed(&self) -> Duration {
-        let last = self.deeds.last().map(|deed| deed.until.since(self.began));
-        last.unwrap_or(self.plan.quiet)
+    pub(super) fn faults_end(&self) -> Duration {
+        let last = self.injections.last().map(|injection| injection.until.since(self.began));
+        last.unwrap_or(self.plan.before)
     }
 
     /// Returns the faults and their times, in seconds since the beginning.
-    pub(super) fn deeds_told(&self) -> String {
-        let told = self.deeds.iter().map(|deed| {
-            let (at, until) = (deed.at.since(self.began), deed.until.since(self.began));
-            let missed = if deed.bite == Bite::Bit { "" } else { " (missed)" };
-            format!("{:.1}-{:.1} {}{missed}", at.as_secs_f64(), until.as_secs_f64(), deed.fault)
+    pub(super) fn injections_text(&self) -> String {
+        let texts = self.injections.iter().map(|injection| {
+            let (at, until) = (injection.at.since(self.began), injection.until.since(self.began));
+            let missed = if injection.effect == Effect::Proven { "" } else { " (missed)" };
+            format!(
+                "{:.1}-{:.1} {}{missed}",
+                at.as_secs_f64(),
+                until.as_secs_f64(),
+                injection.fault
+            )
         });
-        told.collect::<Vec<_>>().join(", ")
+        texts.collect::<Vec<_>>().join(", ")
     }
 
     /// Writes the whole history into a file.
@@ -201,8 +211,12 @@ impl Round {
     }
 }
 
-async fn harm_holders(fault: Fault, arena: &dyn Arena, running: &mut Running) -> Bite {
-    let lease = arena.load().longest_lease();
+async fn inject_into_holders(
+    fault: Fault,
+    topology: &dyn Topology,
+    running: &mut Running,
+) -> Effect {
+    let lease = topology.load().longest_lease();
     let done = match fault {
         Fault::HolderKilled => running.kill_one().await,
         Fault::HolderStopped => running.stop_one(lease.mul_f64(rand::random_range(0.4..1.6))).await,
@@ -216,13 +230,13 @@ async fn harm_holders(fault: Fault, arena: &dyn Arena, running: &mut Running) ->
         }
     };
     match done {
-        Ok(()) => Bite::Bit,
-        Err(stop) => Bite::Missed(stop.into_text()),
+        Ok(()) => Effect::Proven,
+        Err(stop) => Effect::Missed(stop.into_text()),
     }
 }
 
 /// Steps the wall clock of all holders, which none of them may depend on.
-async fn step(clock: &SteppedClock) -> Result<Bite, Stop> {
+async fn step(clock: &SteppedClock) -> Result<Effect, Stop> {
     const FAR: Duration = Duration::from_secs(60);
     let right = seen_with(clock).await?;
     if rand::random() {
@@ -234,8 +248,8 @@ async fn step(clock: &SteppedClock) -> Result<Bite, Stop> {
     sleep(Duration::from_millis(rand::random_range(300..900))).await;
     clock.reset()?;
     Ok(match off {
-        0..45 => Bite::Missed("the wall clock did not step".to_owned()),
-        _ => Bite::Bit,
+        0..45 => Effect::Missed("the wall clock did not step".to_owned()),
+        _ => Effect::Proven,
     })
 }
 
@@ -271,12 +285,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_of_a_round_is_harm() {
+    fn most_of_a_round_has_faults() {
         for seconds in [30, 60, 120, 600] {
             let time = Duration::from_secs(seconds);
             let plan = Plan::of(time);
-            assert_eq!(plan.quiet + plan.harm + plan.after, time);
-            assert!(plan.harm * 3 >= time, "{plan:?}");
+            assert_eq!(plan.before + plan.during + plan.after, time);
+            assert!(plan.during * 3 >= time, "{plan:?}");
         }
     }
 }

@@ -28,7 +28,7 @@ const ZEROS: [(&str, &[Check]); 6] = [
 
 /// Returns the whole report as Markdown.
 pub(super) fn markdown(rows: &[Row]) -> String {
-    let mut text = String::from("# What was harmed, and what was kept\n\n");
+    let mut text = String::from("# What was faults_end, and what was kept\n\n");
     text.push_str(&summary(rows));
     text.push_str("\n## Faults that are proven to have happened\n\n");
     text.push_str(&faults(rows));
@@ -51,15 +51,15 @@ pub(super) fn markdown(rows: &[Row]) -> String {
 
 /// Returns the table that people compare.
 pub(super) fn summary(rows: &[Row]) -> String {
-    let mut table = Table::new(&["store", "verdict", "harm", "grants", "faults (kinds)"]);
+    let mut table = Table::new(&["store", "verdict", "faults for", "grants", "faults (kinds)"]);
     for (title, _) in ZEROS {
         table.column(title);
     }
     for title in [
         "let in by a store that forgot or whose clock stepped",
-        "told of it",
+        "warned",
         "stale writes refused",
-        "grants/s quiet, harmed, after",
+        "grants/s before, during, after",
         "hand-over p50, p99",
         "`lost()` late p99, max",
     ] {
@@ -67,21 +67,21 @@ pub(super) fn summary(rows: &[Row]) -> String {
     }
     for row in rows {
         let tally = &row.tally;
-        let (rates, hand_over, late) = (tally.rates, tally.hand_over_ms, tally.lateness_ms);
+        let (rates, hand_off, late) = (tally.rates, tally.hand_off_ms, tally.lateness_ms);
         let mut cells = vec![
             format!("{} ({})", tally.store, tally.what),
             row.judgement.outcome.to_string(),
-            format!("{:.0} s", tally.harm_s),
+            format!("{:.0} s", tally.faults_s),
             tally.grants.to_string(),
-            format!("{} ({})", tally.bites(), tally.kinds()),
+            format!("{} ({})", tally.proven(), tally.kinds()),
         ];
         cells.extend(ZEROS.map(|(_, checks)| tally.wrong(checks).to_string()));
         cells.extend([
             tally.excused.to_string(),
-            tally.told.to_string(),
+            tally.warned.to_string(),
             tally.refused.to_string(),
-            format!("{:.0}, {:.0}, {:.0}", rates.quiet, rates.harm, rates.after),
-            format!("{:.1}, {:.0} ms", hand_over.p50, hand_over.p99),
+            format!("{:.0}, {:.0}, {:.0}", rates.before, rates.during, rates.after),
+            format!("{:.1}, {:.0} ms", hand_off.p50, hand_off.p99),
             format!("{:.1}, {:.1} ms of {}", late.p99, late.max, late.count),
         ]);
         table.row(cells);
@@ -100,8 +100,8 @@ fn faults(rows: &[Row]) -> String {
     for fault in kinds {
         let mut cells = vec![fault.to_string()];
         cells.extend(rows.iter().map(|row| match row.tally.faults.get(fault) {
-            Some(count) if count.bit == count.tried => count.bit.to_string(),
-            Some(count) => format!("{} of {}", count.bit, count.tried),
+            Some(count) if count.proven == count.tried => count.proven.to_string(),
+            Some(count) => format!("{} of {}", count.proven, count.tried),
             None => "-".to_owned(),
         }));
         table.row(cells);

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Serialize;
 
 use super::{
-    arena::Place,
-    fault::{Bite, Fault},
+    fault::{Effect, Fault},
     round::{RECOVERY, Round, WARM_UP},
+    topology::Place,
 };
 use crate::Check;
 
@@ -21,16 +21,16 @@ pub(super) struct Tally {
     pub(super) what: String,
     pub(super) rounds: u32,
     /// The time in which faults were injected, in seconds.
-    pub(super) harm_s: f64,
+    pub(super) faults_s: f64,
     pub(super) grants: usize,
     pub(super) faults: BTreeMap<Fault, Count>,
     /// The reasons why faults did not take effect, with a few examples.
     pub(super) missed: Vec<String>,
-    /// The number of holders that kept their belief after the store had lost its data or its clock
+    /// The number of holders that kept their hold after the store had lost its data or its clock
     /// had stepped, while another client held the lock.
     pub(super) excused: usize,
     /// The number of holders that were notified of a clock step or of lost data.
-    pub(super) told: usize,
+    pub(super) warned: usize,
     /// The number of late writes that the fence refused.
     pub(super) refused: usize,
     pub(super) lost: usize,
@@ -38,7 +38,7 @@ pub(super) struct Tally {
     /// The grants a second.
     pub(super) rates: Rates,
     /// The time from a release to the next grant, in milliseconds.
-    pub(super) hand_over_ms: Spread,
+    pub(super) hand_off_ms: Spread,
     /// The time from the local deadline to `lost()`, in milliseconds.
     pub(super) lateness_ms: Spread,
 }
@@ -47,7 +47,7 @@ pub(super) struct Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Count {
     pub(super) tried: u32,
-    pub(super) bit: u32,
+    pub(super) proven: u32,
 }
 
 /// The violations of one check.
@@ -60,8 +60,8 @@ pub(super) struct Violations {
 /// Grants a second, as means over all rounds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Rates {
-    pub(super) quiet: f64,
-    pub(super) harm: f64,
+    pub(super) before: f64,
+    pub(super) during: f64,
     pub(super) after: f64,
 }
 
@@ -82,8 +82,8 @@ impl Tally {
             what: place.what().to_owned(),
             ..Self::default()
         };
-        let (mut hand_overs, mut lateness) = (Vec::new(), Vec::new());
-        let (mut quiet, mut harm, mut after) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut hand_offs, mut lateness) = (Vec::new(), Vec::new());
+        let (mut before, mut during, mut after) = (Vec::new(), Vec::new(), Vec::new());
         for round in rounds {
             tally.rounds += 1;
             tally.add_deeds(round);
@@ -93,39 +93,39 @@ impl Tally {
             let Some(report) = &round.report else { continue };
             tally.grants += report.grants();
             tally.excused += report.excused();
-            tally.told += report.told_of_trouble();
+            tally.warned += report.warned();
             tally.refused += report.late_writes();
             tally.lost += report.lost();
-            hand_overs.extend(report.hand_overs().iter().map(|(_, time)| *time));
-            lateness.extend(report.lateness().told().iter().map(|(_, time)| *time));
+            hand_offs.extend(report.hand_offs().iter().map(|(_, time)| *time));
+            lateness.extend(report.lateness().notified().iter().map(|(_, time)| *time));
             let seconds = report.grants_per_second();
-            let harmed = round.harmed();
+            let faults_end = round.faults_end();
             let of = |from: Duration, to: Duration| {
                 let (from, to) = (index(from.as_secs()), index(to.as_secs()));
                 seconds.get(from..to.min(seconds.len())).unwrap_or_default().to_vec()
             };
-            quiet.extend(of(WARM_UP, round.plan.quiet));
-            harm.extend(of(round.plan.quiet, harmed));
-            let well = harmed + RECOVERY + Duration::from_secs(1);
-            after.extend(of(well, harmed + round.plan.after));
+            before.extend(of(WARM_UP, round.plan.before));
+            during.extend(of(round.plan.before, faults_end));
+            let well = faults_end + RECOVERY + Duration::from_secs(1);
+            after.extend(of(well, faults_end + round.plan.after));
         }
-        tally.rates = Rates { quiet: mean(&quiet), harm: mean(&harm), after: mean(&after) };
-        tally.hand_over_ms = Spread::of(hand_overs);
+        tally.rates = Rates { before: mean(&before), during: mean(&during), after: mean(&after) };
+        tally.hand_off_ms = Spread::of(hand_offs);
         tally.lateness_ms = Spread::of(lateness);
         tally
     }
 
     fn add_deeds(&mut self, round: &Round) {
-        self.harm_s += round.harmed().saturating_sub(round.plan.quiet).as_secs_f64();
-        for deed in &round.deeds {
-            let count = self.faults.entry(deed.fault).or_default();
+        self.faults_s += round.faults_end().saturating_sub(round.plan.before).as_secs_f64();
+        for injection in &round.injections {
+            let count = self.faults.entry(injection.fault).or_default();
             count.tried += 1;
-            match &deed.bite {
-                Bite::Bit => count.bit += 1,
-                Bite::Missed(why) if self.missed.len() < EXAMPLES => {
-                    self.missed.push(format!("{}: {why}", deed.fault));
+            match &injection.effect {
+                Effect::Proven => count.proven += 1,
+                Effect::Missed(why) if self.missed.len() < EXAMPLES => {
+                    self.missed.push(format!("{}: {why}", injection.fault));
                 }
-                Bite::Missed(_) => {}
+                Effect::Missed(_) => {}
             }
         }
     }
@@ -139,13 +139,13 @@ impl Tally {
     }
 
     /// Returns the number of faults that took effect.
-    pub(super) fn bites(&self) -> u32 {
-        self.faults.values().map(|count| count.bit).sum()
+    pub(super) fn proven(&self) -> u32 {
+        self.faults.values().map(|count| count.proven).sum()
     }
 
     /// Returns the number of kinds of faults that took effect.
     pub(super) fn kinds(&self) -> usize {
-        self.faults.values().filter(|count| count.bit > 0).count()
+        self.faults.values().filter(|count| count.proven > 0).count()
     }
 
     /// Returns the number of violations of these checks.

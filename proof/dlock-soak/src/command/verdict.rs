@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{arena::Place, tally::Tally};
+use super::{tally::Tally, topology::Place};
 use crate::Check;
 
 /// The verdict on a run.
@@ -31,7 +31,7 @@ const FAULTS: f64 = 30.0;
 /// The number of kinds of faults that a verdict needs.
 const KINDS: usize = 5;
 /// The lowest rate while faults are injected, as a fraction of the rate without faults.
-const HARMED: f64 = 0.2;
+const DURING: f64 = 0.2;
 /// The lowest rate after the last fault and the recovery, as the same fraction. Hold times are
 /// random: a few long ones in a row can make two phases without faults differ by this factor.
 const RECOVERED: f64 = 0.5;
@@ -71,28 +71,28 @@ fn too_little(tally: &Tally, place: &Place, seconds: f64) -> Vec<String> {
         little.push(format!("{} grants of at least {grants:.0}", tally.grants));
     }
     let faults = FAULTS * minutes;
-    if f64::from(tally.bites()) < faults {
-        little.push(format!("{} faults of at least {faults:.0}", tally.bites()));
+    if f64::from(tally.proven()) < faults {
+        little.push(format!("{} faults of at least {faults:.0}", tally.proven()));
     }
     if tally.kinds() < KINDS {
         little.push(format!("{} kinds of faults of at least {KINDS}", tally.kinds()));
     }
     let rates = tally.rates;
     for (what, rate, part) in [
-        ("while harm was done", rates.harm, HARMED),
+        ("during the faults", rates.during, DURING),
         ("after the last fault", rates.after, RECOVERED),
     ] {
         // Other work on the machine also lowers the rate, so this proves no violation.
-        if rate < part * rates.quiet {
+        if rate < part * rates.before {
             little.push(format!(
-                "{what} it went at {:.0} % of the quiet rate, and not at {:.0} %",
-                100.0 * rate / rates.quiet,
+                "{what} it went at {:.0} % of the rate before the faults, and not at {:.0} %",
+                100.0 * rate / rates.before,
                 100.0 * part
             ));
         }
     }
     for (fault, count) in &tally.faults {
-        if count.bit == 0 {
+        if count.proven == 0 {
             little.push(format!("{fault}: tried {} times, and never seen to happen", count.tried));
         }
     }
@@ -127,9 +127,9 @@ mod tests {
     fn well() -> Tally {
         let mut tally = Tally { grants: 6000, ..Tally::default() };
         for fault in Fault::HOLDERS {
-            tally.faults.insert(fault, Count { tried: 7, bit: 7 });
+            tally.faults.insert(fault, Count { tried: 7, proven: 7 });
         }
-        tally.rates = Rates { quiet: 300.0, harm: 100.0, after: 290.0 };
+        tally.rates = Rates { before: 300.0, during: 100.0, after: 290.0 };
         tally
     }
 
@@ -170,14 +170,14 @@ mod tests {
     #[test]
     fn a_kind_that_never_bit_is_unknown() {
         let mut tally = well();
-        tally.faults.insert(Fault::PushesLost, Count { tried: 3, bit: 0 });
+        tally.faults.insert(Fault::PushesLost, Count { tried: 3, proven: 0 });
         assert_eq!(outcome(&tally), Outcome::Unknown);
     }
 
     #[test]
     fn too_few_kinds_are_unknown() {
         let mut tally = well();
-        tally.faults = [(Fault::HolderKilled, Count { tried: 99, bit: 99 })].into();
+        tally.faults = [(Fault::HolderKilled, Count { tried: 99, proven: 99 })].into();
         assert_eq!(outcome(&tally), Outcome::Unknown);
     }
 
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_standstill_during_or_after_faults_does_not_pass() {
         let mut tally = well();
-        tally.rates.harm = 50.0;
+        tally.rates.during = 50.0;
         assert_eq!(outcome(&tally), Outcome::Unknown);
         let mut tally = well();
         tally.rates.after = 100.0;

@@ -61,7 +61,7 @@ fn a_token_that_falls_is_found() {
 }
 
 #[test]
-fn failures_and_endless_waits_in_peace_are_found() {
+fn failures_and_endless_waits_without_faults_are_found() {
     let right = well(1, "x", "a");
     is_wrong(&format!("{right}2 ask 2 well x 90 a\n2 not 900 Timeout late\n"), "stalled");
     is_wrong(&format!("{right}2 ask 2 storm x 90 a\n"), "stalled");
@@ -162,9 +162,9 @@ fn late_losses_bypasses_and_leaks_are_found() {
     let later = later.replace(" 2 1910", " 4 1910");
     // A release that takes long shows that the store was slow.
     let released = |at: u64| {
-        let (let_go, left) = (1000 * ms, at * ms);
+        let (release_began, left) = (1000 * ms, at * ms);
         format!(
-            "4 ask 4 storm x 300 b\n4 got 900 1 {left}\n4 let {let_go}\n4 left {left} released\n"
+            "4 ask 4 storm x 300 b\n4 got 900 1 {left}\n4 let {release_began}\n4 left {left} released\n"
         )
     };
     is_wrong(&(right.clone() + &later + &released(1050)), "passed over 1 times");

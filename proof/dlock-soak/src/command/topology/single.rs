@@ -12,7 +12,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use super::{Arena, Bite, Fault, Network, some};
+use super::{Effect, Fault, Network, Topology, some};
 use crate::command::connect;
 
 /// The retention of last tokens where clocks step: tokens stay in order only if a step back is
@@ -75,7 +75,7 @@ impl Single {
     }
 
     /// Steps the clock this many times, alternately forward and back, and then resets it.
-    async fn step_clock(&self, by: Duration, ahead: bool, times: u32) -> Result<Bite, Stop> {
+    async fn step_clock(&self, by: Duration, ahead: bool, times: u32) -> Result<Effect, Stop> {
         let clock = &self.clock;
         let right = self.server.seconds().await?;
         let mut seen = false;
@@ -91,19 +91,19 @@ impl Single {
         }
         clock.reset()?;
         Ok(match seen {
-            true => Bite::Bit,
-            false => Bite::Missed("the server's clock did not step".to_owned()),
+            true => Effect::Proven,
+            false => Effect::Missed("the server's clock did not step".to_owned()),
         })
     }
 }
 
 #[async_trait]
-impl Arena for Single {
+impl Topology for Single {
     fn url(&self) -> String {
-        self.quiet_url().replace(&self.server.address(), &self.network.address())
+        self.direct_url().replace(&self.server.address(), &self.network.address())
     }
 
-    fn quiet_url(&self) -> String {
+    fn direct_url(&self) -> String {
         self.server.url(if self.copy.is_some() { FORGOTTEN } else { KEPT })
     }
 
@@ -126,7 +126,7 @@ impl Arena for Single {
         faults
     }
 
-    async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+    async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         const FAR: Duration = Duration::from_secs(60);
         const NEAR: Duration = Duration::from_millis(200);
         match fault {
@@ -138,11 +138,11 @@ impl Arena for Single {
             Fault::ServerKilled => self.server.restart().await?,
             Fault::ServerEmptied => match &self.copy {
                 Some(copy) => self.server.forget(copy).await?,
-                None => return Ok(Bite::Missed("this server keeps what it has".to_owned())),
+                None => return Ok(Effect::Missed("this server keeps what it has".to_owned())),
             },
             Fault::SessionsEnded => {
                 if self.server.end_sessions().await? == 0 {
-                    return Ok(Bite::Missed("there was no session to end".to_owned()));
+                    return Ok(Effect::Missed("there was no session to end".to_owned()));
                 }
             }
             Fault::ScriptsForgotten => {
@@ -153,9 +153,9 @@ impl Arena for Single {
             Fault::ClockAhead => return self.step_clock(FAR, true, 1).await,
             Fault::ClockBehind => return self.step_clock(FAR, false, 1).await,
             Fault::ClockStrobing => return self.step_clock(NEAR, true, 20).await,
-            _ => return self.network.harm(fault).await,
+            _ => return self.network.inject(fault).await,
         }
-        Ok(Bite::Bit)
+        Ok(Effect::Proven)
     }
 
     async fn left(&self) -> Result<Vec<String>, Stop> {

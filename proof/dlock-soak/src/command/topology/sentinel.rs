@@ -7,7 +7,7 @@ use dlock_testkit::{Stop, support::now};
 use dlock_testlab::redis::{Options, RedisSentinel};
 use tokio::time::sleep;
 
-use super::{Arena, Bite, Fault};
+use super::{Effect, Fault, Topology};
 
 /// The longest time until the master has data that the replicas lack.
 const LAG: Duration = Duration::from_secs(2);
@@ -30,17 +30,17 @@ impl Sentinel {
     }
 
     /// Cuts off the replicas, so that the new master will lack all grants from now on.
-    async fn fall_behind(&self) -> Result<Bite, Stop> {
+    async fn fall_behind(&self) -> Result<Effect, Stop> {
         self.servers.cut_replicas().await?;
         let end = now().saturating_add(LAG);
         loop {
             sleep(Duration::from_millis(50)).await;
             let lags = self.servers.lags().await?;
             if !lags.is_empty() && lags.iter().all(|&lag| lag > 0) {
-                return Ok(Bite::Bit);
+                return Ok(Effect::Proven);
             }
             if now() >= end {
-                return Ok(Bite::Missed(format!("the replicas lag by {lags:?} bytes")));
+                return Ok(Effect::Missed(format!("the replicas lag by {lags:?} bytes")));
             }
         }
     }
@@ -48,7 +48,7 @@ impl Sentinel {
     /// Kills the master, waits for a failover, and restarts the old master. Reports whether a
     /// replica took over: a replica that was cut off for long is not eligible, and a slow machine
     /// delays everything.
-    async fn fail_over(&self) -> Result<Bite, Stop> {
+    async fn fail_over(&self) -> Result<Effect, Stop> {
         let killed = self.servers.kill_master().await?;
         let over = self.servers.until_failed_over(&killed.address()).await;
         if over.is_ok() {
@@ -58,12 +58,12 @@ impl Sentinel {
         }
         killed.restart().await?;
         self.servers.until_in_sync().await?;
-        Ok(over.map_or_else(|stop| Bite::Missed(stop.into_text()), |_| Bite::Bit))
+        Ok(over.map_or_else(|stop| Effect::Missed(stop.into_text()), |_| Effect::Proven))
     }
 }
 
 #[async_trait]
-impl Arena for Sentinel {
+impl Topology for Sentinel {
     fn url(&self) -> String {
         let options = "dlock.response_timeout=500ms&dlock.retention=1s&dlock.durability=1";
         format!("{}?{options}", self.servers.url())
@@ -75,15 +75,15 @@ impl Arena for Sentinel {
         faults
     }
 
-    async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+    async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         match fault {
             Fault::Failover => self.fail_over().await,
             Fault::LaggingFailover => {
                 let fell_behind = self.fall_behind().await?;
                 let failed_over = self.fail_over().await?;
-                Ok(if fell_behind == Bite::Bit { failed_over } else { fell_behind })
+                Ok(if fell_behind == Effect::Proven { failed_over } else { fell_behind })
             }
-            _ => Ok(Bite::Missed(format!("{fault}: not of Sentinel"))),
+            _ => Ok(Effect::Missed(format!("{fault}: not of Sentinel"))),
         }
     }
 

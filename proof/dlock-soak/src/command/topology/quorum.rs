@@ -5,7 +5,7 @@ use dlock_testkit::Stop;
 use dlock_testlab::redis::{Options, RedisMasters};
 use tokio::time::sleep;
 
-use super::{Arena, Bite, Fault, some};
+use super::{Effect, Fault, Topology, some};
 use crate::Load;
 
 pub(super) struct Quorum {
@@ -19,7 +19,7 @@ impl Quorum {
 }
 
 #[async_trait]
-impl Arena for Quorum {
+impl Topology for Quorum {
     fn url(&self) -> String {
         // A master that restarts without its data must not vote before the leases that it lost have
         // expired.
@@ -34,7 +34,7 @@ impl Arena for Quorum {
         faults
     }
 
-    async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+    async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         let servers = self.masters.servers();
         let first = rand::random_range(0..servers.len());
         let second = (first + rand::random_range(1..servers.len())) % servers.len();
@@ -60,9 +60,9 @@ impl Arena for Quorum {
                 // more such masters.
                 sleep(self.load().longest_lease() + some(1000, 1100)).await;
             }
-            _ => return Ok(Bite::Missed(format!("{fault}: not of a quorum"))),
+            _ => return Ok(Effect::Missed(format!("{fault}: not of a quorum"))),
         }
-        Ok(Bite::Bit)
+        Ok(Effect::Proven)
     }
 
     async fn left(&self) -> Result<Vec<String>, Stop> {

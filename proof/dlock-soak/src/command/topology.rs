@@ -14,19 +14,19 @@ use async_trait::async_trait;
 use dlock_core::{DynBackend, Error, Memory, Registry};
 use dlock_testkit::Stop;
 
-use super::fault::{Bite, Fault};
+use super::fault::{Effect, Fault};
 use crate::{Kind, Load};
 
 pub(super) use network::Network;
 
 /// A store that faults are injected into.
 #[async_trait]
-pub(super) trait Arena: Send + Sync {
+pub(super) trait Topology: Send + Sync {
     /// Returns the URL for the holders, which leads through the proxy.
     fn url(&self) -> String;
 
     /// Returns the URL for the checks after the run, which leads to the store directly.
-    fn quiet_url(&self) -> String {
+    fn direct_url(&self) -> String {
         self.url()
     }
 
@@ -37,9 +37,9 @@ pub(super) trait Arena: Send + Sync {
     ///
     /// # Errors
     /// If the store can't be repaired.
-    async fn harm(&self, fault: Fault) -> Result<Bite, Stop>;
+    async fn inject(&self, fault: Fault) -> Result<Effect, Stop>;
 
-    /// Whether, after this fault, two holders may believe that they hold the same lock, and held
+    /// Whether, after this fault, two clients may hold the same lock, and held
     /// locks may be lost.
     fn excuses(&self, fault: Fault) -> bool {
         fault.may_let_two_in()
@@ -146,7 +146,7 @@ impl Place {
     pub(super) fn what(&self) -> &str {
         match self {
             Self::Private(setup) => setup.what,
-            Self::Given(_) => "a store that was there, only its holders harmed",
+            Self::Given(_) => "a store that was there, with faults of its holders only",
         }
     }
 
@@ -162,7 +162,7 @@ impl Place {
     ///
     /// # Errors
     /// [`Stop::missing`], if its programs are not installed.
-    pub(super) async fn open(&self) -> Result<Box<dyn Arena>, Stop> {
+    pub(super) async fn open(&self) -> Result<Box<dyn Topology>, Stop> {
         let setup = match self {
             Self::Private(setup) => setup,
             Self::Given(url) => return Ok(Box::new(plain::Given::new(url))),

@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use dlock_testkit::Stop;
 use tempfile::TempDir;
 
-use super::{Arena, Bite, Fault, many_locks};
+use super::{Effect, Fault, Topology, many_locks};
 use crate::Load;
 
 /// The memory of one process with several tasks.
 pub(super) struct Memory;
 
 #[async_trait]
-impl Arena for Memory {
+impl Topology for Memory {
     fn url(&self) -> String {
         "memory:".to_owned()
     }
@@ -22,7 +22,7 @@ impl Arena for Memory {
         Fault::HOLDERS.into()
     }
 
-    async fn harm(&self, _: Fault) -> Result<Bite, Stop> {
+    async fn inject(&self, _: Fault) -> Result<Effect, Stop> {
         Ok(nothing())
     }
 
@@ -44,7 +44,7 @@ impl Sqlite {
 }
 
 #[async_trait]
-impl Arena for Sqlite {
+impl Topology for Sqlite {
     fn url(&self) -> String {
         format!("sqlite://{}/locks.db?dlock.create_schema=true", self.directory.path().display())
     }
@@ -58,7 +58,7 @@ impl Arena for Sqlite {
         Fault::HOLDERS.into()
     }
 
-    async fn harm(&self, _: Fault) -> Result<Bite, Stop> {
+    async fn inject(&self, _: Fault) -> Result<Effect, Stop> {
         Ok(nothing())
     }
 }
@@ -76,7 +76,7 @@ impl Given {
 }
 
 #[async_trait]
-impl Arena for Given {
+impl Topology for Given {
     fn url(&self) -> String {
         self.url.clone()
     }
@@ -85,7 +85,7 @@ impl Arena for Given {
         Fault::HOLDERS.into()
     }
 
-    async fn harm(&self, _: Fault) -> Result<Bite, Stop> {
+    async fn inject(&self, _: Fault) -> Result<Effect, Stop> {
         Ok(nothing())
     }
 
@@ -94,6 +94,6 @@ impl Arena for Given {
     }
 }
 
-fn nothing() -> Bite {
-    Bite::Missed("nothing can be done to this store".to_owned())
+fn nothing() -> Effect {
+    Effect::Missed("nothing can be done to this store".to_owned())
 }

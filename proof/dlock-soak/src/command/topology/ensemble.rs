@@ -10,7 +10,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use super::{Arena, Bite, Fault, Network, many_locks, some};
+use super::{Effect, Fault, Network, Topology, many_locks, some};
 use crate::Load;
 
 /// The timeout of sessions.
@@ -40,13 +40,13 @@ impl ThreeServers {
 }
 
 #[async_trait]
-impl Arena for ThreeServers {
+impl Topology for ThreeServers {
     fn url(&self) -> String {
         let hosts: Vec<_> = self.networks.iter().map(Network::address).collect();
         Self::url_of(&hosts.join(","))
     }
 
-    fn quiet_url(&self) -> String {
+    fn direct_url(&self) -> String {
         Self::url_of(&self.servers.connect_string())
     }
 
@@ -57,7 +57,7 @@ impl Arena for ThreeServers {
         faults
     }
 
-    async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+    async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         let servers = &self.servers;
         match fault {
             Fault::LeaderKilled => {
@@ -84,10 +84,10 @@ impl Arena for ThreeServers {
                 sleep(some(200, 1500)).await;
                 servers.heal(node);
             }
-            _ => return Network::harm_one(&self.networks, fault).await,
+            _ => return Network::inject_one(&self.networks, fault).await,
         }
         servers.until_well().await?;
-        Ok(Bite::Bit)
+        Ok(Effect::Proven)
     }
 
     fn is_swept_by_clients(&self) -> bool {

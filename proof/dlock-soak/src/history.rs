@@ -1,4 +1,4 @@
-//! Turns the log lines of all processes into acquisitions and their beliefs, and these into
+//! Turns the log lines of all processes into acquisitions with their holds, and these into
 //! histories.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -15,9 +15,9 @@ use super::{
     times::Times,
 };
 
-/// One acquisition of one name, from the request to the end of the belief.
+/// One acquisition of one name, from the request to the end of the hold.
 #[derive(Clone, Debug)]
-pub(crate) struct Tale {
+pub(crate) struct Acquisition {
     /// The task and the process.
     pub(crate) actor: usize,
     pub(crate) hold: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Tale {
     /// The earliest time of the grant: a process that was stopped learns of it when it is resumed.
     pub(super) heard: Option<Instant>,
     /// The time at which the release began.
-    pub(crate) let_go: Option<Instant>,
+    pub(crate) release_began: Option<Instant>,
     /// The time and the content of the answer to the release.
     pub(crate) left: Option<(Instant, String)>,
     pub(crate) lost: Option<(Instant, String)>,
@@ -61,12 +61,12 @@ pub(crate) fn read(text: &str) -> Result<Vec<Line>, Stop> {
 
 /// Returns the acquisitions in these lines. The lines of one acquisition must be in order. `killed`
 /// has the times at which processes were killed.
-pub(crate) fn tales<'a>(
+pub(crate) fn acquisitions<'a>(
     lines: impl IntoIterator<Item = &'a Line> + Clone,
     killed: &BTreeMap<usize, Instant>,
-) -> Result<Vec<Tale>, Stop> {
+) -> Result<Vec<Acquisition>, Stop> {
     let idle = idle(lines.clone());
-    let mut tales: BTreeMap<(usize, u64), Tale> = BTreeMap::new();
+    let mut acquisitions: BTreeMap<(usize, u64), Acquisition> = BTreeMap::new();
     let mut aborts: BTreeMap<usize, Vec<(usize, Instant)>> = BTreeMap::new();
     for line in lines {
         let Some(hold) = line.hold else {
@@ -77,22 +77,22 @@ pub(crate) fn tales<'a>(
         };
         let id = (line.process, hold);
         if matches!(line.what, What::Ask { .. }) {
-            tales.insert(id, Tale::begin(line, hold)?);
+            acquisitions.insert(id, Acquisition::begin(line, hold)?);
             continue;
         }
         let unasked = || Stop::failed(format!("nobody asked for this: {line}"));
-        tales.get_mut(&id).ok_or_else(unasked)?.add(line);
+        acquisitions.get_mut(&id).ok_or_else(unasked)?.add(line);
     }
-    for ((process, _), tale) in &mut tales {
+    for ((process, _), acquisition) in &mut acquisitions {
         let aborts = aborts.get(process).into_iter().flatten();
-        let mut aborts = aborts.filter(|(below, _)| tale.actor % TASKS < *below);
+        let mut aborts = aborts.filter(|(below, _)| acquisition.actor % TASKS < *below);
         let aborted = aborts.next().map(|(_, at)| *at);
-        tale.cut = killed.get(process).copied().into_iter().chain(aborted).min();
-        tale.heard = tale
+        acquisition.cut = killed.get(process).copied().into_iter().chain(aborted).min();
+        acquisition.heard = acquisition
             .got
             .map(|(at, _)| idle.get(process).and_then(|idle| idle.since(at, WAKING)).unwrap_or(at));
     }
-    Ok(tales.into_values().collect())
+    Ok(acquisitions.into_values().collect())
 }
 
 /// The longest time until all tasks of a resumed process have run.
@@ -109,7 +109,7 @@ pub(super) fn idle<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeMap<us
     all.into_iter().map(|(process, times)| (process, Times::of(times))).collect()
 }
 
-impl Tale {
+impl Acquisition {
     fn begin(line: &Line, hold: u64) -> Result<Self, Stop> {
         let What::Ask { task, kind, phase, mode, name } = &line.what else {
             return Err(Stop::failed(format!("not asked for: {line}")));
@@ -131,7 +131,7 @@ impl Tale {
             again: false,
             heard: None,
             shared: None,
-            let_go: None,
+            release_began: None,
             left: None,
             lost: None,
             not: None,
@@ -150,7 +150,7 @@ impl Tale {
             What::Keep { until } => self.until = self.until.max(*until),
             What::Share {} => self.shared = Some(at),
             What::Look {} => self.looked = at,
-            What::Let {} => self.let_go = Some(at),
+            What::Let {} => self.release_began = Some(at),
             What::Left { how } => self.left = Some((at, how.clone())),
             What::Lost { how } => self.lost = Some((at, how.clone())),
             What::Not { how, text } => self.not = Some((at, how.clone(), text.clone())),
@@ -172,16 +172,16 @@ impl Tale {
         [got, not, self.cut].into_iter().flatten().min()
     }
 
-    /// Returns the end of the belief.
+    /// Returns the end of the hold.
     pub(crate) fn ended(&self) -> Instant {
         let lost = self.lost.as_ref().map(|(at, _)| *at);
-        let all = [self.let_go, lost, self.cut];
+        let all = [self.release_began, lost, self.cut];
         all.into_iter().flatten().fold(self.until, Instant::min)
     }
 
-    /// Whether the client ever believed that it held the lock. A process that was stopped may learn
+    /// Whether the client ever had reason to assume that it held the lock. A process that was stopped may learn
     /// of a grant after its local deadline.
-    pub(super) fn was_believed(&self) -> bool {
+    pub(super) fn was_held(&self) -> bool {
         self.got.is_some_and(|(at, _)| at < self.ended())
     }
 
@@ -193,7 +193,7 @@ impl Tale {
 
     /// Returns the time at which the holder was notified of a clock step of the store, or of lost
     /// data of the store.
-    pub(super) fn told_of_trouble(&self) -> Option<Instant> {
+    pub(super) fn warned(&self) -> Option<Instant> {
         let (at, how) = self.lost.as_ref()?;
         [CLOCK_STEP, STORE_RESET].contains(&how.as_str()).then_some(*at)
     }
@@ -225,7 +225,7 @@ impl Tale {
         if let Some(turn) = self.shared.filter(|turn| *turn < ended) {
             events.push(self.event(Op::Downgrade, turn, None));
         }
-        if let Some(begun) = self.let_go {
+        if let Some(begun) = self.release_began {
             let answer = match &self.left {
                 Some((at, how)) if how == RELEASED => Some((*at, acked(None, None))),
                 _ => None,
@@ -238,68 +238,82 @@ impl Tale {
 
 impl Excuse {
     /// Whether the store may have lost this hold.
-    pub(super) fn covers(&self, tale: &Tale) -> bool {
-        self.may_have_met(tale) && tale.ended() > self.at
+    pub(super) fn covers(&self, acquisition: &Acquisition) -> bool {
+        self.may_have_met(acquisition) && acquisition.ended() > self.at
     }
 
     /// Whether the store may have lost this hold before it answered the release.
-    pub(super) fn covers_release(&self, tale: &Tale, answered: Instant) -> bool {
-        self.may_have_met(tale) && answered > self.at
+    pub(super) fn covers_release(&self, acquisition: &Acquisition, answered: Instant) -> bool {
+        self.may_have_met(acquisition) && answered > self.at
     }
 
-    fn may_have_met(&self, tale: &Tale) -> bool {
-        tale.heard.is_some_and(|heard| heard <= self.excused_until)
+    fn may_have_met(&self, acquisition: &Acquisition) -> bool {
+        acquisition.heard.is_some_and(|heard| heard <= self.excused_until)
     }
 }
 
-/// Returns the beliefs, for the checkers of exclusion, readers and permits.
-pub(super) fn beliefs(tales: &[Tale]) -> History {
-    history(tales.iter().filter(|tale| tale.was_believed()).flat_map(Tale::events))
-}
-
-/// Returns the beliefs, but ends each excused belief at the beginning of its excuse.
-pub(super) fn excused_beliefs(tales: &[Tale], excuses: &[Excuse]) -> History {
+/// Returns the holds as the clients saw them, for the checkers of exclusion, readers and permits.
+pub(super) fn client_holds(acquisitions: &[Acquisition]) -> History {
     history(
-        tales
+        acquisitions
             .iter()
-            .filter_map(|tale| {
-                let excused = excuses.iter().filter(|excuse| excuse.covers(tale));
-                let cut = excused.map(|excuse| excuse.at).chain(tale.cut).min();
-                let tale = Tale { cut, ..tale.clone() };
-                tale.was_believed().then(|| tale.events())
+            .filter(|acquisition| acquisition.was_held())
+            .flat_map(Acquisition::events),
+    )
+}
+
+/// Returns the same holds, but ends each excused one at the beginning of its excuse.
+pub(super) fn excused_holds(acquisitions: &[Acquisition], excuses: &[Excuse]) -> History {
+    history(
+        acquisitions
+            .iter()
+            .filter_map(|acquisition| {
+                let excused = excuses.iter().filter(|excuse| excuse.covers(acquisition));
+                let cut = excused.map(|excuse| excuse.at).chain(acquisition.cut).min();
+                let acquisition = Acquisition { cut, ..acquisition.clone() };
+                acquisition.was_held().then(|| acquisition.events())
             })
             .flatten(),
     )
 }
 
-/// Returns all grants, with or without a belief, for the checker of tokens.
-pub(super) fn grants(tales: &[Tale]) -> History {
-    history(tales.iter().filter(|tale| tale.got.is_some()).flat_map(Tale::events))
+/// Returns all grants, with or without a hold, for the checker of tokens.
+pub(super) fn grants(acquisitions: &[Acquisition]) -> History {
+    history(
+        acquisitions
+            .iter()
+            .filter(|acquisition| acquisition.got.is_some())
+            .flat_map(Acquisition::events),
+    )
 }
 
 /// Returns the history of the phase without faults, for the checker of wake-ups. If a claim waited
 /// before that phase, its wait counts from the beginning of the phase: until then, a dead holder
 /// may have blocked it. If no answer confirmed a release, because the guard was dropped, the lock
-/// counts as free from the end of the belief.
-pub(super) fn peace(tales: &[Tale]) -> History {
-    let well = |tale: &&Tale| tale.phase == Phase::Well;
-    let since = tales.iter().filter(well).map(|tale| tale.asked).min();
+/// counts as free from the end of the hold.
+pub(super) fn without_faults(acquisitions: &[Acquisition]) -> History {
+    let well = |acquisition: &&Acquisition| acquisition.phase == Phase::Well;
+    let since = acquisitions.iter().filter(well).map(|acquisition| acquisition.asked).min();
     let since = since.unwrap_or(Instant::from_nanos(u64::MAX));
-    let of_it = |tale: &&Tale| match (&tale.got, &tale.not) {
-        (Some(_), _) => tale.left.as_ref().map_or(tale.ended(), |(at, _)| *at) >= since,
+    let of_it = |acquisition: &&Acquisition| match (&acquisition.got, &acquisition.not) {
+        (Some(_), _) => {
+            acquisition.left.as_ref().map_or(acquisition.ended(), |(at, _)| *at) >= since
+        }
         (None, Some((at, ..))) => *at >= since,
-        (None, None) => tale.is_open(),
+        (None, None) => acquisition.is_open(),
     };
-    history(tales.iter().filter(of_it).flat_map(|tale| {
-        let mut events = tale.events();
-        if tale.got.is_none_or(|(at, _)| at > since) {
+    history(acquisitions.iter().filter(of_it).flat_map(|acquisition| {
+        let mut events = acquisition.events();
+        if acquisition.got.is_none_or(|(at, _)| at > since) {
             events[0].invoked = events[0].invoked.max(since);
         }
-        if tale.got.is_some() {
-            let freed = (tale.ended(), Reply::Acked { token: None, until: None });
+        if acquisition.got.is_some() {
+            let freed = (acquisition.ended(), Reply::Acked { token: None, until: None });
             match events.iter_mut().find(|event| event.op == Op::Release) {
                 Some(release) => release.answer = release.answer.or(Some(freed)),
-                None => events.push(tale.event(Op::Release, tale.ended(), Some(freed))),
+                None => {
+                    events.push(acquisition.event(Op::Release, acquisition.ended(), Some(freed)))
+                }
             }
         }
         events

@@ -110,7 +110,7 @@ impl Running {
     }
 
     /// Declares that the store lost data between these moments, or let leases expire too early. If
-    /// a belief began before `until`, comparisons of beliefs treat it as ended at `at`. The checks
+    /// a hold began before `until`, comparisons of holds treat it as ended at `at`. The checks
     /// of tokens and of the resource do not change.
     pub fn excuse(&self, at: Instant, until: Instant) {
         let excused_until = until.saturating_add(ON_ITS_WAY);

@@ -6,7 +6,7 @@ use dlock_testkit::Stop;
 use dlock_testlab::{Flow, Proxy};
 use tokio::time::sleep;
 
-use super::{Bite, Fault, some};
+use super::{Effect, Fault, some};
 
 /// The network in front of one server.
 pub(in crate::command) struct Network {
@@ -26,20 +26,20 @@ impl Network {
 
     /// Injects one fault into the network of a server that has clients, which is chosen at random,
     /// and repairs the network.
-    pub(super) async fn harm_one(networks: &[Self], fault: Fault) -> Result<Bite, Stop> {
+    pub(super) async fn inject_one(networks: &[Self], fault: Fault) -> Result<Effect, Stop> {
         let first = rand::random_range(0..networks.len());
-        let mut bite = Bite::Missed("there is no way to a server".to_owned());
+        let mut effect = Effect::Missed("there is no way to a server".to_owned());
         for network in networks[first..].iter().chain(&networks[..first]) {
-            bite = network.harm(fault).await?;
-            if bite == Bite::Bit {
+            effect = network.inject(fault).await?;
+            if effect == Effect::Proven {
                 break;
             }
         }
-        Ok(bite)
+        Ok(effect)
     }
 
     /// Injects one fault, and repairs the network.
-    pub(super) async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+    pub(super) async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         let proxy = &self.proxy;
         let before = Seen::at(proxy);
         match fault {
@@ -70,7 +70,7 @@ impl Network {
                 sleep(some(500, 1500)).await;
                 proxy.pass_pushes();
             }
-            _ => return Ok(Bite::Missed(format!("{fault}: not of the network"))),
+            _ => return Ok(Effect::Missed(format!("{fault}: not of the network"))),
         }
         // Connections that were cut close a moment later, and must not get data afterwards.
         sleep(Duration::from_millis(5)).await;
@@ -111,7 +111,7 @@ impl Seen {
         }
     }
 
-    fn shows(self, fault: Fault) -> Bite {
+    fn shows(self, fault: Fault) -> Effect {
         let (count, what) = match fault {
             Fault::ConnectionsCut => (self.cut, "connection was cut"),
             Fault::HalfOpen => (self.held, "byte was held back"),
@@ -120,8 +120,8 @@ impl Seen {
             _ => (self.pushes, "notification was lost"),
         };
         match count {
-            0 => Bite::Missed(format!("no {what}")),
-            _ => Bite::Bit,
+            0 => Effect::Missed(format!("no {what}")),
+            _ => Effect::Proven,
         }
     }
 }

@@ -7,20 +7,20 @@
 //!
 //! Each store is tested in rounds. A round begins without faults, which shows the normal rate. Then
 //! the faults of this store follow in random order, and each has to prove that it took effect. Then
-//! the round continues without faults. The beliefs of the holders are a
+//! the round continues without faults. The holds of the clients are a
 //! [history](dlock_testkit::history), which all checkers of [the load](crate) judge.
 //!
 //! The verdict is *pass* if nothing was wrong and enough happened to say so, *fail* if something
 //! was wrong, and *unknown* if too little happened: few grants, few faults, or a kind of fault that
 //! never took effect.
 
-mod arena;
 mod fault;
 mod options;
 mod plot;
 mod round;
 mod table;
 mod tally;
+mod topology;
 mod verdict;
 
 use std::{path::Path, process::ExitCode, time::Duration};
@@ -29,11 +29,11 @@ use dlock_testkit::Stop;
 use futures_util::{StreamExt, stream};
 
 use self::{
-    arena::{Place, SETUPS, connect},
     options::{Asked, HELP, Options},
     round::{Plan, Round},
     table::Row,
     tally::Tally,
+    topology::{Place, SETUPS, connect},
     verdict::{Judgement, Outcome},
 };
 use crate::{Report, run::serve_if_child};
@@ -97,7 +97,7 @@ fn misused(what: &str) -> ExitCode {
 async fn soak(options: &Options) -> ExitCode {
     let each = options.time / u32::try_from(options.places.len()).unwrap_or(u32::MAX);
     let rows: Vec<Row> = stream::iter(&options.places)
-        .map(|place| harm(place, each, options))
+        .map(|place| run_rounds(place, each, options))
         .buffered(options.jobs)
         .collect()
         .await;
@@ -138,39 +138,40 @@ fn written(directory: &Path, rows: &[Row]) -> Result<(), String> {
 }
 
 /// Runs all rounds on one store, which take this time together.
-async fn harm(place: &Place, time: Duration, options: &Options) -> Row {
+async fn run_rounds(place: &Place, time: Duration, options: &Options) -> Row {
     let count = u32::try_from(time.as_nanos().div_ceil(LONGEST.as_nanos())).unwrap_or(u32::MAX);
     let plan = Plan::of(time / count);
     let mut rounds = Vec::new();
-    let mut trouble = Vec::new();
+    let mut failures = Vec::new();
     for number in 1..=count {
         println!("{}: round {number} of {count}, {:.0?}", place.name(), time / count);
         let round = match Round::run(place, plan, options.old.as_deref()).await {
             Ok(round) => round,
             Err(stop) => {
-                trouble.push(format!("round {number} was not finished: {}", stop.into_text()));
-                println!("{}: {}", place.name(), trouble[trouble.len() - 1]);
+                failures.push(format!("round {number} was not finished: {}", stop.into_text()));
+                println!("{}: {}", place.name(), failures[failures.len() - 1]);
                 break;
             }
         };
         if let Some(report) = &round.report {
-            println!("{}: {} faults, {report}", place.name(), round.deeds.len());
+            println!("{}: {} faults, {report}", place.name(), round.injections.len());
         }
         let name = format!("{}-{number}", place.name());
         if let Err(stop) = kept(&round, &name, options) {
-            trouble.push(stop.into_text());
+            failures.push(stop.into_text());
         }
         rounds.push(round);
     }
     let tally = Tally::of(place, &rounds);
     let mut judgement = Judgement::of(&tally, place, time.as_secs_f64(), options.busy);
-    if !trouble.is_empty() && judgement.outcome == Outcome::Pass {
+    if !failures.is_empty() && judgement.outcome == Outcome::Pass {
         judgement.outcome = Outcome::Unknown;
     }
-    judgement.reasons.extend(trouble);
+    judgement.reasons.extend(failures);
     let wrong = rounds.iter().zip(1..).filter(|(round, _)| !round.violations.is_empty());
-    let told = wrong.map(|(round, number)| format!("round {number}: {}", round.deeds_told()));
-    judgement.reasons.extend(told);
+    let descriptions =
+        wrong.map(|(round, number)| format!("round {number}: {}", round.injections_text()));
+    judgement.reasons.extend(descriptions);
     Row { judgement, tally }
 }
 

@@ -10,7 +10,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use super::{Arena, Bite, Fault, Network, many_locks, some};
+use super::{Effect, Fault, Network, Topology, many_locks, some};
 use crate::Load;
 
 /// The timeout of sessions, the shortest that dlock allows.
@@ -41,13 +41,13 @@ impl ThreeMembers {
 }
 
 #[async_trait]
-impl Arena for ThreeMembers {
+impl Topology for ThreeMembers {
     fn url(&self) -> String {
         let hosts: Vec<_> = self.networks.iter().map(Network::address).collect();
         Self::url_of(&hosts.join(","))
     }
 
-    fn quiet_url(&self) -> String {
+    fn direct_url(&self) -> String {
         Self::url_of(&self.servers.addresses().join(","))
     }
 
@@ -59,7 +59,7 @@ impl Arena for ThreeMembers {
         faults
     }
 
-    async fn harm(&self, fault: Fault) -> Result<Bite, Stop> {
+    async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         let servers = &self.servers;
         match fault {
             Fault::LeaderKilled => {
@@ -90,10 +90,10 @@ impl Arena for ThreeMembers {
                 let node = servers.followers().await?[0];
                 servers.move_leader(node).await?;
             }
-            _ => return Network::harm_one(&self.networks, fault).await,
+            _ => return Network::inject_one(&self.networks, fault).await,
         }
         servers.until_well().await?;
-        Ok(Bite::Bit)
+        Ok(Effect::Proven)
     }
 
     fn is_swept_by_clients(&self) -> bool {

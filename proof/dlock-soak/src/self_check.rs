@@ -20,7 +20,7 @@ const WARM: Duration = Duration::from_secs(1);
 
 /// Records each time in which timers did not fire: the process was stopped, its threads were
 /// blocked, or the machine was too busy.
-pub(super) async fn keep(log: Arc<Log>) -> Verdict {
+pub(super) async fn run(log: Arc<Log>) -> Verdict {
     loop {
         let since = now();
         sleep(EVERY).await;
@@ -34,11 +34,11 @@ pub(super) async fn keep(log: Arc<Log>) -> Verdict {
 /// Records the resources that the process uses once it is warm.
 pub(super) async fn early(log: Arc<Log>) -> Verdict {
     sleep(WARM).await;
-    look(&log, When::Early)
+    record_resources(&log, When::Early)
 }
 
 /// Records the resources that the process uses, if the system shows them.
-pub(super) fn look(log: &Log, when: When) -> Verdict {
+pub(super) fn record_resources(log: &Log, when: When) -> Verdict {
     let count = |of: &str| std::fs::read_dir(of).map(Iterator::count);
     let (Ok(fds), Ok(threads)) = (count("/proc/self/fd"), count("/proc/self/task")) else {
         return Ok(());
