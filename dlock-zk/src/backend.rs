@@ -9,19 +9,22 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, DynBackend, Error, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
-    current_io_runtime,
+    AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Claim, Connecting, DynBackend,
+    Error, Factory, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released,
+    Renewal, Renewed, StoreEvents, current_io_runtime,
 };
 
 use crate::{
     config::ZkConfig,
-    error::{no_floor, too_many},
+    error::{no_raise_tokens, too_many},
     examine::examine,
-    minder,
+    session_task,
     store::Store,
-    version, warn,
+    timeout_check, version,
 };
+
+/// The factory of ZooKeeper with all schemes and options, for a [`Registry`](dlock_core::Registry).
+pub const ZK: Factory = Factory::new("zk", ZkConfig::SCHEMES, ZkConfig::OPTIONS, connect);
 
 /// A store of locks on ZooKeeper. See the crate's documentation.
 pub struct ZooKeeper {
@@ -50,10 +53,10 @@ impl ZooKeeper {
                 return Err(error.during("connect").with_store(&name));
             }
         };
-        runtime.spawn(minder::run(Arc::downgrade(&store)));
+        runtime.spawn(session_task::run(Arc::downgrade(&store)));
         let timeout = store.sessions.current().timeout;
         runtime.spawn(async move {
-            warn::of_timeout(&config, timeout).await;
+            timeout_check::warn_if_short(&config, timeout).await;
             version::warn(&config).await;
         });
         Ok(Arc::new(Self { store }))
@@ -88,8 +91,8 @@ impl Backend for ZooKeeper {
             let name = request.name.clone();
             let answer = async {
                 let session = store.sessions.living().await?;
-                let entering = Arc::clone(&session).enter(request);
-                session.see_through_in(&session.acquires, entering).await
+                let acquiring = Arc::clone(&session).acquire(request);
+                session.see_through_in(&session.acquires, acquiring).await
             };
             answer.await.map_err(|error| error.at("acquire", &name, &store.name))
         })
@@ -98,7 +101,7 @@ impl Backend for ZooKeeper {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // Not `living`: the claim is a node of the session in which it was sent. In a later one it
         // does not exist, and the core has to send it again.
-        let grant = self.store.sessions.current().wake(request).await;
+        let grant = self.store.sessions.current().wait(request).await;
         grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
@@ -113,8 +116,8 @@ impl Backend for ZooKeeper {
             let name = claim.name.clone();
             let answer = async {
                 let session = store.sessions.living().await?;
-                let leaving = Arc::clone(&session).leave(claim);
-                session.see_through_in(&session.releases, leaving).await
+                let releasing = Arc::clone(&session).release(claim);
+                session.see_through_in(&session.releases, releasing).await
             };
             answer.await.map_err(|error| error.at("release", &name, &store.name))
         })
@@ -123,7 +126,7 @@ impl Backend for ZooKeeper {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let state = async {
             let session = self.store.sessions.living().await?;
-            session.in_time(session.look_into(name)).await
+            session.in_time(session.inspect(name)).await
         };
         state.await.map_err(|error| error.at("inspect", name, self.store()))
     }
@@ -141,8 +144,8 @@ impl Backend for ZooKeeper {
                 if !session.fit_together(&requests) {
                     return Err(too_many(requests.len()));
                 }
-                let entering = Arc::clone(&session).enter_all(requests);
-                session.see_through_in(&session.acquires, entering).await
+                let acquiring = Arc::clone(&session).acquire_all(requests);
+                session.see_through_in(&session.acquires, acquiring).await
             };
             answer.await.map_err(|error| error.during("acquire").with_store(&store.name))
         }))
@@ -152,7 +155,7 @@ impl Backend for ZooKeeper {
 #[async_trait]
 impl Admin for ZooKeeper {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = async { self.store.sessions.living().await?.names(prefix, limit).await };
+        let names = async { self.store.sessions.living().await?.list(prefix, limit).await };
         names.await.map_err(|error| error.during("list").with_store(self.store()))
     }
 
@@ -163,7 +166,7 @@ impl Admin for ZooKeeper {
     }
 
     async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
-        Err(no_floor().at("raise_tokens", name, self.store()))
+        Err(no_raise_tokens().at("raise_tokens", name, self.store()))
     }
 }
 
@@ -171,6 +174,11 @@ impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeper").field("store", &self.store.name).finish_non_exhaustive()
     }
+}
+
+fn connect(mut url: BackendUrl) -> Connecting {
+    let config = ZkConfig::take(&mut url);
+    Box::pin(async move { ZooKeeper::connect(config?).await })
 }
 
 /// Creates something that needs the I/O of tokio's runtime.

@@ -12,9 +12,9 @@ use futures_util::future::{join, join_all, try_join_all};
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
 
 use crate::{
+    claim::{OwnClaim, Spot},
     error::{is_passing, is_unknown},
     node::{Node, child},
-    place::{Place, Spot},
     queue::{IN_ORDER, Queue},
     session::Session,
 };
@@ -42,12 +42,11 @@ impl Session {
     /// session in order, and a server applies changes in one order. So a list has its node and all
     /// nodes before it.
     ///
-    /// # Errors
-    /// No node exists, unless the error says that this is doubtful: after a lost answer, the servers
-    /// also refused what would have made the outcome certain.
-    pub(crate) async fn create(&self, places: &[Arc<Place>]) -> Result<Vec<Made>, NotMade> {
-        let dirs: Vec<_> = places.iter().map(|place| self.dir(place.name())).collect();
-        let is_over = || places.iter().any(|place| place.is_over());
+    /// # Errors No node exists, unless the error says that this is doubtful: after a lost answer,
+    /// the servers also refused what would have made the outcome certain.
+    pub(crate) async fn create(&self, claims: &[Arc<OwnClaim>]) -> Result<Vec<Made>, NotMade> {
+        let dirs: Vec<_> = claims.iter().map(|claim| self.dir(claim.name())).collect();
+        let is_over = || claims.iter().any(|claim| claim.is_over());
         let mut pause = Pause::new();
         let mut has_dirs = true;
         loop {
@@ -56,7 +55,7 @@ impl Session {
             // Sent in this order, since they are first polled in it.
             let missing = if has_dirs { &[][..] } else { &dirs[..] };
             let dirs_made = join_all(missing.iter().map(|dir| self.make_dir(dir)));
-            let made = self.make_nodes(places, &dirs, epoch.as_deref());
+            let made = self.make_nodes(claims, &dirs, epoch.as_deref());
             let (dirs_made, (made, lists)) =
                 join(dirs_made, join(made, self.list_all(&dirs))).await;
             match (made, &epoch) {
@@ -87,7 +86,7 @@ impl Session {
                         return Err(error.into());
                     }
                     if is_unknown(&error) {
-                        match self.find_all(places, &dirs, epoch.as_deref()).await {
+                        match self.find_all(claims, &dirs, epoch.as_deref()).await {
                             Ok(None) => {}
                             Ok(Some(found)) => return Ok(found),
                             Err(error) => return Err(NotMade { error, doubtful: Some(epoch) }),
@@ -107,33 +106,33 @@ impl Session {
     /// alone.
     async fn make_nodes(
         &self,
-        places: &[Arc<Place>],
+        claims: &[Arc<OwnClaim>],
         dirs: &[String],
         epoch: Option<&str>,
     ) -> Result<Vec<Spot>, MultiWriteError> {
         let mode = CreateMode::EphemeralSequential.with_acls(self.acl.for_driver());
-        let data = |place: &Place| place.data().text();
+        let data = |claim: &OwnClaim| claim.record().text();
         let prefix =
-            |place: &Place, dir: &str| format!("{dir}/{}", child(place.claim(), place.mode()));
-        if let (None, [place], [dir]) = (epoch, places, dirs) {
-            let prefix = prefix(place, dir);
-            let made = self.client.create(&prefix, data(place).as_bytes(), &mode);
+            |claim: &OwnClaim, dir: &str| format!("{dir}/{}", child(claim.claim(), claim.mode()));
+        if let (None, [claim], [dir]) = (epoch, claims, dirs) {
+            let prefix = prefix(claim, dir);
+            let made = self.client.create(&prefix, data(claim).as_bytes(), &mode);
             let (stat, number) = self
                 .answer(made)
                 .await
                 .map_err(|source| MultiWriteError::OperationFailed { index: 1, source })?;
-            return Ok(vec![spot(place, dir, &format!("{prefix}{number}"), stat.czxid)?]);
+            return Ok(vec![spot(claim, dir, &format!("{prefix}{number}"), stat.czxid)?]);
         }
         let mut nodes = self.client.new_multi_writer();
         if let Some(epoch) = epoch {
             nodes.add_set_data(epoch, b"", None)?;
         }
-        for (place, dir) in places.iter().zip(dirs) {
-            nodes.add_create(&prefix(place, dir), data(place).as_bytes(), &mode)?;
+        for (claim, dir) in claims.iter().zip(dirs) {
+            nodes.add_create(&prefix(claim, dir), data(claim).as_bytes(), &mode)?;
         }
         // All changes of one transaction have its zxid.
         let mut number = None;
-        let mut paths = Vec::with_capacity(places.len());
+        let mut paths = Vec::with_capacity(claims.len());
         for made in self.answer(nodes.commit()).await? {
             match made {
                 MultiWriteResult::SetData { stat } => number = Some(stat.mzxid),
@@ -150,8 +149,8 @@ impl Session {
             let stat = self.read(|| self.client.check_stat(first)).await?;
             number = stat.ok_or_else(odd)?.czxid;
         }
-        let spots = places.iter().zip(dirs).zip(&paths);
-        spots.map(|((place, dir), path)| spot(place, dir, path, number)).collect()
+        let spots = claims.iter().zip(dirs).zip(&paths);
+        spots.map(|((claim, dir), path)| spot(claim, dir, path, number)).collect()
     }
 
     /// Returns lists of all the directories, with `None` for each that fails.
@@ -161,8 +160,8 @@ impl Session {
         join_all(lists).await.into_iter().map(Result::ok).collect()
     }
 
-    /// Makes certain that a creation that wrote to this epoch, and was not answered, is not executed
-    /// any more. The next read shows whether it was.
+    /// Makes certain that a creation that wrote to this epoch, and was not answered, is not
+    /// executed any more. The next read shows whether it was.
     pub(crate) async fn settle_creation(&self, epoch: Option<&str>) -> Result<(), ZkError> {
         match epoch {
             Some(epoch) => self.end_epoch(epoch).await,
@@ -173,13 +172,13 @@ impl Session {
     /// Looks for nodes whose creation was not answered. All exist or none.
     async fn find_all(
         &self,
-        places: &[Arc<Place>],
+        claims: &[Arc<OwnClaim>],
         dirs: &[String],
         epoch: Option<&str>,
     ) -> Result<Option<Vec<Made>>, ZkError> {
         self.settle_creation(epoch).await?;
         let searches =
-            places.iter().zip(dirs).map(async |(place, dir)| self.find_own(place, dir).await);
+            claims.iter().zip(dirs).map(async |(claim, dir)| self.find_own(claim, dir).await);
         let found: Vec<Option<Spot>> = try_join_all(searches).await?;
         if found.iter().all(Option::is_some) {
             return Ok(Some(found.into_iter().flatten().map(|spot| (spot, None)).collect()));
@@ -193,16 +192,20 @@ impl Session {
     }
 
     /// Returns a node of a claim in this session.
-    pub(crate) async fn find_own(&self, place: &Place, dir: &str) -> Result<Option<Spot>, ZkError> {
-        let Some(queue) = self.list(dir).await? else { return Ok(None) };
-        for node in queue.of_claim(place.claim()) {
+    pub(crate) async fn find_own(
+        &self,
+        claim: &OwnClaim,
+        dir: &str,
+    ) -> Result<Option<Spot>, ZkError> {
+        let Some(queue) = self.listing(dir).await? else { return Ok(None) };
+        for node in queue.of_claim(claim.claim()) {
             let path = format!("{dir}/{}", node.child);
             let stat = self.read(|| self.client.check_stat(&path)).await?;
             // A node of an earlier session is removed with that session, so it can't be used.
             if let Some(stat) =
                 stat.filter(|stat| stat.ephemeral_owner == self.client.session_id().0)
             {
-                return Ok(Some(spot(place, dir, &path, node.since.unwrap_or(stat.czxid))?));
+                return Ok(Some(spot(claim, dir, &path, node.since.unwrap_or(stat.czxid))?));
             }
         }
         Ok(None)
@@ -267,14 +270,14 @@ impl Session {
 }
 
 /// Returns the node that was created for a claim.
-fn spot(place: &Place, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiWriteError> {
+fn spot(claim: &OwnClaim, dir: &str, path: &str, czxid: i64) -> Result<Spot, MultiWriteError> {
     let node = path.rsplit('/').next().and_then(Node::parse).ok_or_else(odd)?;
     Ok(Spot {
         dir: dir.to_owned(),
         worn: !IN_ORDER.contains(&node.number),
         child: node.child,
         czxid,
-        mode: place.mode(),
+        mode: claim.mode(),
         is_renamed: false,
         watch: None,
     })

@@ -3,7 +3,7 @@
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind, machine::in_use_as};
 use zookeeper_client::Error as ZkError;
 
-use crate::token::ELECTIONS;
+use crate::node::ELECTIONS;
 
 /// `EPHEMERALONLOCALSESSION`, an error that the driver does not name.
 const LOCAL_SESSION: i32 = -120;
@@ -140,7 +140,7 @@ pub(crate) fn too_many(names: usize) -> Error {
 }
 
 /// Returns the error of `raise_tokens`: the servers can't be made to count from another number.
-pub(crate) fn no_floor() -> Error {
+pub(crate) fn no_raise_tokens() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "ZooKeeper's fencing tokens are numbers of transactions and can't be raised: set \

@@ -8,10 +8,10 @@ use zookeeper_client::Error as ZkError;
 use crate::{
     config::ZkConfig,
     error::{explain, no_answer},
+    node::ELECTIONS,
     session::Session,
-    token::ELECTIONS,
+    timeout_check::{ask_any, field, longest_isolation},
     version::{LACKING, too_old},
-    warn::{ask_any, field, longest_deafness},
 };
 
 /// A root with more directories than this gets a finding: the list has about 60 bytes for each, and
@@ -28,7 +28,7 @@ pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<
         version(about.as_deref()),
         ensemble(session.servers.voters),
         length(session.timeout, config.session_timeout),
-        deafness(session.timeout, settings.as_deref()),
+        isolation(session.timeout, settings.as_deref()),
         Finding::fine("clock", "clocks do not matter: a lock ends with its session"),
     ];
     findings.extend(tokens(about.as_deref()));
@@ -84,9 +84,9 @@ fn names(count: usize) -> Finding {
     }
 }
 
-fn version(told: Option<&str>) -> Finding {
-    match (field(told, "Zookeeper version:"), field(told, "Mode:")) {
-        (Some(version), _) if too_old(told).is_some() => Finding::wrong(
+fn version(answer: Option<&str>) -> Finding {
+    match (field(answer, "Zookeeper version:"), field(answer, "Mode:")) {
+        (Some(version), _) if too_old(answer).is_some() => Finding::wrong(
             "version",
             format!("ZooKeeper {version:.40}, which lacks {LACKING}"),
             "upgrade it to ZooKeeper 3.5.3 or later",
@@ -105,8 +105,8 @@ fn version(told: Option<&str>) -> Finding {
 }
 
 /// Returns the finding about the elections that are left, if they are few: see [`ELECTIONS`].
-fn tokens(told: Option<&str>) -> Option<Finding> {
-    let elections = u64::from_str_radix(field(told, "Zxid: 0x")?, 16).ok()? >> 32;
+fn tokens(answer: Option<&str>) -> Option<Finding> {
+    let elections = u64::from_str_radix(field(answer, "Zxid: 0x")?, 16).ok()? >> 32;
     (elections > MANY_ELECTIONS).then(|| {
         Finding::warning(
             "tokens",
@@ -152,7 +152,7 @@ fn length(granted: Duration, asked: Duration) -> Finding {
     }
 }
 
-fn deafness(timeout: Duration, settings: Option<&str>) -> Finding {
+fn isolation(timeout: Duration, settings: Option<&str>) -> Finding {
     // If a server may not answer this command, it returns an explanation instead.
     let Some(settings) = settings.filter(|text| text.contains("tickTime=")) else {
         return Finding::warning(
@@ -162,11 +162,11 @@ fn deafness(timeout: Duration, settings: Option<&str>) -> Finding {
              the command without TLS: 4lw.commands.whitelist=srvr,conf",
         );
     };
-    match longest_deafness(settings) {
-        Some(deaf) if timeout <= deaf => Finding::warning(
+    match longest_isolation(settings) {
+        Some(isolated) if timeout <= isolated => Finding::warning(
             "sync limit",
             format!(
-                "a partitioned server serves its clients for {deaf:?}, and the session timeout is \
+                "a partitioned server serves its clients for {isolated:?}, and the session timeout is \
                  {timeout:?}"
             ),
             "raise dlock.session_timeout above syncLimit x tickTime, or lower syncLimit in zoo.cfg",
@@ -198,11 +198,11 @@ mod tests {
             (ensemble(None), Level::Warning, "zoo.cfg"),
             (length(seconds(10), seconds(10)), Level::Fine, ""),
             (length(seconds(10), seconds(60)), Level::Warning, "maxSessionTimeout"),
-            (deafness(seconds(15), Some(conf)), Level::Fine, ""),
-            (deafness(seconds(10), Some(conf)), Level::Warning, "syncLimit"),
-            (deafness(seconds(10), None), Level::Warning, "syncLimit"),
-            (deafness(seconds(10), Some("conf is not executed")), Level::Warning, "syncLimit"),
-            (deafness(seconds(10), Some("tickTime=2000\n")), Level::Fine, ""),
+            (isolation(seconds(15), Some(conf)), Level::Fine, ""),
+            (isolation(seconds(10), Some(conf)), Level::Warning, "syncLimit"),
+            (isolation(seconds(10), None), Level::Warning, "syncLimit"),
+            (isolation(seconds(10), Some("conf is not executed")), Level::Warning, "syncLimit"),
+            (isolation(seconds(10), Some("tickTime=2000\n")), Level::Fine, ""),
             (names(3), Level::Fine, ""),
             (names(1_000_000), Level::Warning, "dlock.root"),
         ] {

@@ -13,9 +13,9 @@ use zookeeper_client::Permission;
 use crate::{
     ZkConfig,
     acl::Acl,
-    data::Data,
     node::{Node, child_since, name_of, segment},
     queue::{Queue, Standing, Watch},
+    record::Record,
 };
 
 #[cfg(test)]
@@ -139,8 +139,8 @@ pub fn node(data: &[u8]) {
 
 /// A node's data: it is equal to itself when it is read again.
 pub fn node_data(data: &[u8]) {
-    if let Some(read) = Data::parse(data) {
-        assert_eq!(Data::parse(read.text().as_bytes()), Some(read));
+    if let Some(read) = Record::parse(data) {
+        assert_eq!(Record::parse(read.text().as_bytes()), Some(read));
     }
 }
 

@@ -58,7 +58,7 @@
 //! at most 10,000 a minute (`znode.container.checkIntervalMs` and `znode.container.maxPerMinute`).
 //! A claim is an ephemeral sequential node in it. The queue is the order of the nodes, and its
 //! longest prefix that fits holds the lock. `queue.rs` describes the node that each claim watches,
-//! `node.rs` the names, `data.rs` the contents.
+//! `node.rs` the names, `record.rs` the contents.
 //!
 //! - *Acquire*: `create` and `getChildren`, sent back to back. The servers execute the requests of
 //!   a session in order, and a server applies changes in one order. So the list may contain
@@ -93,45 +93,40 @@
 //! `/dlock/a%2Fb`.
 
 mod acl;
+mod acquire;
 mod backend;
-mod beat;
 mod children;
+mod claim;
 mod config;
 mod connect;
 mod create;
-mod data;
 mod driver;
-mod enter;
 mod epoch;
 mod error;
 mod examine;
-mod factory;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod keep;
-mod leave;
+mod heartbeat;
+mod inspect;
 mod list;
-mod look;
-mod many;
-mod minder;
 mod node;
-mod own;
-mod place;
+mod own_watch;
+mod preflight;
 mod proof;
 mod queue;
+mod record;
+mod release;
+mod renew;
 mod resolve;
 mod session;
-mod stand;
+mod session_task;
+mod standing;
 mod store;
+mod timeout_check;
 mod tls;
-mod token;
-mod try_out;
 mod version;
-mod wake;
-mod warn;
-mod window;
+mod wait;
 
-pub use backend::ZooKeeper;
+pub use backend::{ZK, ZooKeeper};
 pub use config::ZkConfig;
-pub use factory::ZK;

@@ -22,7 +22,7 @@ const TOGETHER: usize = 100;
 impl Session {
     /// Returns the names that begin with `prefix` and are held or waited for, at most `limit`, no
     /// older than this call.
-    pub(crate) async fn names(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+    pub(crate) async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let all = self.in_time(async {
             self.catch_up().await.map_err(explain)?;
             self.directories().await.map_err(explain)
@@ -54,7 +54,7 @@ impl Session {
         if stat.is_none_or(|stat| stat.num_children == 0) {
             return Ok(false);
         }
-        let queue = self.list(&dir).await?;
+        let queue = self.listing(&dir).await?;
         Ok(queue
             .is_some_and(|queue| !queue.nodes().is_empty() || queue.newer_before(None).is_some()))
     }

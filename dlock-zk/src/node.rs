@@ -1,4 +1,4 @@
-//! Names of znodes: a lock's directory, and a claim's node in it.
+//! Names of znodes: a lock's directory, and a claim's node in it; and the tokens of a node.
 //!
 //! ```text
 //! <chroot><root>/<name>/                                            container
@@ -8,8 +8,8 @@
 //!     _c_<claim>-permits-1-of-5-since-<czxid>-lock-0000000009       1, after more had been held
 //! ```
 //!
-//! A later format may have nodes `_c_<claim>-v<format>-<anything>-lock-<number>`. A client that does
-//! not read the format can't tell what such a node holds, so it takes no lock behind one.
+//! A later format may have nodes `_c_<claim>-v<format>-<anything>-lock-<number>`. A client that
+//! does not read the format can't tell what such a node holds, so it takes no lock behind one.
 //!
 //! The claim is written as a UUID. Every node ends in `lock-` and ZooKeeper's sequence number, by
 //! which Curator's `InterProcessMutex` sorts all children of a directory. A mutex has exactly the
@@ -17,7 +17,7 @@
 
 use std::fmt::Write as _;
 
-use dlock_core::{ClaimId, LockName, Mode};
+use dlock_core::{ClaimId, FencingToken, LockName, Mode};
 use percent_encoding::percent_decode_str;
 
 /// One claim's node.
@@ -159,6 +159,22 @@ fn number_of(text: &str) -> Option<i64> {
     Some(if bare.len() < text.len() { -number } else { number })
 }
 
+/// The number of tokens of one node: `czxid * 16384 + k`.
+///
+/// A zxid has the number of the election in its upper 32 bits and a counter in the lower ones, and
+/// tokens are below 2^63. So this number is a compromise: long blocks make a contended lock cheap
+/// within a process, but reduce the number of [`ELECTIONS`].
+pub(crate) const TOKENS: u32 = 1 << 14;
+
+/// The number of elections for which there are tokens: one each hour for 15 years.
+pub(crate) const ELECTIONS: u64 = 1 << (63 - 32 - TOKENS.trailing_zeros());
+
+/// Returns the first token of a node, or `None` after too many [`ELECTIONS`].
+pub(crate) fn token(czxid: i64) -> Option<FencingToken> {
+    let first = u64::try_from(czxid).ok()?.checked_mul(u64::from(TOKENS))?;
+    FencingToken::new(first).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,5 +282,14 @@ mod tests {
         ] {
             assert_eq!(name_of(dir), None, "{dir}");
         }
+    }
+
+    #[test]
+    fn the_last_election_with_tokens_has_room_for_each() {
+        let last = i64::try_from((ELECTIONS << 32) - 1).unwrap();
+        assert!(token(last).unwrap() <= FencingToken::MAX);
+        assert_eq!(token(last).unwrap().plus(u64::from(TOKENS) - 1), FencingToken::MAX);
+        assert_eq!(token(last + 1), None);
+        assert_eq!(token(i64::MAX), None);
     }
 }

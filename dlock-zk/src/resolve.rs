@@ -17,12 +17,12 @@ use futures_util::future::join_all;
 use tokio::{net::lookup_host, time::timeout};
 
 /// How long a name server may take. Then the driver resolves the name itself.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the entries for the driver's list, each as `host:port`.
 pub(crate) async fn entries(hosts: &[String]) -> Vec<String> {
     let entries = hosts.iter().map(async |host| {
-        let found = timeout(PATIENCE, lookup_host(host)).await;
+        let found = timeout(LOOKUP_TIMEOUT, lookup_host(host)).await;
         let addresses: BTreeSet<_> = found.into_iter().flatten().flatten().collect();
         let mut entries = vec![host.clone()];
         if addresses.len() > 1 {

@@ -1,16 +1,25 @@
 //! One ZooKeeper session: its client, its claims, and its lifetime.
 //!
 //! An open connection proves nothing: a partitioned server continues to answer, and a deposed
-//! leader continues to answer `sync`. Only a write that a majority has acknowledged counts, a *beat*:
-//! the creation of a node, or a heartbeat, which is a transaction with a check and no change.
-//! [`proof`](crate::proof) explains how long a beat proves that the servers keep the session: more
-//! than the [longest lease](Session::longest_lease), if the client has sent a *pulse* in time, a read
-//! from its server each eighth of a session timeout.
+//! leader continues to answer `sync`. Only a write that a majority has acknowledged counts, a
+//! *beat*: the creation of a node, or a heartbeat, which is a transaction with a check and no
+//! change. [`proof`](crate::proof) explains how long a beat proves that the servers keep the
+//! session: more than the [longest lease](Session::longest_lease), if the client has sent a *pulse*
+//! in time, a read from its server each eighth of a session timeout.
+//!
+//! # Requests in flight
+//!
+//! A server executes the requests of a session in their order. So a heartbeat, which renews all
+//! locks of the session, waits for the requests before it. There may be thousands of acquires,
+//! polls and releases. So at most [`MOST`] of each kind are under way at a
+//! time, and the others [wait](dlock_core::session::SessionBase::see_through_in), first in, first
+//! out. Many claims that arrive at once are thus sent in steps, each of which
+//! [shares lists](crate::children).
 //!
 //! # Concurrency
 //!
-//! The minder sets `sleeping`, then reads the claims. A call adds its claim, then loads `sleeping`.
-//! The mutex of the claims orders the two, so one of them sees the other.
+//! The session task sets `sleeping`, then reads the claims. A call adds its claim, then loads
+//! `sleeping`. The mutex of the claims orders the two, so one of them sees the other.
 
 use std::{
     ops::Deref,
@@ -35,17 +44,18 @@ use zookeeper_client::{Client, Error as ZkError};
 use crate::{
     acl::Acl,
     children::Lists,
+    claim::{OwnClaim, Spot},
     config::ZkConfig,
     connect::{Servers, connect, servers},
     driver::Alive,
     error::{is_passing, is_unknown, no_answer},
     node::segment,
-    place::Place,
     proof::Proof,
+    queue::Standing,
 };
 
 /// The number of requests of a kind that are under way at a time.
-pub(crate) const MOST: usize = 256;
+const MOST: usize = 256;
 
 /// The time at which a shared heartbeat was sent, once it is answered.
 pub(crate) type Beat = watch::Receiver<Option<Result<Instant, ZkError>>>;
@@ -61,13 +71,12 @@ pub(crate) struct Session {
     pub(crate) servers: Servers,
     /// The epoch node to which the next creation writes, if it exists. Locked while it changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
-    base: SessionBase<Place>,
+    base: SessionBase<OwnClaim>,
     pub(crate) proof: Proof,
     /// The shared heartbeat that has not been sent yet, if a caller waits for it.
     pub(crate) next_beat: Mutex<Option<Beat>>,
     pub(crate) lists: Arc<Lists>,
-    /// The windows for acquires, for releases and for the requests of waiters: see
-    /// [`window`](crate::window).
+    /// The windows for acquires, for releases and for the requests of waiters: see above.
     pub(crate) acquires: Arc<Semaphore>,
     pub(crate) releases: Arc<Semaphore>,
     pub(crate) polls: Semaphore,
@@ -123,15 +132,15 @@ impl Session {
         self.timeout / 2
     }
 
-    /// Returns the claim's place, a new one if necessary, with its lease restarted.
-    pub(crate) fn place(&self, request: &AcquireRequest) -> Arc<Place> {
-        let place = self.claim_of(request, || Place::new(request));
-        self.rest.stir();
-        place
+    /// Returns this client's claim, a new one if necessary, with its lease restarted.
+    pub(crate) fn claim(&self, request: &AcquireRequest) -> Arc<OwnClaim> {
+        let claim = self.claim_of(request, || OwnClaim::new(request));
+        self.rest.wake();
+        claim
     }
 
-    /// Returns the notification for which the minder waits while there are no places, or `None` if
-    /// there are places.
+    /// Returns the notification for which the session task waits while there are no claims, or
+    /// `None` if there are claims.
     pub(crate) fn rest(&self) -> Option<Arc<Rest>> {
         self.rest.sleeping.store(true, Ordering::SeqCst);
         if !self.has_claims() {
@@ -192,32 +201,48 @@ impl Session {
     {
         self.insist(send).await.0
     }
+
+    /// Sends a waiter's request, which changes nothing, until it is answered.
+    pub(crate) async fn poll<T, F>(&self, send: impl FnMut() -> F) -> Result<T, ZkError>
+    where
+        F: Future<Output = Result<T, ZkError>>,
+    {
+        // The semaphore is never closed.
+        let _permit = self.polls.acquire().await;
+        self.read(send).await
+    }
+
+    /// Returns the state of a waiting claim.
+    pub(crate) async fn standing_of_waiter(&self, spot: &Spot) -> Result<Standing, ZkError> {
+        let _permit = self.polls.acquire().await;
+        self.standing(spot, None).await
+    }
 }
 
 impl Deref for Session {
-    type Target = SessionBase<Place>;
+    type Target = SessionBase<OwnClaim>;
 
-    fn deref(&self) -> &SessionBase<Place> {
+    fn deref(&self) -> &SessionBase<OwnClaim> {
         &self.base
     }
 }
 
-/// The sleep of the minder.
+/// The sleep of the session task while there are no claims.
 #[derive(Default)]
 pub(crate) struct Rest {
     sleeping: AtomicBool,
-    stirred: Notify,
+    woken: Notify,
 }
 
 impl Rest {
-    /// Wakes the minder if it sleeps, because a place was added.
-    fn stir(&self) {
+    /// Wakes the session task if it sleeps, because a claim was added.
+    fn wake(&self) {
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
-            self.stirred.notify_one();
+            self.woken.notify_one();
         }
     }
 
-    pub(crate) async fn until_stirred(&self) {
-        self.stirred.notified().await;
+    pub(crate) async fn until_woken(&self) {
+        self.woken.notified().await;
     }
 }

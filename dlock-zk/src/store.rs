@@ -1,4 +1,4 @@
-//! The state that outlives a session. Only the minder replaces the session.
+//! The state that outlives a session. Only the session task replaces the session.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use dlock_core::{
 };
 use tokio::runtime::Handle;
 
-use crate::{config::ZkConfig, error::no_answer, session::Session, try_out::try_out};
+use crate::{config::ZkConfig, error::no_answer, preflight::preflight, session::Session};
 
 /// The number of events that are kept for a slow receiver. If it misses one, the next renewal finds
 /// the loss.
@@ -32,7 +32,7 @@ impl Store {
         let runtime = current_runtime()?;
         let session = Session::open(&config, events.clone(), runtime.clone()).await?;
         // A server that stops answering must not block the application.
-        let tried = tokio::time::timeout(session.timeout, try_out(&session, &config));
+        let tried = tokio::time::timeout(session.timeout, preflight(&session, &config));
         tried.await.unwrap_or_else(|_| Err(no_answer()))?;
         // With several servers, a majority keeps the data if one of them fails.
         let exclusion = match session.servers.voters {

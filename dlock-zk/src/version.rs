@@ -7,7 +7,7 @@ use dlock_core::{Error, ErrorKind};
 
 use crate::{
     config::ZkConfig,
-    warn::{PATIENCE, ask_any, field},
+    timeout_check::{ANSWER_TIMEOUT, ask_any, field},
 };
 
 /// The oldest server that the tests and the documents cover.
@@ -24,16 +24,16 @@ pub(crate) fn too_old(srvr: Option<&str>) -> Option<&str> {
     (found < OLDEST).then_some(version)
 }
 
-/// Returns the error of a connect, with its reason if a four-letter command shows it: the version of
-/// the server, or its limit of connections.
+/// Returns the error of a connect, with its reason if a four-letter command shows it: the version
+/// of the server, or its limit of connections.
 pub(crate) async fn named(error: Error, config: &ZkConfig) -> Error {
     match error.kind() {
         ErrorKind::Unsupported => {}
         ErrorKind::Unavailable => return closed(error, config).await,
         _ => return error,
     }
-    let told = ask_any(config, "srvr").await;
-    match too_old(told.as_deref()) {
+    let answer = ask_any(config, "srvr").await;
+    match too_old(answer.as_deref()) {
         None => error,
         Some(version) => Error::new(
             ErrorKind::Unsupported,
@@ -49,8 +49,8 @@ pub(crate) async fn named(error: Error, config: &ZkConfig) -> Error {
 /// Names the limit of connections, if a server closes a new one without a word.
 async fn closed(error: Error, config: &ZkConfig) -> Error {
     // A server that does not permit the command says so.
-    let told = tokio::time::timeout(PATIENCE, ask_any(config, "ruok")).await;
-    match told {
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, ask_any(config, "ruok")).await;
+    match answer {
         Ok(Some(text)) if text.is_empty() => Error::new(
             ErrorKind::Unavailable,
             "the server closes new connections at once: check that it is ZooKeeper, and raise \
@@ -64,8 +64,8 @@ async fn closed(error: Error, config: &ZkConfig) -> Error {
 
 /// Logs a warning about a server that is too old but works so far.
 pub(crate) async fn warn(config: &ZkConfig) {
-    let told = ask_any(config, "srvr").await;
-    if let Some(version) = too_old(told.as_deref()) {
+    let answer = ask_any(config, "srvr").await;
+    if let Some(version) = too_old(answer.as_deref()) {
         tracing::warn!(
             target: "dlock",
             store = config.store(),
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn only_servers_before_3_5_3_are_too_old() {
         let old = |version: &str| {
-            let told = format!("Zookeeper version: {version}, built on 2019\nMode: standalone\n");
-            too_old(Some(&told)).map(str::to_owned)
+            let answer = format!("Zookeeper version: {version}, built on 2019\nMode: standalone\n");
+            too_old(Some(&answer)).map(str::to_owned)
         };
         for (version, expected) in [
             ("3.4.14-4c25d480e66aadd371de8bd2fd8da255ac140bcf", Some("3.4.14")),

@@ -1,7 +1,7 @@
 //! Ephemeral sequential nodes of sessions, behind servers that may submit requests late.
 //!
-//! Models `dlock-zk/src/create.rs`, `epoch.rs`, `wake.rs`, `queue.rs` (the mutex), `own.rs` and
-//! `leave.rs`.
+//! Models `dlock-zk/src/create.rs`, `epoch.rs`, `wait.rs`, `queue.rs` (the mutex), `own_watch.rs`
+//! and `release.rs`.
 //!
 //! The answer to a creation may be missing. Then the node was created, or was not created, or a
 //! follower keeps the request and submits it at any time before the session ends. The client ends

@@ -13,7 +13,7 @@ use crate::{
 
 /// Creates the root and a node in it, as every lock does. So missing rights, a missing chroot and a
 /// read-only server are reported now.
-pub(crate) async fn try_out(session: &Session, config: &ZkConfig) -> Result<(), Error> {
+pub(crate) async fn preflight(session: &Session, config: &ZkConfig) -> Result<(), Error> {
     let client = &session.client;
     if !session.has_node("/").await.map_err(explain)? {
         return Err(Error::config(

@@ -1,8 +1,9 @@
 //! The task behind a session and its successors.
 //!
-//! It sends pulses, and heartbeats while there are claims, ends claims that are not renewed, watches
-//! the nodes of held claims, and opens the next session when one has ended. Claims end with their
-//! session: holders get the event of a loss, and waiters send a new claim in the next session.
+//! It sends pulses, and heartbeats while there are claims, ends claims that are not renewed,
+//! watches the nodes of held claims, and opens the next session when one has ended. Claims end with
+//! their session: holders get the event of a loss, and waiters send a new claim in the next
+//! session.
 
 use std::{
     pin::Pin,
@@ -15,9 +16,9 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use zookeeper_client::{EventType, StateWatcher};
 
 use crate::{
+    claim::{OwnClaim, OwnWatch},
     error::is_unknown,
-    own::Own,
-    place::{OwnWatch, Place},
+    own_watch::Own,
     session::{Rest, Session},
     store::Store,
 };
@@ -33,7 +34,7 @@ pub(crate) async fn run(store: Weak<Store>) {
         let Some(session) = store.upgrade().map(|store| store.sessions.current()) else { return };
         let (weak, states) = (Arc::downgrade(&session), session.client.state_watcher());
         drop(session);
-        mind(&weak, states).await;
+        serve(&weak, states).await;
         // Without a reference to the session, the store was dropped, and the session is closed.
         let Some(ended) = weak.upgrade() else { return };
         ended.end();
@@ -81,9 +82,9 @@ type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 enum Done {
     /// The node of a held claim is watched, or does not exist.
-    Asked(Arc<Place>, Own),
+    Asked(Arc<OwnClaim>, Own),
     /// The node has changed.
-    Changed(Arc<Place>, EventType),
+    Changed(Arc<OwnClaim>, EventType),
     Heartbeat {
         answered: bool,
     },
@@ -91,7 +92,7 @@ enum Done {
 }
 
 /// Serves a session until it has ended, or until there is no reference to it any more.
-async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
+async fn serve(weak: &Weak<Session>, mut states: StateWatcher) {
     let mut jobs = FuturesUnordered::<Job>::new();
     let (mut beating, mut pulsing) = (false, false);
     // The time since which no heartbeat was answered.
@@ -111,9 +112,9 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 let now = Clock::Boot.now();
                 let (lapsed, next) = session.lapse(now);
                 end(&session, lapsed);
-                for place in session.take_matured(now) {
-                    if place.start_watch() {
-                        jobs.push(Box::pin(ask(weak.clone(), place)));
+                for claim in session.take_matured(now) {
+                    if claim.start_watch() {
+                        jobs.push(Box::pin(ask(weak.clone(), claim)));
                     }
                 }
                 // Any other answered write counts as well.
@@ -140,7 +141,7 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
                 let timeout = session.timeout;
                 if next.is_none() && !beating && let Some(rest) = session.rest() {
                     drop(session);
-                    let rested = rest_until_stirred(&rest, timeout / 10, &mut states, &mut jobs);
+                    let rested = rest_until_woken(&rest, timeout / 10, &mut states, &mut jobs);
                     pulsing &= !rested.await;
                 }
                 let longest = TICK.min(timeout / 16);
@@ -150,16 +151,16 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
             Some(done) = jobs.next(), if !jobs.is_empty() => match done {
                 // Two futures: there may be 100,000 waiting ones, and the request needs a large
                 // one.
-                Done::Asked(place, Own::Watched(watch)) => {
-                    jobs.push(Box::pin(changed(watch, place)));
+                Done::Asked(claim, Own::Watched(watch)) => {
+                    jobs.push(Box::pin(changed(watch, claim)));
                 }
                 // The release of a claim ends its watch too, since its node is deleted.
-                Done::Changed(place, event) if event != EventType::Session => {
-                    jobs.push(Box::pin(ask(weak.clone(), place)));
+                Done::Changed(claim, event) if event != EventType::Session => {
+                    jobs.push(Box::pin(ask(weak.clone(), claim)));
                 }
-                Done::Asked(place, Own::Gone) => {
+                Done::Asked(claim, Own::Gone) => {
                     if let Some(session) = weak.upgrade() {
-                        session.lose(&place);
+                        session.lose(&claim);
                     }
                 }
                 Done::Heartbeat { answered } => {
@@ -176,24 +177,24 @@ async fn mind(weak: &Weak<Session>, mut states: StateWatcher) {
 }
 
 /// Sets a watch on the node of a held claim.
-async fn ask(session: Weak<Session>, place: Arc<Place>) -> Done {
+async fn ask(session: Weak<Session>, claim: Arc<OwnClaim>) -> Done {
     let own = match session.upgrade() {
-        Some(session) => session.watch_own(&place).await,
+        Some(session) => session.watch_own(&claim).await,
         None => Own::Over,
     };
-    Done::Asked(place, own)
+    Done::Asked(claim, own)
 }
 
 /// Waits until that node changes. It must not keep the session alive.
-async fn changed(watch: OwnWatch, place: Arc<Place>) -> Done {
+async fn changed(watch: OwnWatch, claim: Arc<OwnClaim>) -> Done {
     let event = watch.event.await;
     // Without the driver, the session is over.
-    Done::Changed(place, event.map_or(EventType::Session, |event| event.event_type))
+    Done::Changed(claim, event.map_or(EventType::Session, |event| event.event_type))
 }
 
-/// Sleeps until there is a claim, the session has ended, or the next pulse is due. Returns whether a
-/// pulse has ended meanwhile.
-async fn rest_until_stirred(
+/// Sleeps until there is a claim, the session has ended, or the next pulse is due. Returns whether
+/// a pulse has ended meanwhile.
+async fn rest_until_woken(
     rest: &Rest,
     longest: Duration,
     states: &mut StateWatcher,
@@ -203,7 +204,7 @@ async fn rest_until_stirred(
     let mut pulsed = false;
     loop {
         tokio::select! {
-            () = rest.until_stirred() => return pulsed,
+            () = rest.until_woken() => return pulsed,
             () = &mut sleep => return pulsed,
             _ = states.changed() => return pulsed,
             // Jobs may have a reference to the session, and must not keep it alive.
@@ -229,13 +230,13 @@ async fn heartbeat(session: Arc<Session>) -> Done {
 }
 
 /// Ends claims that were not renewed.
-fn end(session: &Arc<Session>, lapsed: Vec<Arc<Place>>) {
-    for place in lapsed {
-        tracing::debug!(target: "dlock", claim = %place.claim(), lock.name = %place.name(), "lease expired");
+fn end(session: &Arc<Session>, lapsed: Vec<Arc<OwnClaim>>) {
+    for claim in lapsed {
+        tracing::debug!(target: "dlock", claim = %claim.claim(), lock.name = %claim.name(), "lease expired");
         let ending = Arc::clone(session);
         session.background(async move {
             // If this fails, the session repeats it.
-            let _ = ending.clear(&place).await;
+            let _ = ending.clear(&claim).await;
         });
     }
 }

@@ -13,10 +13,10 @@ use dlock_core::{AcquireRequest, Mode, Note, session::Life};
 use parking_lot::Mutex;
 use zookeeper_client::WatchedEvent;
 
-use crate::{data::Data, queue::Watch, token::TOKENS};
+use crate::{node::TOKENS, queue::Watch, record::Record};
 
 /// A claim of a session.
-pub(crate) struct Place {
+pub(crate) struct OwnClaim {
     life: Life,
     pub(crate) note: Option<Note>,
     /// The state of the node.
@@ -30,7 +30,8 @@ pub(crate) struct Place {
 pub(crate) enum Stage {
     /// The node was not created yet.
     New,
-    /// A creation that wrote to this epoch was not answered. The node may exist, or be created later.
+    /// A creation that wrote to this epoch was not answered. The node may exist, or be created
+    /// later.
     Doubtful(Option<Arc<str>>),
     /// The node exists.
     There(Spot),
@@ -67,7 +68,7 @@ pub(crate) struct OwnWatch {
     pub(crate) child: String,
 }
 
-impl Place {
+impl OwnClaim {
     pub(crate) fn new(request: &AcquireRequest) -> Self {
         Self {
             life: Life::new(request, TOKENS),
@@ -91,13 +92,13 @@ impl Place {
         self.was_granted() && self.mode() == Mode::Exclusive
     }
 
-    /// Returns the data of its node, without a mark.
-    pub(crate) fn data(&self) -> Data {
-        Data::of(self.lease(), self.note.clone())
+    /// Returns the record of its node, without a mark.
+    pub(crate) fn record(&self) -> Record {
+        Record::of(self.lease(), self.note.clone())
     }
 }
 
-impl Deref for Place {
+impl Deref for OwnClaim {
     type Target = Life;
 
     fn deref(&self) -> &Life {
@@ -118,7 +119,7 @@ mod tests {
     use dlock_core::{Instant, LockName};
 
     use super::*;
-    use crate::token::token;
+    use crate::node::token;
 
     #[test]
     fn tokens_of_two_nodes_do_not_meet() {
@@ -126,8 +127,8 @@ mod tests {
         assert_eq!(b.get() - a.get(), u64::from(TOKENS));
         let (name, lease) = (LockName::new("x").unwrap(), Duration::from_secs(1));
         let request = AcquireRequest::new(name, Mode::Exclusive, lease).with_tokens(TOKENS + 1);
-        let place = Place::new(&request);
-        let (grant, _) = place.grant(a, Instant::from_nanos(0)).unwrap();
+        let claim = OwnClaim::new(&request);
+        let (grant, _) = claim.grant(a, Instant::from_nanos(0)).unwrap();
         assert_eq!((grant.token, grant.tokens), (a, TOKENS));
     }
 }

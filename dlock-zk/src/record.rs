@@ -19,7 +19,7 @@ const FORMAT: char = '\u{1}';
 
 /// The data of a claim's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Data {
+pub(crate) struct Record {
     pub(crate) lease: Duration,
     pub(crate) mark: Option<Mark>,
     pub(crate) note: Option<Note>,
@@ -36,7 +36,7 @@ pub(crate) enum Mark {
     Granted,
 }
 
-impl Data {
+impl Record {
     /// Creates the data of a new node.
     pub(crate) const fn of(lease: Duration, note: Option<Note>) -> Self {
         Self { lease, mark: None, note, newer: None }
@@ -82,7 +82,7 @@ impl Data {
 
     /// Returns whether these bytes have this mark.
     pub(crate) fn has(bytes: &[u8], mark: Mark) -> bool {
-        Self::parse(bytes).is_some_and(|data| data.mark == Some(mark))
+        Self::parse(bytes).is_some_and(|record| record.mark == Some(mark))
     }
 }
 
@@ -100,36 +100,36 @@ mod tests {
     fn data_round_trips() {
         let lease = Duration::from_secs(30);
         for note in [None, Note::new("web-3 note= shared é").ok()] {
-            let plain = Data::of(lease, note);
+            let plain = Record::of(lease, note);
             let marked = [Mark::Shared, Mark::Granted].map(|mark| plain.clone().marked(mark));
-            for data in marked.into_iter().chain([plain]) {
-                assert_eq!(Data::parse(data.text().as_bytes()), Some(data));
+            for record in marked.into_iter().chain([plain]) {
+                assert_eq!(Record::parse(record.text().as_bytes()), Some(record));
             }
         }
-        assert_eq!(Data::of(lease, None).text(), "lease=30000ms");
+        assert_eq!(Record::of(lease, None).text(), "lease=30000ms");
         let note = Note::new("web-3 pid 1").ok();
-        let text = Data::of(lease, note).marked(Mark::Shared).text();
+        let text = Record::of(lease, note).marked(Mark::Shared).text();
         assert_eq!(text, "lease=30000ms shared note=web-3 pid 1");
     }
 
     #[test]
     fn a_note_that_can_not_be_changes_nothing_else() {
         let lease = Duration::from_millis(1);
-        let data = Data::of(lease, None).marked(Mark::Shared);
+        let record = Record::of(lease, None).marked(Mark::Shared);
         for note in ["", "a\n", &"x".repeat(Note::MAX_BYTES + 1)] {
             let text = format!("lease=1ms shared note={note}");
-            assert_eq!(Data::parse(text.as_bytes()), Some(data.clone()));
+            assert_eq!(Record::parse(text.as_bytes()), Some(record.clone()));
         }
     }
 
     #[test]
     fn a_later_format_is_named_and_its_lease_and_mark_are_read() {
-        let data = Data::of(Duration::from_millis(1), None).marked(Mark::Shared);
+        let record = Record::of(Duration::from_millis(1), None).marked(Mark::Shared);
         for (behind, note) in [("\u{1}9", None), ("\u{1}9 web-3 x", Note::new("web-3 x").ok())] {
             let text = format!("lease=1ms shared note={behind}");
-            let read = Data::parse(text.as_bytes()).unwrap();
+            let read = Record::parse(text.as_bytes()).unwrap();
             assert_eq!(read.text(), text);
-            assert_eq!(read, Data { newer: Some(9), note, ..data.clone() });
+            assert_eq!(read, Record { newer: Some(9), note, ..record.clone() });
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
             b"lease=1ms x note=a",
             b"\xff",
         ] {
-            assert_eq!(Data::parse(bytes), None);
+            assert_eq!(Record::parse(bytes), None);
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Release and cancellation of claims.
 //!
 //! The deletion of the node is the release, and it wakes the next waiter. It is repeated until the
-//! outcome is certain. If the servers refuse it, the claim stays with the session, which repeats the
-//! deletion in the background. If the process dies before, the node is removed with the session.
+//! outcome is certain. If the servers refuse it, the claim stays with the session, which repeats
+//! the deletion in the background. If the process dies before, the node is removed with the
+//! session.
 
 use std::sync::Arc;
 
@@ -10,57 +11,60 @@ use dlock_core::{Claim, Error, Released, session::SessionBase, unknown_format};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
-    data::Data,
+    claim::{OwnClaim, Spot, Stage},
     error::explain,
-    place::{Place, Spot, Stage},
+    record::Record,
     session::Session,
 };
 
 impl Session {
     /// Releases or cancels a claim, which may belong to another client.
-    pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
-        let Some(place) = self.find(claim.id) else {
+    pub(crate) async fn release(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
+        let Some(own) = self.find(claim.id) else {
             return self.evict(&claim).await;
         };
         // From here on its end is no loss, unless it was one before.
-        let lost = place.leave();
-        let released = self.clear(&place).await.map_err(explain)?;
+        let lost = own.leave();
+        let released = self.clear(&own).await.map_err(explain)?;
         Ok(if lost { Released::AlreadyLost } else { released })
     }
 
     /// Deletes the node of a claim of this session, and forgets the claim. If the servers refuse
     /// that, the deletion is repeated in the background for as long as the session lives.
-    pub(crate) async fn clear(self: &Arc<Self>, place: &Arc<Place>) -> Result<Released, ZkError> {
-        let answer = self.remove(place).await;
+    pub(crate) async fn clear(
+        self: &Arc<Self>,
+        claim: &Arc<OwnClaim>,
+    ) -> Result<Released, ZkError> {
+        let answer = self.remove(claim).await;
         match &answer {
-            Ok(_) => self.forget(place),
-            Err(error) => SessionBase::owe(self, place, error, remove_again),
+            Ok(_) => self.forget(claim),
+            Err(error) => SessionBase::owe(self, claim, error, remove_again),
         }
         answer
     }
 
     /// Deletes the node of a claim of this session.
-    async fn remove(&self, place: &Place) -> Result<Released, ZkError> {
-        // Waits for a creation or a renaming that is under way: see `place`.
-        let mut stage = place.stage.lock().await;
-        self.remove_at(place, &mut stage).await
+    async fn remove(&self, claim: &OwnClaim) -> Result<Released, ZkError> {
+        // Waits for a creation or a renaming that is under way: see `claim`.
+        let mut stage = claim.stage.lock().await;
+        self.remove_at(claim, &mut stage).await
     }
 
     /// Deletes the node of a claim whose stage is locked.
     pub(crate) async fn remove_at(
         &self,
-        place: &Place,
+        claim: &OwnClaim,
         stage: &mut Stage,
     ) -> Result<Released, ZkError> {
         let released = match &*stage {
             Stage::There(spot) => match self.delete(spot).await? {
                 // The answer to a renaming may have been lost.
-                Released::AlreadyLost if spot.is_renamed => self.delete_all(place).await?,
+                Released::AlreadyLost if spot.is_renamed => self.delete_all(claim).await?,
                 released => released,
             },
             Stage::Doubtful(epoch) => {
                 self.settle_creation(epoch.as_deref()).await?;
-                self.delete_all(place).await?
+                self.delete_all(claim).await?
             }
             Stage::New | Stage::Gone => Released::AlreadyLost,
         };
@@ -69,10 +73,10 @@ impl Session {
     }
 
     /// Deletes all nodes of a claim in this session.
-    async fn delete_all(&self, place: &Place) -> Result<Released, ZkError> {
-        let dir = self.dir(place.name());
+    async fn delete_all(&self, claim: &OwnClaim) -> Result<Released, ZkError> {
+        let dir = self.dir(claim.name());
         let mut released = Released::AlreadyLost;
-        while let Some(spot) = self.find_own(place, &dir).await? {
+        while let Some(spot) = self.find_own(claim, &dir).await? {
             if self.delete(&spot).await? == Released::Released {
                 released = Released::Released;
             }
@@ -108,7 +112,7 @@ impl Session {
         let dir = self.dir(&claim.name);
         let mut released = Released::AlreadyLost;
         // Repeated until none is left, since its client may rename the node meanwhile.
-        while let Some(queue) = self.list(&dir).await.map_err(explain)? {
+        while let Some(queue) = self.listing(&dir).await.map_err(explain)? {
             let mut nodes = queue.of_claim(claim.id).peekable();
             if nodes.peek().is_none() {
                 break;
@@ -117,7 +121,7 @@ impl Session {
                 let path = format!("{dir}/{}", node.child);
                 match self.read(|| self.client.get_data(&path)).await {
                     Ok((data, _)) => {
-                        if let Some(format) = Data::parse(&data).and_then(|data| data.newer) {
+                        if let Some(format) = Record::parse(&data).and_then(|record| record.newer) {
                             return Err(unknown_format(format));
                         }
                     }
@@ -135,6 +139,6 @@ impl Session {
 }
 
 /// Tries again to delete the node of a claim that has ended. Returns whether it is gone.
-async fn remove_again(session: Arc<Session>, place: Arc<Place>) -> bool {
-    session.remove(&place).await.is_ok()
+async fn remove_again(session: Arc<Session>, claim: Arc<OwnClaim>) -> bool {
+    session.remove(&claim).await.is_ok()
 }

@@ -1,13 +1,13 @@
 //! Watching the nodes of this session's claims, which other clients may delete.
 //!
 //! This client's own release deletes a node as well, and a downgrade renames it. So an event counts
-//! as a loss only if the place still expects a node of that name, which is read under the lock of
+//! as a loss only if the claim still expects a node of that name, which is read under the lock of
 //! its stage.
 
 use zookeeper_client::{Error as ZkError, EventType};
 
 use crate::{
-    place::{OwnWatch, Place, Stage},
+    claim::{OwnClaim, OwnWatch, Stage},
     session::Session,
 };
 
@@ -23,18 +23,18 @@ pub(crate) enum Own {
 
 impl Session {
     /// Waits until another client deletes the node of a claim. If this is dropped, the watch stays
-    /// with the place.
-    pub(crate) async fn own_node_goes(&self, place: &Place) {
+    /// with the claim.
+    pub(crate) async fn until_own_node_is_deleted(&self, claim: &OwnClaim) {
         loop {
-            match self.watch_own(place).await {
+            match self.watch_own(claim).await {
                 Own::Watched(watch) => {
-                    let mut kept = Kept { place, watch: Some(watch) };
+                    let mut kept = Kept { claim, watch: Some(watch) };
                     let Some((event_type, child)) = kept.changed().await else { continue };
                     match event_type {
                         EventType::Session => break,
                         // Without a second read: a grant that was derived from a later event must
                         // not count.
-                        EventType::NodeDeleted if place.is_named(&child).await => return,
+                        EventType::NodeDeleted if claim.is_named(&child).await => return,
                         _ => {}
                     }
                 }
@@ -47,12 +47,12 @@ impl Session {
     }
 
     /// Sets a watch for the next change of a claim's node.
-    pub(crate) async fn watch_own(&self, place: &Place) -> Own {
-        if let Some(watch) = place.take_watch() {
+    pub(crate) async fn watch_own(&self, claim: &OwnClaim) -> Own {
+        if let Some(watch) = claim.take_watch() {
             return Own::Watched(watch);
         }
         loop {
-            let Stage::There(spot) = place.stage.lock().await.clone() else { return Own::Over };
+            let Stage::There(spot) = claim.stage.lock().await.clone() else { return Own::Over };
             let path = spot.path();
             // Not with exists, which leaves a watch on the server if there is no node.
             match self.poll(|| self.client.get_and_watch_data(&path)).await {
@@ -60,7 +60,7 @@ impl Session {
                     let event = Box::pin(self.alive.clone().event(watcher));
                     return Own::Watched(OwnWatch { event, child: spot.child });
                 }
-                Err(ZkError::NoNode) if place.is_named(&spot.child).await => return Own::Gone,
+                Err(ZkError::NoNode) if claim.is_named(&spot.child).await => return Own::Gone,
                 // It was renamed, or the claim was released.
                 Err(ZkError::NoNode) => {}
                 Err(_) => return Own::Over,
@@ -69,16 +69,16 @@ impl Session {
     }
 }
 
-impl Place {
+impl OwnClaim {
     /// Returns whether its node has, or should have, this name.
     async fn is_named(&self, child: &str) -> bool {
         matches!(&*self.stage.lock().await, Stage::There(spot) if spot.child == child)
     }
 }
 
-/// A watch that returns to its place when it is dropped.
+/// A watch that returns to its claim when it is dropped.
 struct Kept<'a> {
-    place: &'a Place,
+    claim: &'a OwnClaim,
     watch: Option<OwnWatch>,
 }
 
@@ -95,7 +95,7 @@ impl Kept<'_> {
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
         if let Some(watch) = self.watch.take() {
-            self.place.keep_watch(watch);
+            self.claim.keep_watch(watch);
         }
     }
 }

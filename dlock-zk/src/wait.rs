@@ -16,11 +16,11 @@ use futures_util::FutureExt;
 use zookeeper_client::{Error as ZkError, EventType, OneshotWatcher};
 
 use crate::{
-    data::{Data, Mark},
+    claim::{OwnClaim, Spot, Stage},
     error::{explain, gone, is_over},
     node::Node,
-    place::{Place, Spot, Stage},
     queue::{Queue, Standing, Watch},
+    record::{Mark, Record},
     session::Session,
 };
 
@@ -59,7 +59,7 @@ enum Then {
 }
 
 /// The claim whose node is watched, if it belongs to this session.
-type Before = Option<Arc<Place>>;
+type Before = Option<Arc<OwnClaim>>;
 
 impl Then {
     /// Returns whether the deletion of the watched node is the grant.
@@ -77,18 +77,18 @@ impl Then {
 
 impl Session {
     /// Waits until a queued claim is granted.
-    pub(crate) async fn wake(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant, Error> {
-        let place = self.find(request.claim).ok_or_else(gone)?;
-        let _waiting = place.wait();
-        let Stage::There(spot) = place.stage.lock().await.clone() else { return Err(gone()) };
-        if place.is_granted() {
-            return self.grant(&place, &spot, false).await;
+    pub(crate) async fn wait(self: &Arc<Self>, request: &AcquireRequest) -> Result<Grant, Error> {
+        let claim = self.find(request.claim).ok_or_else(gone)?;
+        let _waiting = claim.wait();
+        let Stage::There(spot) = claim.stage.lock().await.clone() else { return Err(gone()) };
+        if claim.is_granted() {
+            return self.grant(&claim, &spot, false).await;
         }
         let mut states = self.client.state_watcher();
         states.state();
-        let mut own = std::pin::pin!(self.own_node_goes(&place));
+        let mut own = std::pin::pin!(self.until_own_node_is_deleted(&claim));
         let turn = tokio::select! {
-            () = place.until_over() => Err(gone()),
+            () = claim.until_over() => Err(gone()),
             () = self.until_over() => Err(gone()),
             () = own.as_mut() => Ok(Turn::Gone),
             turn = self.turn(&spot) => turn.map_err(said),
@@ -108,9 +108,9 @@ impl Session {
             Turn::Unread(format) => return Err(unknown_format(format)),
         };
         match followed {
-            Some(followed) => self.grant(&place, &spot, followed).await,
+            Some(followed) => self.grant(&claim, &spot, followed).await,
             None => {
-                self.lose(&place);
+                self.lose(&claim);
                 Err(gone())
             }
         }
@@ -136,7 +136,7 @@ impl Session {
                 Standing::Gone | Standing::Conflict(_) => return Ok(Turn::Gone),
                 Standing::Unread(format) => return Ok(Turn::Unread(format)),
             };
-            match self.look(spot, watch).await? {
+            match self.watch_blocker(spot, watch).await? {
                 Seen::Held { followed } => return Ok(Turn::Come { followed }),
                 Seen::Granted => return Ok(Turn::Deduced),
                 Seen::Changed => {}
@@ -150,7 +150,7 @@ impl Session {
     }
 
     /// Reads the node that blocks the claim, and sets a watch on it.
-    async fn look(&self, spot: &Spot, watch: Watch) -> Result<Seen, ZkError> {
+    async fn watch_blocker(&self, spot: &Spot, watch: Watch) -> Result<Seen, ZkError> {
         let client = &self.client;
         let child = match &watch {
             Watch::Last(child)
@@ -187,12 +187,12 @@ impl Session {
         };
         let then = match watch {
             Watch::Last(_) => Then::Granted(path),
-            Watch::Child(child) if !Data::has(&data, Mark::Shared) => {
+            Watch::Child(child) if !Record::has(&data, Mark::Shared) => {
                 let before = Node::parse(child).and_then(|node| self.find(node.claim));
                 Then::Gone(path, before)
             }
-            Watch::Writer(_) if !Data::has(&data, Mark::Shared) => Then::Read,
-            Watch::Waiter(_) if !Data::has(&data, Mark::Granted) => Then::Read,
+            Watch::Writer(_) if !Record::has(&data, Mark::Shared) => Then::Read,
+            Watch::Waiter(_) if !Record::has(&data, Mark::Granted) => Then::Read,
             // The node has been marked since the list was made.
             _ => return Ok(Seen::Changed),
         };
@@ -225,14 +225,14 @@ impl Session {
     /// Turns the end of a wait into a grant.
     async fn grant(
         self: &Arc<Self>,
-        place: &Arc<Place>,
+        claim: &Arc<OwnClaim>,
         spot: &Spot,
         followed: bool,
     ) -> Result<Grant, Error> {
         // The event proves nothing about the session: its server may be partitioned from the
         // leader, or this process may have been stopped.
-        self.prove_lease(place.lease()).await.map_err(said)?;
-        self.hold(place, spot, Clock::Boot.now(), followed)
+        self.prove_lease(claim.lease()).await.map_err(said)?;
+        self.hold(claim, spot, Clock::Boot.now(), followed)
     }
 }
 

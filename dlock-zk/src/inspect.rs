@@ -8,11 +8,11 @@ use dlock_core::{ClaimState, Clock, Error, LockName, LockState, Mode, unknown_fo
 use zookeeper_client::{Error as ZkError, MultiReadResult};
 
 use crate::{
-    data::{Data, Mark},
     error::explain,
+    node::token,
     queue::Queue,
+    record::{Mark, Record},
     session::Session,
-    token::token,
 };
 
 /// The number of nodes in one request.
@@ -20,7 +20,7 @@ const BATCH: usize = 500;
 
 impl Session {
     /// Returns the holders and waiters, no older than this call.
-    pub(crate) async fn look_into(&self, name: &LockName) -> Result<LockState, Error> {
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.catch_up().await.map_err(explain)?;
         let dir = self.dir(name);
         let Some(queue) = self.queue(&dir, None).await.map_err(explain)? else {
@@ -46,28 +46,29 @@ impl Session {
                 }
                 // A node that was deleted meanwhile is left out.
                 if let MultiReadResult::Data { data, stat } = result {
-                    let data = Data::parse(&data);
-                    if let Some(format) = data.as_ref().and_then(|data| data.newer) {
+                    let record = Record::parse(&data);
+                    if let Some(format) = record.as_ref().and_then(|record| record.newer) {
                         return Err(unknown_format(format));
                     }
-                    let reads = data.as_ref().is_some_and(|data| data.mark == Some(Mark::Shared));
+                    let reads =
+                        record.as_ref().is_some_and(|record| record.mark == Some(Mark::Shared));
                     let mode = if reads { Mode::Shared } else { node.mode };
                     let czxid = node.since.unwrap_or(stat.czxid);
-                    seen.push((node.claim, mode, czxid, data));
+                    seen.push((node.claim, mode, czxid, record));
                 }
             }
         }
         let now = Clock::Boot.now();
         let held = Queue::holding(seen.iter().map(|(_, mode, ..)| *mode));
         let state = |at: usize| {
-            let (claim, mode, czxid, data) = &seen[at];
+            let (claim, mode, czxid, record) = &seen[at];
             // Only the client of a claim knows the end of its lease.
             let remaining = match self.find(*claim) {
-                Some(place) => place.remaining(now),
-                None => data.as_ref().map_or(self.timeout, |data| data.lease),
+                Some(claim) => claim.remaining(now),
+                None => record.as_ref().map_or(self.timeout, |record| record.lease),
             };
             ClaimState::new(*claim, *mode, if at < held { token(*czxid) } else { None }, remaining)
-                .with_note(data.as_ref().and_then(|data| data.note.clone()))
+                .with_note(record.as_ref().and_then(|record| record.note.clone()))
         };
         let holders: Vec<_> = (0..held).map(state).collect();
         let waiters = (held..seen.len()).map(state).collect();

@@ -1,4 +1,4 @@
-//! A warning if the session timeout is too short for the servers' own settings.
+//! The check of the session timeout against the servers' own settings.
 
 use std::{io::ErrorKind, time::Duration};
 
@@ -10,7 +10,7 @@ use tokio::{
 use crate::{config::ZkConfig, resolve::entries};
 
 /// How long to wait for a server's settings.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Logs a warning if the session timeout is not above `syncLimit` times `tickTime`. It does so only
 /// if the servers show these settings (with the four-letter command `conf`, which they have to
@@ -18,14 +18,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// A follower that is partitioned from its leader continues to serve its clients for that long. A
 /// client behind it learns of the end of its session only from its own clock.
-pub(crate) async fn of_timeout(config: &ZkConfig, timeout: Duration) {
+pub(crate) async fn warn_if_short(config: &ZkConfig, timeout: Duration) {
     let Some(settings) = ask_any(config, "conf").await else { return };
-    match longest_deafness(&settings) {
-        Some(deaf) if timeout <= deaf => tracing::warn!(
+    match longest_isolation(&settings) {
+        Some(isolated) if timeout <= isolated => tracing::warn!(
             target: "dlock",
             store = config.store(),
             session_timeout = ?timeout,
-            sync_limit = ?deaf,
+            sync_limit = ?isolated,
             "session timeout not above syncLimit x tickTime: a holder connected to a partitioned \
              server relies on its own clock alone; raise dlock.session_timeout, or lower the \
              servers' syncLimit"
@@ -44,7 +44,7 @@ pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
         return None;
     }
     for host in entries(&config.hosts).await {
-        if let Ok(Ok(text)) = tokio::time::timeout(PATIENCE, ask(&host, word)).await {
+        if let Ok(Ok(text)) = tokio::time::timeout(ANSWER_TIMEOUT, ask(&host, word)).await {
             return Some(text);
         }
     }
@@ -52,8 +52,8 @@ pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
 }
 
 /// Returns the text behind this name in a server's answer, up to the next comma or hyphen.
-pub(crate) fn field<'a>(told: Option<&'a str>, name: &str) -> Option<&'a str> {
-    let line = told?.lines().find_map(|line| line.strip_prefix(name))?;
+pub(crate) fn field<'a>(answer: Option<&'a str>, name: &str) -> Option<&'a str> {
+    let line = answer?.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().split([',', '-']).next()
 }
 
@@ -71,7 +71,7 @@ async fn ask(host: &str, word: &str) -> std::io::Result<String> {
 
 /// Returns how long a server continues to serve without its leader. `None` if it has no leader or
 /// does not report it.
-pub(crate) fn longest_deafness(settings: &str) -> Option<Duration> {
+pub(crate) fn longest_isolation(settings: &str) -> Option<Duration> {
     let value = |name: &str| -> Option<u64> {
         let line = settings.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
         line.trim().parse().ok()
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn the_times_are_read_from_the_settings() {
         let settings = "clientPort=2181\ntickTime=2000\ninitLimit=10\nsyncLimit=5\n";
-        assert_eq!(longest_deafness(settings), Some(Duration::from_secs(10)));
-        assert_eq!(longest_deafness("clientPort=2181\ntickTime=2000\n"), None);
+        assert_eq!(longest_isolation(settings), Some(Duration::from_secs(10)));
+        assert_eq!(longest_isolation("clientPort=2181\ntickTime=2000\n"), None);
         assert_eq!(
-            longest_deafness("conf is not executed because it is not in the whitelist."),
+            longest_isolation("conf is not executed because it is not in the whitelist."),
             None
         );
     }

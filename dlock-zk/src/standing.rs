@@ -10,9 +10,9 @@ use futures_util::future::try_join_all;
 use zookeeper_client::Error as ZkError;
 
 use crate::{
-    data::{Data, Mark},
-    place::Spot,
+    claim::Spot,
     queue::{Queue, Standing, Watch},
+    record::{Mark, Record},
     session::Session,
 };
 
@@ -39,7 +39,7 @@ impl Session {
     }
 
     /// Returns the claims in a directory by their numbers, or `None` if there is no directory.
-    pub(crate) async fn list(&self, dir: &str) -> Result<Option<Arc<Queue>>, ZkError> {
+    pub(crate) async fn listing(&self, dir: &str) -> Result<Option<Arc<Queue>>, ZkError> {
         match self.read(|| self.lists.queue(dir)).await {
             Ok(queue) => Ok(Some(queue)),
             Err(ZkError::NoNode) => Ok(None),
@@ -58,7 +58,7 @@ impl Session {
         let mut listed = listed;
         loop {
             let Some(queue) = (match listed.take() {
-                None => self.list(dir).await?,
+                None => self.listing(dir).await?,
                 listed => listed,
             }) else {
                 return Ok(None);
@@ -82,7 +82,7 @@ impl Session {
             // A deleted node does not matter. But it may only have been renamed, and then it is
             // still in the queue.
             let renamed = !missing.is_empty()
-                && self.list(dir).await?.is_some_and(|now| {
+                && self.listing(dir).await?.is_some_and(|now| {
                     now.nodes().iter().any(|node| missing.contains(&node.claim))
                 });
             if !renamed {
@@ -100,7 +100,7 @@ impl Session {
     async fn reads_only(&self, dir: &str, child: &str) -> Result<bool, ZkError> {
         let path = format!("{dir}/{child}");
         match self.read(|| self.client.get_data(&path)).await {
-            Ok((data, _)) => Ok(Data::has(&data, Mark::Shared)),
+            Ok((data, _)) => Ok(Record::has(&data, Mark::Shared)),
             // It was deleted. It was the first of the queue and the last writer before the claim,
             // so only readers are left there.
             Err(ZkError::NoNode) => Ok(true),
