@@ -9,19 +9,23 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, DynBackend, Error, FencingToken,
-    Finding, Grant, Guarantees, LockName, LockState, Released, Renewal, Renewed, StoreEvents,
-    current_io_runtime,
+    AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Claim, Connecting, DynBackend,
+    Error, Factory, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released,
+    Renewal, Renewed, StoreEvents, current_io_runtime,
 };
 
 use crate::{
     config::EtcdConfig,
-    error::{gone, no_floor, too_many},
+    error::{gone, no_raise_tokens, too_many},
     examine::examine,
     key::MOST_NAMES,
-    minder,
+    session_task,
     store::Store,
 };
+
+/// The factory of etcd with all schemes and options, for a [`Registry`](dlock_core::Registry).
+pub const FACTORY: Factory =
+    Factory::new("etcd", EtcdConfig::SCHEMES, EtcdConfig::OPTIONS, connect);
 
 /// A store of locks on etcd. See the crate's documentation.
 pub struct Etcd {
@@ -48,7 +52,7 @@ impl Etcd {
         let opened = Store::open(config).await;
         let store = opened.map_err(|error| error.during("connect").with_store(&name))?;
         let store = Arc::new(store);
-        runtime.spawn(minder::run(Arc::downgrade(&store)));
+        runtime.spawn(session_task::run(Arc::downgrade(&store)));
         Ok(Arc::new(Self { store }))
     }
 }
@@ -81,8 +85,8 @@ impl Backend for Etcd {
             let name = request.name.clone();
             let answer = async {
                 let session = store.living().await?;
-                let entering = Arc::clone(&session).enter(vec![request]);
-                let answers = session.see_through_in(&session.acquires, entering).await?;
+                let acquiring = Arc::clone(&session).acquire(vec![request]);
+                let answers = session.see_through_in(&session.acquires, acquiring).await?;
                 answers.into_iter().next().ok_or_else(gone)
             };
             answer.await.map_err(|error| error.at("acquire", &name, &store.name))
@@ -107,8 +111,8 @@ impl Backend for Etcd {
             let name = claim.name.clone();
             let answer = async {
                 let session = store.living().await?;
-                let leaving = Arc::clone(&session).leave(claim);
-                session.see_through_in(&session.releases, leaving).await
+                let releasing = Arc::clone(&session).release(claim);
+                session.see_through_in(&session.releases, releasing).await
             };
             answer.await.map_err(|error| error.at("release", &name, &store.name))
         })
@@ -131,8 +135,8 @@ impl Backend for Etcd {
                     return Err(too_many(requests.len()));
                 }
                 let session = store.living().await?;
-                let entering = Arc::clone(&session).enter(requests);
-                session.see_through_in(&session.acquires, entering).await
+                let acquiring = Arc::clone(&session).acquire(requests);
+                session.see_through_in(&session.acquires, acquiring).await
             };
             answer.await.map_err(|error| error.during("acquire").with_store(&store.name))
         }))
@@ -142,7 +146,7 @@ impl Backend for Etcd {
 #[async_trait]
 impl Admin for Etcd {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = async { self.store.living().await?.names(prefix, limit).await };
+        let names = async { self.store.living().await?.list(prefix, limit).await };
         names.await.map_err(|error| error.during("list").with_store(self.store()))
     }
 
@@ -152,7 +156,7 @@ impl Admin for Etcd {
     }
 
     async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
-        Err(no_floor().at("raise_tokens", name, self.store()))
+        Err(no_raise_tokens().at("raise_tokens", name, self.store()))
     }
 }
 
@@ -160,6 +164,11 @@ impl fmt::Debug for Etcd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Etcd").field("store", &self.store.name).finish_non_exhaustive()
     }
+}
+
+fn connect(mut url: BackendUrl) -> Connecting {
+    let config = EtcdConfig::take(&mut url);
+    Box::pin(async move { Etcd::connect(config?).await })
 }
 
 /// Creates something that needs the I/O of tokio's runtime.

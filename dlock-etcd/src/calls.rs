@@ -72,8 +72,8 @@ impl Session {
         self.voted_by(request, self.patience(), false).await
     }
 
-    /// Like [`voted`](Self::voted), with another limit of time. `is_first`: it does not wait for other
-    /// requests if the server allows few at a time.
+    /// Like [`voted`](Self::voted), with another limit of time. `is_first`: it does not wait for
+    /// other requests if the server allows few at a time.
     pub(crate) async fn voted_by<R: Unary>(
         &self,
         request: R,

@@ -48,7 +48,7 @@ pub(crate) fn too_many(names: usize) -> Error {
 }
 
 /// Returns the error of `raise_tokens`: the servers can't be made to count from another number.
-pub(crate) fn no_floor() -> Error {
+pub(crate) fn no_raise_tokens() -> Error {
     Error::new(
         ErrorKind::Unsupported,
         "etcd's fencing tokens are revisions and can't be raised: restore the cluster with etcdctl \

@@ -75,7 +75,7 @@ pub fn key(data: &[u8]) {
         let (from, to) = keys.starting_with(name.as_str());
         assert!(*from <= *key.as_bytes() && *key.as_bytes() < *to, "{key} is listed");
         match Entry::parse(rest) {
-            Entry::Ours(kind, place) => assert_eq!(kind.key(&prefix, place), key),
+            Entry::Ours(kind, slot) => assert_eq!(kind.key(&prefix, slot), key),
             Entry::Go(claim) => assert_eq!(format!("{prefix}{:x}", claim.to_bits()), key),
             Entry::Newer(_) => assert!(rest.starts_with('n')),
             Entry::Nested => panic!("{key} is of another root"),

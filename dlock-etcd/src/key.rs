@@ -1,17 +1,17 @@
 //! The keys of locks, claims and sessions.
 //!
 //! ```text
-//! <root>/<name>/<place>       a mutex or a writer: 32 hexadecimal digits
+//! <root>/<name>/<slot>        a mutex or a writer: 32 hexadecimal digits
 //! <root>/<name>/<lease>       Go's mutex: the lease of its session, up to 16 digits
 //! <root>/<name>/n<format>-*   a claim of a later format
-//! <root>/<name>/p<place>      permits
-//! <root>/<name>/r<place>      a reader
+//! <root>/<name>/p<slot>       permits
+//! <root>/<name>/r<slot>       a reader
 //! <root>/%session/<session>   the marker of a session
 //! <root>/%vote                never exists
 //! ```
 //!
-//! A session is known by its first lease, up to 16 digits. A place is a session and a number, 16
-//! digits each. Claims of one session that follow each other on a name have the same place, and their
+//! A session is known by its first lease, up to 16 digits. A slot is a session and a number, 16
+//! digits each. Claims of one session that follow each other on a name have the same slot, and their
 //! ids are in the values: etcd keeps each key that was ever used until the next compaction, and a
 //! read of a queue passes all of them.
 //!
@@ -37,9 +37,9 @@ pub(crate) fn token(created: i64) -> Option<FencingToken> {
     FencingToken::new(first).ok()
 }
 
-/// The place of a claim among all claims of a name that exist at the same time.
+/// The slot of a claim among all claims of a name that exist at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u128);
+pub(crate) struct Slot(u128);
 
 /// The kind of a claim's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub(crate) enum Kind {
 /// The meaning of a key below a lock's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// A claim of dlock, with its place.
-    Ours(Kind, Place),
+    /// A claim of dlock, with its slot.
+    Ours(Kind, Slot),
     /// Go's mutex. Its claim has the number of the lease.
     Go(ClaimId),
     /// A claim of a format that this version does not read.
@@ -119,8 +119,8 @@ impl Keys {
     }
 }
 
-impl Place {
-    /// Returns a place of the session whose first lease this was.
+impl Slot {
+    /// Returns a slot of the session whose first lease this was.
     pub(crate) fn of(session: i64, number: u32) -> Self {
         Self(u128::from(session.unsigned_abs()) << 64 | u128::from(number))
     }
@@ -146,13 +146,13 @@ impl Kind {
     }
 
     /// Returns the key of a claim of this kind.
-    pub(crate) fn key(self, prefix: &str, place: Place) -> String {
+    pub(crate) fn key(self, prefix: &str, slot: Slot) -> String {
         let letter = match self {
             Self::Writer => "",
             Self::Reader => "r",
             Self::Permits => "p",
         };
-        format!("{prefix}{letter}{}", place.as_claim())
+        format!("{prefix}{letter}{}", slot.as_claim())
     }
 }
 
@@ -174,14 +174,14 @@ impl Entry {
                 _ => Self::Foreign,
             };
         }
-        let (kind, place) = match rest.split_at_checked(1) {
-            Some(("r", place)) => (Kind::Reader, place),
-            Some(("p", place)) => (Kind::Permits, place),
+        let (kind, slot) = match rest.split_at_checked(1) {
+            Some(("r", slot)) => (Kind::Reader, slot),
+            Some(("p", slot)) => (Kind::Permits, slot),
             _ => (Kind::Writer, rest),
         };
         // A claim id is written the same way.
-        if let Ok(place) = place.parse() {
-            return Self::Ours(kind, Place(ClaimId::to_bits(place)));
+        if let Ok(slot) = slot.parse() {
+            return Self::Ours(kind, Slot(ClaimId::to_bits(slot)));
         }
         match u64::from_str_radix(rest, 16) {
             // As Go writes it: lower case, and no zeros in front.
@@ -224,7 +224,7 @@ mod tests {
         ] {
             let name = LockName::new(name).unwrap();
             assert_eq!(keys.prefix(&name), prefix);
-            let key = Kind::Reader.key(prefix, Place::of(7, 1));
+            let key = Kind::Reader.key(prefix, Slot::of(7, 1));
             assert_eq!(keys.name_of(&key), Some(name));
         }
         for key in
@@ -236,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_their_kind_and_place() {
-        let place = Place::of(0x694d_7d2a_5c1f_0d06, 10);
-        assert!(place.is_of(0x694d_7d2a_5c1f_0d06) && !place.is_of(10));
+    fn keys_show_their_kind_and_slot() {
+        let slot = Slot::of(0x694d_7d2a_5c1f_0d06, 10);
+        assert!(slot.is_of(0x694d_7d2a_5c1f_0d06) && !slot.is_of(10));
         for (kind, letter) in [(Kind::Writer, ""), (Kind::Reader, "r"), (Kind::Permits, "p")] {
-            let key = kind.key("", place);
+            let key = kind.key("", slot);
             assert_eq!(key, format!("{letter}694d7d2a5c1f0d06000000000000000a"));
-            assert_eq!(Entry::parse(&key), Entry::Ours(kind, place));
+            assert_eq!(Entry::parse(&key), Entry::Ours(kind, slot));
         }
         let go = ClaimId::from_bits(0x694d_7d2a_5c1f_0d06);
         assert_eq!(Entry::parse("694d7d2a5c1f0d06"), Entry::Go(go));

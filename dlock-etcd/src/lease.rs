@@ -1,7 +1,7 @@
 //! The lease of a session, and the move to a new one after an election.
 //!
 //! A leader that was stopped and continues may end leases that its successor has renewed. It can't
-//! end those that were granted after its term: [`beat`](crate::beat) explains this. So when a
+//! end those that were granted after its term: [`proof`](crate::proof) explains this. So when a
 //! keepalive is answered in a later term, the session requests a new lease, uses it for all that it
 //! writes from then on, and writes its marker and the keys of its claims again. A key keeps its
 //! create revision, and with it its place in the queue. The earlier lease is not renewed any more,
@@ -26,11 +26,11 @@ use dlock_core::{Certainty, Clock, Error, session::Pause};
 use futures_util::{StreamExt, stream};
 
 use crate::{
-    beat::Proof,
+    claim::{OwnClaim, Spot, Stage},
     client::{Failure, FailureKind, LeaseRevokeRequest, PutRequest},
     error::gone,
     link::Granted,
-    own::{OwnClaim, Spot, Stage},
+    proof::Proof,
     session::Session,
 };
 
@@ -66,7 +66,7 @@ impl Session {
     }
 
     async fn grant_lease(&self) -> Result<Granted, Failure> {
-        self.on_link(async |link| link.grant(self.ttl, self.rhythm()).await).await
+        self.on_link(async |link| link.grant(self.ttl, self.heartbeat_interval()).await).await
     }
 
     fn continue_with(self: &Arc<Self>, granted: &Granted, term: u64) -> Result<(), Failure> {

@@ -37,7 +37,7 @@
 //! lost and notified at once, and its waiters send new claims in the next session. A guard is also
 //! lost if another client deletes its key: this is noticed a second after the grant or later.
 //!
-//! A heartbeat is a keepalive, which proves nothing by itself, and two votes behind it: `beat.rs`
+//! A heartbeat is a keepalive, which proves nothing by itself, and two votes behind it: `proof.rs`
 //! explains why a holder may rely on that. It counts only in the term in which the lease was granted,
 //! since a former leader may end the leases that it remembers. So after each election the session
 //! continues with a new lease, and writes the keys of its claims again (`lease.rs`).
@@ -47,12 +47,12 @@
 //! `key.rs` lists the keys, `record.rs` the values. The queue of a lock is the order of the create
 //! revisions, and its longest prefix that fits holds the lock (`queue.rs`).
 //!
-//! - *Acquire*: one transaction creates the key and reads what is before it (`enter.rs`). The fencing
-//!   token is the create revision times 32,768, which leaves room for local hand-off.
+//! - *Acquire*: one transaction creates the key and reads what is before it (`acquire.rs`). The
+//!   fencing token is the create revision times 32,768, which leaves room for local hand-off.
 //! - *Hand-off*: a waiter watches the one key that blocks it, and reads when that has changed. The
 //!   next in line for a mutex needs no read (`wait.rs`).
 //! - *Many locks*: those that a process acquires and releases at the same time share transactions
-//!   (`together.rs`).
+//!   (`batch.rs`).
 //! - *Unknown outcomes*: each creation compares the epoch of the session, which the client raises
 //!   after an unknown outcome (`epoch.rs`). Releases are sent until they are answered.
 //! - *Multi-locks*: one transaction creates all keys, of at most 63 names.
@@ -68,39 +68,41 @@
 //! create revision of its key by 32,768; the revision in the header of its last answer is another
 //! number.
 
+mod acquire;
 mod backend;
-mod beat;
+mod batch;
+mod batch_queue;
 mod calls;
+mod claim;
 mod client;
 mod config;
-mod enter;
+mod create;
 mod epoch;
 mod error;
 mod examine;
-mod factory;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod gather;
-mod guard;
+mod heartbeat;
+mod inspect;
 mod key;
+mod key_slots;
 mod lease;
-mod leave;
 mod link;
-mod look;
+mod list;
 mod members;
-mod minder;
-mod own;
-mod places;
+mod own_watch;
+mod proof;
 mod queue;
 mod record;
+mod release;
 mod renew;
 mod session;
+mod session_task;
+mod standing;
 mod store;
-mod together;
 mod version;
 mod wait;
 
-pub use backend::Etcd;
+pub use backend::{Etcd, FACTORY};
 pub use config::EtcdConfig;
-pub use factory::FACTORY;

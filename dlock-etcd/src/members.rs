@@ -83,7 +83,8 @@ async fn status(
     let mut last = crate::error::no_answer();
     for url in &member.client_urls {
         let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
-        match dial(host, None, &config.access, Instant::now() + session.rhythm()).await {
+        match dial(host, None, &config.access, Instant::now() + session.heartbeat_interval()).await
+        {
             Ok((_, _, status)) => return Ok(status),
             Err(failure) => last = failure.into(),
         }

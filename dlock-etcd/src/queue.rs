@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) key: Bytes,
-    /// Made from the place if only the key was read.
+    /// Made from the slot if only the key was read.
     pub(crate) claim: ClaimId,
     pub(crate) kind: Kind,
     /// Go's mutex has written it.
@@ -76,7 +76,7 @@ impl Node {
     pub(crate) fn read(prefix: &str, kv: KeyValue) -> Result<Self, Error> {
         let rest = kv.key.strip_prefix(prefix.as_bytes());
         let (kind, id, is_go) = match rest.map_or(Entry::Foreign, Entry::of) {
-            Entry::Ours(kind, place) => (kind, place.as_claim(), false),
+            Entry::Ours(kind, slot) => (kind, slot.as_claim(), false),
             Entry::Go(claim) => (Kind::Writer, claim, true),
             Entry::Newer(format) => return Err(unknown_format(format)),
             Entry::Nested | Entry::Foreign => return Err(foreign(&kv.key)),
@@ -221,7 +221,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::key::Place;
+    use crate::key::Slot;
 
     const PREFIX: &str = "/dlock/x/";
 
@@ -230,7 +230,7 @@ mod tests {
         let claim = ClaimId::from_bits(created.unsigned_abs().into());
         let record = Record { mode, lease: Duration::from_secs(1), claim, note: None, newer: None };
         KeyValue {
-            key: kind.key(PREFIX, Place::of(created, 0)).into(),
+            key: kind.key(PREFIX, Slot::of(created, 0)).into(),
             value: record.text().into(),
             create_revision: created,
             mod_revision: created,

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use dlock_core::{Clock, Error, Mode, Renewal, Renewed};
 
 use crate::{
+    claim::{OwnClaim, Spot, Stage, own_key},
     client::{Compare, CompareResult, PutRequest, TxnRequest},
-    enter::own_key,
     error::gone,
-    own::{OwnClaim, Spot, Stage},
     queue::Standing,
     session::Session,
 };
@@ -33,7 +32,7 @@ impl Session {
         let stale: Vec<_> = stale.cloned().collect();
         if !stale.is_empty() {
             // Those that take longer are answered with `Unknown`.
-            let _ = tokio::time::timeout(self.rhythm(), self.attach_all(stale)).await;
+            let _ = tokio::time::timeout(self.heartbeat_interval(), self.attach_all(stale)).await;
         }
         let alone = renewals.len() == 1;
         let mut answers = Vec::with_capacity(renewals.len());
@@ -130,7 +129,7 @@ impl Session {
                 failure: vec![own_key(claim).into()],
             };
             // No other change of this key is under way, so it may go together with others.
-            let write = || self.voted_together(&claim.key, txn.clone());
+            let write = || self.voted_in_batch(&claim.key, txn.clone());
             let (header, mut answer) = match self.insist_by(write).await.0 {
                 Err(failure) if self.is_outdated(&failure, lease) => continue,
                 answer => answer?,

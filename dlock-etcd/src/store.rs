@@ -1,4 +1,4 @@
-//! The state that outlives a session. Only the minder replaces the session.
+//! The state that outlives a session. Only the session task replaces the session.
 
 use std::sync::Arc;
 

@@ -10,14 +10,14 @@
 //! - [`dial`] connects, logs in, and returns when the member has told its status. There is no
 //!   reconnect: the session chooses the next member.
 //! - [`Client::call`] sends any unary request; `messages` connects each with its method and answer.
-//! - [`Client::keep`] renews a lease on a stream of its own.
+//! - [`Client::keep_alive`] renews a lease on a stream of its own.
 //! - [`Client::watch`] sets a watch; all watches share a stream.
 //! - [`Failure`] says what failed, and whether the request may have been applied.
 
 mod calls;
 mod connection;
 mod failure;
-mod keep;
+mod keepalive;
 mod messages;
 mod tls;
 mod watch;
@@ -38,7 +38,7 @@ pub(crate) use self::tls::check_host;
 use self::{
     calls::Calls,
     connection::{Connection, connect},
-    keep::Keeper,
+    keepalive::Keepalives,
     watch::WatchStream,
 };
 pub(crate) use self::{
@@ -74,7 +74,7 @@ pub(crate) struct Client {
 struct Shared {
     member_id: u64,
     calls: Arc<Calls>,
-    keeper: Keeper,
+    keepalives: Keepalives,
     /// The stream for new watches.
     watches: Mutex<Option<Arc<WatchStream>>>,
     connection: Connection,
@@ -111,7 +111,7 @@ pub(crate) async fn dial(
         let shared = Shared {
             member_id: header.member_id,
             calls: Arc::new(calls),
-            keeper: Keeper::default(),
+            keepalives: Keepalives::default(),
             watches: Mutex::default(),
             connection,
         };
@@ -156,12 +156,12 @@ impl Client {
     /// Renews a lease and returns its time to live in seconds, from the renewal on. A lease that
     /// does not exist (any more) is a failure with the kind `LeaseNotFound`. Renewals are sent one
     /// after the other. The header was filled before the renewal.
-    pub(crate) async fn keep(
+    pub(crate) async fn keep_alive(
         &self,
         lease: i64,
         deadline: Instant,
     ) -> Result<(Header, i64), Failure> {
-        let answer = self.shared.keeper.keep(&self.shared.calls, lease, deadline).await;
+        let answer = self.shared.keepalives.keep_alive(&self.shared.calls, lease, deadline).await;
         self.of_this_member(answer)
     }
 

@@ -6,6 +6,7 @@
 mod support;
 
 mod addresses;
+mod batch;
 mod dials;
 mod evicted;
 mod examine;
@@ -22,4 +23,3 @@ mod rights;
 mod streams;
 #[cfg(feature = "tls")]
 mod tls;
-mod together;

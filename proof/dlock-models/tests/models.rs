@@ -28,7 +28,7 @@ models! {
     all: hand_off late_renewal lease multi quorum redis_guard redis_hand_off redis_keys redis_late
         sql_queue zookeeper zookeeper_session
 }
-models! { etcd: belief queue }
+models! { etcd: local_deadline queue }
 
 #[test]
 fn every_model_is_tested() {

@@ -1,6 +1,6 @@
 //! The queue of a name: keys with leases, in the order of their create revisions.
 //!
-//! Models `dlock-etcd/src/enter.rs`, `epoch.rs`, `look.rs`, `queue.rs`, `wait.rs` and `leave.rs`.
+//! Models `dlock-etcd/src/acquire.rs`, `create.rs`, `epoch.rs`, `queue.rs`, `standing.rs`, `wait.rs` and `release.rs`.
 //!
 //! # The store
 //!
@@ -36,7 +36,7 @@
 //!    own. A granted claim puts its own key again if there may be claims behind it, which is the
 //!    event for the next one.
 //! 6. A release deletes the key, and is sent again until it is answered. The next claim of the
-//!    client in this session has the same key, its *place*, unless a deletion was not answered.
+//!    client in this session has the same key, its *slot*, unless a deletion was not answered.
 //! 7. A session ends for its clients first. Later the store deletes all its keys at one revision.
 //!    The client may repeat its claim in the next session while the old key is still there.
 //!
@@ -57,7 +57,7 @@
 //! | `Epoch`, `SeeThrough` | a late creation leaves a key that nobody deletes, and all others wait for it |
 //! | `RaiseWhenFull` | the same: the creation takes effect when there is space again |
 //! | `MarkerFirst` | the same: a creation that compares with 0 is not stopped by deleting the marker |
-//! | `FreshPlace` | a late deletion deletes the key of the next claim in the same place, which holds the lock by then |
+//! | `FreshSlot` | a late deletion deletes the key of the next claim in the same slot, which holds the lock by then |
 //! | `OwnLease` | the client holds the lock by a key of its earlier session, which the store then deletes |
 //! | `EventBound` | the read shows the deleted predecessor, whose event does not come a second time |
 //! | `OnlyOne` | a waiter that is cancelled lets the one behind it in beside the holder |
@@ -70,7 +70,7 @@
 //! | `Mark`, `MarkFound` | the second waiter is not notified that it is the first now |
 //!
 //! Left out: readers, downgrades, `FailIfBusy` and multi-locks; how a client detects in time that
-//! its session may have ended (see [`belief`](super::belief)); and the regular read once per
+//! its session may have ended (see [`local_deadline`](super::local_deadline)); and the regular read once per
 //! session timeout, so in this model only a watch can wake a waiter. The mark of a grant is refused
 //! when the server is out of space. Then the next waiter for permits waits for the regular read, so
 //! the semaphore is checked with enough space.
@@ -130,7 +130,7 @@ struct Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     client: usize,
-    place: u8,
+    slot: u8,
     /// The session that the lease belongs to. The key has it, too.
     session: u8,
     created: u8,
@@ -155,14 +155,14 @@ struct Session {
 enum Letter {
     Create {
         client: usize,
-        place: u8,
+        slot: u8,
         session: u8,
         epoch: u8,
     },
-    /// `session` is the one that is part of the place, if it is.
+    /// `session` is the one that is part of the slot, if it is.
     Delete {
         client: usize,
-        place: u8,
+        slot: u8,
         session: Option<u8>,
     },
 }
@@ -171,12 +171,12 @@ enum Letter {
 struct Client {
     /// The number of times that the client has wanted the lock.
     wants: u8,
-    /// The place of its claims.
-    place: u8,
+    /// The slot of its claims.
+    slot: u8,
     /// Whether the caller still wants the lock.
     wanted: bool,
     /// Whether a deletion of its key may still take effect.
-    spoilt: bool,
+    retired: bool,
     /// The largest revision that the client has read.
     seen: u8,
     phase: Phase,
@@ -221,7 +221,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Watch {
     watched: Watched,
-    /// Events up to this revision were told, or are before the watch.
+    /// Events up to this revision were reported, or are before the watch.
     from: u8,
     /// A read has shown, after this watch and that of the own key were set, that the watched key is
     /// the only one ahead.
@@ -240,7 +240,7 @@ enum Watched {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Name {
     client: usize,
-    place: u8,
+    slot: u8,
     session: u8,
 }
 

@@ -18,9 +18,9 @@ pub enum Rule {
     MarkerFirst,
     /// A cancelled claim with an unknown outcome is searched in a new epoch, and deleted.
     SeeThrough,
-    /// After a deletion without an answer the place is not used again.
-    FreshPlace,
-    /// The place of a claim contains the lease of its session.
+    /// After a deletion without an answer the slot is not used again.
+    FreshSlot,
+    /// The slot of a claim contains the lease of its session.
     OwnLease,
     /// A read after an event, or when a watch is set, shows at least its revision.
     EventBound,
@@ -53,7 +53,7 @@ pub const RULES: [(Rule, &str); 18] = [
     (Rule::RaiseWhenFull, NOBODYS),
     (Rule::MarkerFirst, NOBODYS),
     (Rule::SeeThrough, NOBODYS),
-    (Rule::FreshPlace, EXCLUSION),
+    (Rule::FreshSlot, EXCLUSION),
     (Rule::OwnLease, EXCLUSION),
     (Rule::EventBound, WAKES),
     (Rule::OwnKey, EXCLUSION),

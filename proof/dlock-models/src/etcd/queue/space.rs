@@ -72,9 +72,9 @@ impl Model for EtcdQueue {
     fn init_states(&self) -> Vec<State> {
         let client = Client {
             wants: 0,
-            place: 1,
+            slot: 1,
             wanted: false,
-            spoilt: false,
+            retired: false,
             seen: 0,
             phase: Phase::Idle,
         };
@@ -131,7 +131,7 @@ impl Model for EtcdQueue {
                 keys.all(|key| {
                     let client = state.clients[key.client];
                     let looks = matches!(client.phase, Phase::Unsure | Phase::Searching);
-                    let known = looks && client.place == key.place;
+                    let known = looks && client.slot == key.slot;
                     let dying = key.session < model.session(state, key.client).number;
                     known || dying || client.phase.own() == Some(key.created)
                 })

@@ -19,8 +19,8 @@ impl EtcdQueue {
 
     fn creation(&self, state: &State, at: usize) -> Letter {
         let session = self.session(state, at);
-        let (place, epoch) = (state.clients[at].place, session.marker);
-        Letter::Create { client: at, place, session: session.number, epoch }
+        let (slot, epoch) = (state.clients[at].slot, session.marker);
+        Letter::Create { client: at, slot, session: session.number, epoch }
     }
 
     /// The session in which the client searches its key.
@@ -30,10 +30,10 @@ impl EtcdQueue {
 
     /// A create transaction takes effect and is answered.
     fn create(&self, state: &mut State, at: usize) {
-        let place = state.clients[at].place;
-        let own = match state.find(at, place, self.searched(state, at)) {
+        let slot = state.clients[at].slot;
+        let own = match state.find(at, slot, self.searched(state, at)) {
             Some(key) => key.created,
-            None => state.create(at, place, self.session(state, at).number),
+            None => state.create(at, slot, self.session(state, at).number),
         };
         self.stand(state, at, own);
     }
@@ -152,7 +152,7 @@ impl EtcdQueue {
 
     fn search(&self, state: &mut State, at: usize) {
         let client = state.clients[at];
-        match (state.find(at, client.place, self.searched(state, at)), client.wanted) {
+        match (state.find(at, client.slot, self.searched(state, at)), client.wanted) {
             (Some(key), true) => self.stand(state, at, key.created),
             (Some(key), false) => {
                 let own = key.created;
@@ -175,31 +175,31 @@ impl EtcdQueue {
         }
     }
 
-    /// The next claim has the same place.
+    /// The next claim has the same slot.
     fn finish(&self, state: &mut State, at: usize) {
         let client = &mut state.clients[at];
-        if client.spoilt && self.has(Rule::FreshPlace) {
-            client.place += 1;
+        if client.retired && self.has(Rule::FreshSlot) {
+            client.slot += 1;
         }
-        (client.spoilt, client.wanted, client.phase) = (false, false, Phase::Idle);
+        (client.retired, client.wanted, client.phase) = (false, false, Phase::Idle);
         (client.wants, client.seen) = (client.wants + 1, 0);
     }
 
     fn hand_in(&self, state: &mut State, letter: Letter) {
         state.late.retain(|other| *other != letter);
         match letter {
-            Letter::Create { client, place, session, epoch } => {
+            Letter::Create { client, slot, session, epoch } => {
                 let now = self.session(state, client);
                 // The epoch of a session that its clients have abandoned was not ended.
                 let open = session != now.number || epoch == now.marker || !self.has(Rule::Epoch);
                 let alive = session > now.dead;
-                let is_there = state.find(client, place, Some(session)).is_some();
+                let is_there = state.find(client, slot, Some(session)).is_some();
                 if open && alive && !state.full && !is_there {
-                    state.create(client, place, session);
+                    state.create(client, slot, session);
                 }
             }
-            Letter::Delete { client, place, session } => {
-                state.delete_in(client, place, session);
+            Letter::Delete { client, slot, session } => {
+                state.delete_in(client, slot, session);
             }
         }
     }
@@ -328,14 +328,14 @@ impl EtcdQueue {
                 }
             }
             Action::Delete(at) => {
-                state.delete_in(at, state.clients[at].place, self.searched(state, at));
+                state.delete_in(at, state.clients[at].slot, self.searched(state, at));
                 self.finish(state, at);
             }
             Action::DeleteLate(at) => {
                 state.faults.late -= 1;
-                let (place, session) = (state.clients[at].place, self.searched(state, at));
-                state.send_late(Letter::Delete { client: at, place, session });
-                state.clients[at].spoilt = true;
+                let (slot, session) = (state.clients[at].slot, self.searched(state, at));
+                state.send_late(Letter::Delete { client: at, slot, session });
+                state.clients[at].retired = true;
             }
             Action::HandIn(letter) => self.hand_in(state, letter),
             Action::Break { client, all } => {

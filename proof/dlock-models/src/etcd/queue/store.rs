@@ -16,7 +16,7 @@ pub(super) struct View {
 
 impl Key {
     fn name(&self) -> Name {
-        Name { client: self.client, place: self.place, session: self.session }
+        Name { client: self.client, slot: self.slot, session: self.session }
     }
 }
 
@@ -33,11 +33,11 @@ impl State {
         }
     }
 
-    /// The key of this client in this place, if it exists now: of this session, if one is given.
-    pub(super) fn find(&self, client: usize, place: u8, session: Option<u8>) -> Option<Key> {
+    /// The key of this client in this slot, if it exists now: of this session, if one is given.
+    pub(super) fn find(&self, client: usize, slot: u8, session: Option<u8>) -> Option<Key> {
         let mut keys = self.keys.iter().filter(|key| key.deleted.is_none());
         let of = |key: &&Key| session.is_none_or(|session| session == key.session);
-        keys.find(|key| (key.client, key.place) == (client, place) && of(key)).copied()
+        keys.find(|key| (key.client, key.slot) == (client, slot) && of(key)).copied()
     }
 
     /// The revision at which this key was deleted, if it was.
@@ -45,10 +45,10 @@ impl State {
         self.keys.iter().find(|key| key.created == created)?.deleted
     }
 
-    pub(super) fn create(&mut self, client: usize, place: u8, session: u8) -> u8 {
+    pub(super) fn create(&mut self, client: usize, slot: u8, session: u8) -> u8 {
         self.rev += 1;
         let created = self.rev;
-        self.keys.push(Key { client, place, session, created, marked: 0, deleted: None });
+        self.keys.push(Key { client, slot, session, created, marked: 0, deleted: None });
         created
     }
 
@@ -61,10 +61,10 @@ impl State {
         }
     }
 
-    /// Deletes the key of this client in this place: of this session, if one is given.
-    pub(super) fn delete_in(&mut self, client: usize, place: u8, session: Option<u8>) {
+    /// Deletes the key of this client in this slot: of this session, if one is given.
+    pub(super) fn delete_in(&mut self, client: usize, slot: u8, session: Option<u8>) {
         let of = |key: &Key| session.is_none_or(|session| session == key.session);
-        self.delete(|key| (key.client, key.place) == (client, place) && of(key));
+        self.delete(|key| (key.client, key.slot) == (client, slot) && of(key));
     }
 
     pub(super) fn mark(&mut self, own: u8) {

@@ -1,14 +1,14 @@
-//! The holders and waiters of a lock, and the names of all locks.
+//! The holders and waiters of a lock, for `inspect`.
 //!
-//! Both are read in pages, since a message of gRPC has a limited size. A page of `inspect` is read
-//! at the revision of the first one, so that all show one state.
+//! They are read in pages, since a message of gRPC has a limited size. Each page is read at the
+//! revision of the first one, so that all show one state.
 
 use std::time::Duration;
 
 use dlock_core::{ClaimState, Clock, Error, LockName, LockState};
 
 use crate::{
-    client::{KeyValue, LeaseTimeToLiveRequest, RangeRequest},
+    client::{Header, KeyValue, LeaseTimeToLiveRequest, RangeRequest, RangeResponse},
     key::{past, token},
     queue::{Node, holding, is_nested, whole},
     session::Session,
@@ -59,8 +59,8 @@ impl Session {
     }
 
     /// Returns the rest of a claim's lease. Only its client knows the end: for other clients it is
-    /// the whole lease, and for Go's mutex the rest of its session. `Duration::MAX` for a key without a
-    /// lease.
+    /// the whole lease, and for Go's mutex the rest of its session. `Duration::MAX` for a key
+    /// without a lease.
     async fn remaining(&self, node: &Node) -> Result<Duration, Error> {
         if let Some(claim) = self.find(node.claim) {
             return Ok(claim.remaining(Clock::Boot.now()));
@@ -77,33 +77,8 @@ impl Session {
         Ok(Duration::from_secs(u64::try_from(left.ttl).unwrap_or(0)))
     }
 
-    /// Returns the names that begin with `prefix` and are held or waited for, at most `limit`.
-    pub(crate) async fn names(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let (key, range_end) = self.keys.starting_with(prefix);
-        let mut read = RangeRequest { key, range_end, keys_only: true, ..Default::default() };
-        let mut names: Vec<LockName> = Vec::new();
-        loop {
-            let (_, page) = self.get(read.clone()).await?;
-            for kv in &page.kvs {
-                let name = str::from_utf8(&kv.key).ok().and_then(|key| self.keys.name_of(key));
-                // The keys of a name follow each other.
-                if let Some(name) = name.filter(|name| names.last() != Some(name)) {
-                    names.push(name);
-                }
-            }
-            let Some(last) = page.kvs.last().filter(|_| page.more && names.len() < limit) else {
-                names.truncate(limit);
-                return Ok(names);
-            };
-            read.key = past(&last.key);
-        }
-    }
-
     /// Reads one page, from a majority.
-    async fn get(
-        &self,
-        read: RangeRequest,
-    ) -> Result<(crate::client::Header, crate::client::RangeResponse), Error> {
+    pub(crate) async fn get(&self, read: RangeRequest) -> Result<(Header, RangeResponse), Error> {
         self.insist_on(RangeRequest { limit: PAGE, ..read }).await
     }
 }

@@ -9,25 +9,26 @@
 //! new lease and moves all other keys to it. The key then ends with the earlier lease.
 //!
 //! The next claim of this session on the name has the same key, which a late deletion must not end.
-//! So if a deletion was not answered, no other claim gets this key: see [`places`](crate::places).
+//! So if a deletion was not answered, no other claim gets this key: see
+//! [`key_slots`](crate::key_slots).
 
 use std::sync::{Arc, Weak};
 
 use dlock_core::{Certainty, Claim, Clock, Error, Released, session::Pause, unknown_format};
 
 use crate::{
+    claim::{OwnClaim, Stage},
     client::{
         Bytes, Compare, CompareResult, DeleteRangeRequest, Failure, FailureKind, Header, TxnRequest,
     },
     key::Entry,
-    own::{OwnClaim, Stage},
     record::Record,
     session::Session,
 };
 
 impl Session {
     /// Releases or cancels a claim, which may belong to another client.
-    pub(crate) async fn leave(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
+    pub(crate) async fn release(self: Arc<Self>, claim: Claim) -> Result<Released, Error> {
         let Some(own) = self.find(claim.id) else {
             return Box::pin(self.evict(&claim)).await;
         };
@@ -90,13 +91,13 @@ impl Session {
 
     /// Deletes the key of a claim of this session.
     pub(crate) async fn delete_own(&self, claim: &OwnClaim) -> Result<Released, Error> {
-        let was_spoilt = claim.spoil(true);
+        let was_retired = claim.retire(true);
         let delete = DeleteRangeRequest { key: claim.key.clone(), ..Default::default() };
         let send = |is_full| {
             let delete = delete.clone();
             async move {
                 match is_full {
-                    false => self.voted_together(claim.prefix.as_bytes(), delete).await,
+                    false => self.voted_in_batch(claim.prefix.as_bytes(), delete).await,
                     // If the quota is used up, etcd refuses transactions with creations, and 3.5
                     // all transactions.
                     true => Box::pin(self.voted(delete)).await,
@@ -104,12 +105,12 @@ impl Session {
             }
         };
         let (answer, unsure) = self.delete(send).await?;
-        claim.spoil(unsure || was_spoilt);
+        claim.retire(unsure || was_retired);
         // An unanswered sending may have deleted it.
         Ok(if answer.deleted > 0 || unsure { Released::Released } else { Released::AlreadyLost })
     }
 
-    /// Deletes a key if it was created at this revision. Its place may be in use again.
+    /// Deletes a key if it was created at this revision. Its slot may be in use again.
     pub(crate) async fn delete_created(
         &self,
         key: &Bytes,
@@ -161,7 +162,7 @@ impl Session {
             let (entry, record) = (rest.map(Entry::of), Record::parse(&kv.value));
             let id = match (entry, &record) {
                 (Some(Entry::Ours(..)), Some(record)) => record.claim,
-                (Some(Entry::Ours(_, place)), None) => place.as_claim(),
+                (Some(Entry::Ours(_, slot)), None) => slot.as_claim(),
                 (Some(Entry::Go(id)), _) => id,
                 _ => continue,
             };
@@ -193,10 +194,11 @@ where
         if delete(Arc::clone(&session)).await {
             return;
         }
-        if !is_left && Clock::Boot.now().since(began) > session.rhythm() {
+        if !is_left && Clock::Boot.now().since(began) > session.heartbeat_interval() {
             match Box::pin(session.leave_behind(lease)).await {
                 Ok(()) => {
-                    (is_left, pause) = (true, Pause::between(session.rhythm(), session.patience()))
+                    (is_left, pause) =
+                        (true, Pause::between(session.heartbeat_interval(), session.patience()))
                 }
                 Err(failure) => {
                     tracing::debug!(target: "dlock", %failure, "taking a new lease failed");

@@ -1,38 +1,27 @@
-//! Taking locks, or places in their queues, with one transaction.
+//! Creating the keys of claims, and reading what is before them.
 //!
-//! The transaction creates the keys if the epoch has not ended and the keys are absent, and reads
-//! what is before them. All keys of a transaction have one create revision. So two multi-locks have
-//! the same order in every queue that they share, and can't wait for each other in a circle.
+//! The transaction creates the keys if the epoch has not ended and the keys are absent.
 //!
 //! With [`Queue::FailIfBusy`], the transaction also requires that no key is in the way. If one is,
 //! the answer shows whether the claims fit nevertheless, such as a reader behind readers. Then a
 //! second transaction creates the keys if nothing has changed since.
-//!
-//! The stages of the claims are locked for all of this. If the answer to a transaction is lost, the
-//! outcome is determined before the next step: see [`epoch`](crate::epoch).
 
 use std::sync::Arc;
 
-use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Instant, Queue, session::Pause,
-};
-use futures_util::future::join_all;
+use dlock_core::{Certainty, Error, session::Pause};
 
 use crate::{
     calls::is_passing,
-    client::{
-        Compare, CompareResult, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest,
-        TxnResponse,
-    },
-    error::{conflict, for_now, gone},
-    own::{OwnClaim, Spot, Stage},
+    claim::{OwnClaim, Spot, own_key},
+    client::{Compare, CompareResult, KeyValue, PutRequest, RequestOp, TxnRequest, TxnResponse},
+    error::{conflict, for_now},
     queue::{Standing, blockers, range, standing, standing_among, whole},
     record::Record,
     session::Session,
 };
 
 /// The outcome of a creation.
-enum Made {
+pub(crate) enum Made {
     /// All keys exist, and this is the state of each claim.
     There(Vec<(Spot, Result<Standing, Error>)>),
     /// A lock is not free, and no key exists.
@@ -40,146 +29,8 @@ enum Made {
 }
 
 impl Session {
-    /// Takes all locks, joins all queues, or leaves no trace.
-    pub(crate) async fn enter(
-        self: Arc<Self>,
-        requests: Vec<AcquireRequest>,
-    ) -> Result<Vec<Acquired>, Error> {
-        loop {
-            let claims: Vec<_> = requests.iter().map(|request| self.claim(request)).collect();
-            // No lease ends while its request is under way.
-            let asking: Vec<_> = claims.iter().map(|claim| claim.wait()).collect();
-            let answer = self.enter_claims(&claims, &requests).await;
-            drop(asking);
-            let Err(error) = answer else { return answer };
-            // The core releases the claims that have a key. The others can't get one any more.
-            for claim in &claims {
-                if claim.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
-                    if error.certainty() == Certainty::Unknown {
-                        claim.spoil(true);
-                    }
-                    self.forget(claim);
-                }
-            }
-            let ([claim], ErrorKind::NotHeld, false) = (&*claims, error.kind(), self.is_over())
-            else {
-                return Err(error);
-            };
-            // It was lost at this moment. It is sent again, after its old key is deleted.
-            if !claim.was_left() {
-                Box::pin(self.clear(claim)).await?;
-            }
-            if claim.was_left() {
-                // It was released meanwhile, by a task that deletes the key.
-                return Err(error.with_certainty(Certainty::Unknown));
-            }
-        }
-    }
-
-    async fn enter_claims(
-        self: &Arc<Self>,
-        claims: &[Arc<OwnClaim>],
-        requests: &[AcquireRequest],
-    ) -> Result<Vec<Acquired>, Error> {
-        // Always in the order of the request. The claims of one request are in no other, so two
-        // calls can't lock the same stages in different orders.
-        let mut stages = Vec::with_capacity(claims.len());
-        for claim in claims {
-            stages.push(claim.stage.lock().await);
-        }
-        if claims.iter().any(|claim| claim.is_over()) {
-            return Err(gone());
-        }
-        let began = Clock::Boot.now();
-        let tries = requests.iter().any(|request| request.queue == Queue::FailIfBusy);
-        let made = if stages.iter().all(|stage| matches!(**stage, Stage::New)) {
-            self.create(claims, tries).await?
-        } else {
-            let known = stages.iter().map(|stage| match &**stage {
-                Stage::There(spot) => Ok(spot.clone()),
-                _ => Err(gone()),
-            });
-            let known = known.collect::<Result<Vec<_>, _>>()?;
-            // The reads must show all that was committed before.
-            let revision =
-                Box::pin(self.vote()).await.map_err(|failure| for_now(failure.into()))?;
-            Made::There(Box::pin(self.standings(claims, known, revision)).await)
-        };
-        let Made::There(made) = made else {
-            claims.iter().for_each(|claim| self.forget(claim));
-            return Ok(vec![Acquired::Busy; claims.len()]);
-        };
-        for (stage, (spot, _)) in stages.iter_mut().zip(&made) {
-            **stage = Stage::There(spot.clone());
-        }
-        let settling = claims.iter().zip(&mut stages).zip(requests).zip(made).map(
-            async |(((claim, stage), request), (_, standing))| {
-                self.settle(claim, stage, standing, request, began).await
-            },
-        );
-        // All are settled, even if one fails. The keys exist, so the core releases the claims.
-        let settled: Result<Vec<_>, _> = join_all(settling).await.into_iter().collect();
-        settled.map_err(|error| match error.kind() {
-            ErrorKind::Config(_) if claims.len() == 1 => error,
-            _ => error.with_certainty(Certainty::Unknown),
-        })
-    }
-
-    /// Acts on the state of a claim. `began` is a time before its request was sent.
-    async fn settle(
-        self: &Arc<Self>,
-        claim: &Arc<OwnClaim>,
-        stage: &mut Stage,
-        standing: Result<Standing, Error>,
-        request: &AcquireRequest,
-        began: Instant,
-    ) -> Result<Acquired, Error> {
-        let Stage::There(spot) = stage else { return Err(gone()) };
-        match standing? {
-            Standing::Held { followed } => {
-                Ok(Acquired::Granted(self.hold_at(claim, spot, began, followed).await?))
-            }
-            Standing::Behind(_) if claim.is_over() => Err(gone()),
-            Standing::Behind(behind) if request.queue == Queue::Enqueue => {
-                spot.behind = Some(behind);
-                Ok(Acquired::Queued)
-            }
-            Standing::Behind(_) => {
-                Box::pin(self.take_back(claim, stage)).await?;
-                Ok(Acquired::Busy)
-            }
-            Standing::Conflict(kind, capacity) => {
-                Box::pin(self.take_back(claim, stage)).await?;
-                Err(conflict(kind, capacity))
-            }
-            Standing::Gone => {
-                *stage = Stage::Gone;
-                self.lose(claim);
-                Err(gone())
-            }
-        }
-    }
-
-    /// Deletes the key, so that the claim leaves no trace.
-    async fn take_back(
-        self: &Arc<Self>,
-        claim: &Arc<OwnClaim>,
-        stage: &mut Stage,
-    ) -> Result<(), Error> {
-        if matches!(stage, Stage::There(_))
-            && let Err(error) = self.delete_own(claim).await
-        {
-            claim.leave();
-            self.clear_later(claim, &error);
-            return Err(error);
-        }
-        *stage = Stage::Gone;
-        self.forget(claim);
-        Ok(())
-    }
-
     /// Creates the keys of all these claims or of none.
-    async fn create(
+    pub(crate) async fn create(
         self: &Arc<Self>,
         claims: &[Arc<OwnClaim>],
         tries: bool,
@@ -200,7 +51,7 @@ impl Session {
             claims.iter().for_each(|claim| claim.set_attached(lease));
             let creation = self.creation(claims, epoch, lease, tries, fit_at);
             let asked = match claims {
-                [claim] => self.voted_together(claim.prefix.as_bytes(), creation).await,
+                [claim] => self.voted_in_batch(claim.prefix.as_bytes(), creation).await,
                 _ => self.voted(creation).await,
             };
             let failure = match asked {
@@ -360,7 +211,7 @@ impl Session {
             });
             return Ok(Some(spots.collect()));
         }
-        // This also deletes the key of an earlier claim in the same place, which should be gone.
+        // This also deletes the key of an earlier claim in the same slot, which should be gone.
         for kv in own.into_iter().flatten() {
             if let Err(error) = self.delete_created(&kv.key, kv.create_revision).await {
                 self.delete_later(kv.key, kv.create_revision, &error);
@@ -371,7 +222,7 @@ impl Session {
     }
 
     /// Returns the states of claims, no older than this revision.
-    async fn standings(
+    pub(crate) async fn standings(
         &self,
         claims: &[Arc<OwnClaim>],
         spots: Vec<Spot>,
@@ -385,11 +236,6 @@ impl Session {
         }
         made
     }
-}
-
-/// Returns the read of a claim's own key, with its value: without it, etcd 3.7 returns no lease.
-pub(crate) fn own_key(claim: &OwnClaim) -> RangeRequest {
-    RangeRequest { key: claim.key.clone(), ..Default::default() }
 }
 
 /// Whether claims of a try fit.

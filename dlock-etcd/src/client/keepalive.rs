@@ -25,7 +25,7 @@ use super::{
 
 /// The stream of renewals. It is opened by the first renewal, and after it broke by the next one.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
+pub(super) struct Keepalives {
     open: tokio::sync::Mutex<Option<Open>>,
 }
 
@@ -37,9 +37,9 @@ struct Open {
     answers: Streaming<LeaseTtlResponse>,
 }
 
-impl Keeper {
+impl Keepalives {
     /// Renews a lease and returns its time to live.
-    pub(super) async fn keep(
+    pub(super) async fn keep_alive(
         &self,
         calls: &Arc<Calls>,
         lease: i64,

@@ -12,9 +12,12 @@ use std::{
 use dlock_core::{Clock, session::Pause};
 use futures_util::FutureExt;
 
-use crate::{client::LeaseRevokeRequest, guard::guard, link::Link, session::Session, store::Store};
+use crate::{
+    client::LeaseRevokeRequest, link::Link, own_watch::watch_until_lost, session::Session,
+    store::Store,
+};
 
-/// The time between two looks at the leases.
+/// The time between two checks of the leases.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Serves one session after the other, for as long as the store is used.
@@ -26,8 +29,8 @@ pub(crate) async fn run(store: Weak<Store>) {
         let mut links = session.link.subscribe();
         drop(session);
         tokio::select! {
-            () = look(&weak) => {}
-            () = beat(&weak, &store) => {}
+            () = end_leases(&weak) => {}
+            () = send_heartbeats(&weak, &store) => {}
         }
         // A lease that may be over is revoked, so that the next holders need not wait for its end.
         let revoke = LeaseRevokeRequest { id: lease.load(Ordering::SeqCst) };
@@ -92,8 +95,8 @@ fn dials(store: &Weak<Store>) -> Option<Pause> {
     Some(Pause::between(Duration::from_millis(20), longest))
 }
 
-/// Looks after the leases of the claims, until the session has ended.
-async fn look(weak: &Weak<Session>) {
+/// Ends claims that are not renewed, and begins to watch held ones, until the session has ended.
+async fn end_leases(weak: &Weak<Session>) {
     loop {
         {
             let Some(session) = weak.upgrade() else { return };
@@ -112,7 +115,7 @@ async fn look(weak: &Weak<Session>) {
             for claim in session.take_matured(now) {
                 if claim.start_watch() {
                     let watch = claim.take_watch();
-                    session.background(guard(weak.clone(), claim, watch));
+                    session.background(watch_until_lost(weak.clone(), claim, watch));
                 }
             }
         }
@@ -121,7 +124,7 @@ async fn look(weak: &Weak<Session>) {
 }
 
 /// Sends heartbeats, and moves to another member if one is late or the connection breaks.
-async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
+async fn send_heartbeats(weak: &Weak<Session>, store: &Weak<Store>) {
     // The pauses between dials since the last heartbeat that counted.
     let mut dialled = None;
     loop {
@@ -130,17 +133,17 @@ async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
             return;
         }
         let link = session.link.borrow().clone();
-        let rhythm = session.rhythm();
+        let interval = session.heartbeat_interval();
         // Without claims, less often: the next grant may need a heartbeat first.
-        let mut pause = rhythm * if session.has_claims() { 1 } else { 2 };
+        let mut pause = interval * if session.has_claims() { 1 } else { 2 };
         if session.is_member_suspect.swap(false, Ordering::SeqCst) {
-            pause = rhythm / 10;
+            pause = interval / 10;
         }
         let due = pause.saturating_sub(Clock::Boot.now().since(session.beat()));
         let well = match link {
             None => false,
             Some(link) if due.is_zero() => {
-                let beat = tokio::time::timeout(rhythm, session.heartbeat()).await;
+                let beat = tokio::time::timeout(interval, session.heartbeat()).await;
                 if let Ok(Err(failure)) = &beat {
                     tracing::debug!(target: "dlock", %failure, member = %link.status.version, "heartbeat failed");
                 }
@@ -159,7 +162,7 @@ async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
             }
         };
         if !well {
-            move_on(weak, store, &mut dialled).await;
+            change_member(weak, store, &mut dialled).await;
         }
     }
 }
@@ -167,7 +170,7 @@ async fn beat(weak: &Weak<Session>, store: &Weak<Store>) {
 /// Connects to another member, however long it takes, until the session is over. It dials at once if
 /// none was `dialled` since the last heartbeat that counted: a member may serve each new connection
 /// and refuse each heartbeat.
-async fn move_on(weak: &Weak<Session>, store: &Weak<Store>, dialled: &mut Option<Pause>) {
+async fn change_member(weak: &Weak<Session>, store: &Weak<Store>, dialled: &mut Option<Pause>) {
     loop {
         match dialled {
             Some(pause) => pause.wait().await,
@@ -182,7 +185,7 @@ async fn move_on(weak: &Weak<Session>, store: &Weak<Store>, dialled: &mut Option
         if link.is_some_and(|link| link.client.closed().now_or_never().is_some()) {
             session.set_link(None);
         }
-        match Link::open(&store.config, Some(session.cluster), session.rhythm()).await {
+        match Link::open(&store.config, Some(session.cluster), session.heartbeat_interval()).await {
             Ok(link) => {
                 tracing::debug!(target: "dlock", store = store.name, "connected to another member");
                 session.set_link(Some(Arc::new(link)));

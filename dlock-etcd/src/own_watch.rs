@@ -1,6 +1,6 @@
 //! The watch of a claim's own key, which somebody may delete.
 //!
-//! A guard costs two messages, so a claim gets one only if it is held for a second. It continues
+//! It costs two messages, so a claim is watched only if it is held for a second. It continues
 //! with the watch that the claim may have had as a waiter: see [`wait`](crate::wait).
 
 use std::sync::{Arc, Weak};
@@ -9,15 +9,18 @@ use dlock_core::session::Pause;
 
 use crate::{
     calls::replaced,
+    claim::{OwnClaim, OwnWatch, Stage, own_key},
     client::Seen,
-    enter::own_key,
-    own::{OwnClaim, OwnWatch, Stage},
     session::Session,
 };
 
 /// Waits until the key of a held claim is deleted by somebody else, or the claim has ended. `own` is
 /// a watch that is set, and that has reported nothing since the key was last read.
-pub(crate) async fn guard(weak: Weak<Session>, claim: Arc<OwnClaim>, mut own: Option<OwnWatch>) {
+pub(crate) async fn watch_until_lost(
+    weak: Weak<Session>,
+    claim: Arc<OwnClaim>,
+    mut own: Option<OwnWatch>,
+) {
     let mut pause = Pause::new();
     loop {
         let Some(session) = weak.upgrade() else { return };

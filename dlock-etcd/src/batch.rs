@@ -6,7 +6,7 @@
 //! with conditions of their own. etcd executes each as if it had come alone.
 //!
 //! There is no timer. An operation is sent at once, unless some are under way already. Those that
-//! come meanwhile gather, and whichever caller gets the next lane sends them all.
+//! arrive meanwhile wait, and the caller that gets the next lane sends them all.
 //!
 //! All changes of one transaction have one revision. So no two creations of one lock go together: two
 //! claims with the same create revision would both be first in its queue. Operations have a *group*,
@@ -25,26 +25,26 @@ use dlock_core::Certainty;
 use tokio::sync::oneshot;
 
 use crate::{
+    batch_queue::Queued,
     calls::is_passing,
     client::{Failure, FailureKind, Header, Op, ResponseOp, TxnRequest},
-    gather::Gathered,
     session::Session,
 };
 
 impl Session {
     /// Like [`voted`](Self::voted), for a small operation. It may be sent together with those of
     /// other groups.
-    pub(crate) async fn voted_together<R: Op>(
+    pub(crate) async fn voted_in_batch<R: Op>(
         &self,
         group: &[u8],
         request: R,
     ) -> Result<(Header, R::Response), Failure> {
-        if let Ok(_lane) = self.gather.lanes.try_acquire() {
+        if let Ok(_lane) = self.batch_queue.lanes.try_acquire() {
             return self.voted(request).await;
         }
-        let (answer, told) = oneshot::channel();
-        self.gather.add(Gathered { group: group.to_vec(), op: request.clone().into(), answer });
-        match Box::pin(self.told(told)).await {
+        let (answer, answered) = oneshot::channel();
+        self.batch_queue.add(Queued { group: group.to_vec(), op: request.clone().into(), answer });
+        match Box::pin(self.answered(answered)).await {
             Ok(Some(answer)) => {
                 let (header, response) = answer?;
                 let why = "an answer lacks a part";
@@ -60,29 +60,29 @@ impl Session {
         }
     }
 
-    /// Waits for the answer to an operation. Sends what has gathered if there is a lane before.
-    async fn told<T>(
+    /// Waits for the answer to an operation. Sends the waiting operations if there is a lane before.
+    async fn answered<T>(
         &self,
-        mut told: oneshot::Receiver<T>,
+        mut answered: oneshot::Receiver<T>,
     ) -> Result<T, oneshot::error::RecvError> {
         loop {
             tokio::select! {
                 biased;
-                answer = &mut told => return answer,
+                answer = &mut answered => return answer,
                 // The semaphore is never closed.
-                _lane = self.gather.lanes.acquire() => {
-                    let together = self.gather.take();
-                    if !together.is_empty() {
-                        self.send(together).await;
+                _lane = self.batch_queue.lanes.acquire() => {
+                    let batch = self.batch_queue.take();
+                    if !batch.is_empty() {
+                        self.send(batch).await;
                     }
                 }
             }
         }
     }
 
-    async fn send(&self, together: Vec<Gathered>) {
+    async fn send(&self, batch: Vec<Queued>) {
         let (ops, answers): (Vec<_>, Vec<_>) =
-            together.into_iter().map(|waiting| (waiting.op, waiting.answer)).unzip();
+            batch.into_iter().map(|waiting| (waiting.op, waiting.answer)).unzip();
         match self.voted(TxnRequest { success: ops, ..Default::default() }).await {
             Ok((header, answer)) => {
                 // An answer without a part has an empty one here.

@@ -1,8 +1,9 @@
-//! The places of a session's claims: see [`key`](crate::key).
+//! The slots of a session's claims: see [`key`](crate::key).
 //!
-//! The claims of one name that exist at the same time have different places. A claim gives its place
-//! back when its last user is gone, so after its key is deleted: the task that deletes a key has the
-//! claim until the outcome is certain. A place whose key may be deleted later is never used again.
+//! The claims of one name that exist at the same time have different slots. A slot is free again
+//! when the last user of its claim is gone, so after its key is deleted: the task that deletes a
+//! key has the claim until the outcome is certain. A slot whose key may be deleted later is
+//! retired: it is never used again.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,9 +11,9 @@ use parking_lot::Mutex;
 
 /// The numbers in use, by the prefix of the lock's keys.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<HashMap<String, BTreeSet<u32>>>);
+pub(crate) struct KeySlots(Mutex<HashMap<String, BTreeSet<u32>>>);
 
-impl Places {
+impl KeySlots {
     /// Takes the smallest free number of this lock.
     pub(crate) fn take(&self, prefix: &str) -> u32 {
         let mut all = self.0.lock();
@@ -23,8 +24,8 @@ impl Places {
         number
     }
 
-    /// Gives a number back.
-    pub(crate) fn give_back(&self, prefix: &str, number: u32) {
+    /// Frees a number.
+    pub(crate) fn free(&self, prefix: &str, number: u32) {
         let mut all = self.0.lock();
         if let Some(used) = all.get_mut(prefix) {
             used.remove(&number);
@@ -41,15 +42,15 @@ mod tests {
 
     #[test]
     fn the_smallest_free_number_is_taken() {
-        let places = Places::default();
-        assert_eq!([(); 3].map(|()| places.take("a/")), [0, 1, 2]);
-        assert_eq!(places.take("b/"), 0);
-        places.give_back("a/", 1);
-        assert_eq!([(); 2].map(|()| places.take("a/")), [1, 3]);
+        let slots = KeySlots::default();
+        assert_eq!([(); 3].map(|()| slots.take("a/")), [0, 1, 2]);
+        assert_eq!(slots.take("b/"), 0);
+        slots.free("a/", 1);
+        assert_eq!([(); 2].map(|()| slots.take("a/")), [1, 3]);
         for number in 0..4 {
-            places.give_back("a/", number);
+            slots.free("a/", number);
         }
-        places.give_back("b/", 0);
-        assert!(places.0.lock().is_empty());
+        slots.free("b/", 0);
+        assert!(slots.0.lock().is_empty());
     }
 }

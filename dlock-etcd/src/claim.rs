@@ -19,10 +19,10 @@ use dlock_core::{AcquireRequest, Mode, Note, session::Life};
 use parking_lot::Mutex;
 
 use crate::{
-    client::{Bytes, FilterType, Watch},
-    key::{Keys, Kind, Place, TOKENS},
+    client::{Bytes, FilterType, RangeRequest, Watch},
+    key::{Keys, Kind, Slot, TOKENS},
+    key_slots::KeySlots,
     link::Link,
-    places::Places,
     queue::Behind,
     record::Record,
 };
@@ -33,10 +33,10 @@ pub(crate) struct OwnClaim {
     /// The prefix of the lock's keys, and the key of this claim.
     pub(crate) prefix: String,
     pub(crate) key: Bytes,
-    /// The number of its place, which it gives back when it is dropped.
+    /// The number of its slot, which is free again when it is dropped.
     number: u32,
-    places: Arc<Places>,
-    is_spoilt: AtomicBool,
+    slots: Arc<KeySlots>,
+    is_retired: AtomicBool,
     /// A task deletes its key in the background.
     is_clearing: AtomicBool,
     /// The lease of the session that its key has, or will have once it is created. 0 before.
@@ -81,17 +81,17 @@ impl OwnClaim {
         request: &AcquireRequest,
         keys: &Keys,
         session: i64,
-        places: &Arc<Places>,
+        slots: &Arc<KeySlots>,
     ) -> Self {
         let prefix = keys.prefix(&request.name);
-        let number = places.take(&prefix);
+        let number = slots.take(&prefix);
         Self {
             life: Life::new(request, TOKENS),
-            key: Kind::of(request.mode).key(&prefix, Place::of(session, number)).into(),
+            key: Kind::of(request.mode).key(&prefix, Slot::of(session, number)).into(),
             prefix,
             number,
-            places: Arc::clone(places),
-            is_spoilt: AtomicBool::new(false),
+            slots: Arc::clone(slots),
+            is_retired: AtomicBool::new(false),
             is_clearing: AtomicBool::new(false),
             attached: AtomicI64::new(0),
             watch: Mutex::default(),
@@ -131,16 +131,21 @@ impl OwnClaim {
         self.attached.store(lease, Ordering::SeqCst);
     }
 
-    /// Keeps its place from being used again, while its key may be there, or be deleted later.
-    /// Returns whether it was kept before.
-    pub(crate) fn spoil(&self, is_spoilt: bool) -> bool {
-        self.is_spoilt.swap(is_spoilt, Ordering::SeqCst)
+    /// Retires its slot, so that it is not used again while its key may exist, or be deleted later.
+    /// Returns whether it was retired before.
+    pub(crate) fn retire(&self, is_retired: bool) -> bool {
+        self.is_retired.swap(is_retired, Ordering::SeqCst)
     }
 
     /// Returns true once: for the caller that deletes its key in the background.
     pub(crate) fn begin_clearing(&self) -> bool {
         !self.is_clearing.swap(true, Ordering::SeqCst)
     }
+}
+
+/// Returns the read of a claim's own key, with its value: without it, etcd 3.7 returns no lease.
+pub(crate) fn own_key(claim: &OwnClaim) -> RangeRequest {
+    RangeRequest { key: claim.key.clone(), ..Default::default() }
 }
 
 impl Deref for OwnClaim {
@@ -153,8 +158,8 @@ impl Deref for OwnClaim {
 
 impl Drop for OwnClaim {
     fn drop(&mut self) {
-        if !self.is_spoilt.load(Ordering::SeqCst) {
-            self.places.give_back(&self.prefix, self.number);
+        if !self.is_retired.load(Ordering::SeqCst) {
+            self.slots.free(&self.prefix, self.number);
         }
     }
 }
@@ -168,10 +173,10 @@ mod tests {
     use super::*;
     use crate::key::token;
 
-    fn claim(places: &Arc<Places>) -> OwnClaim {
+    fn claim(slots: &Arc<KeySlots>) -> OwnClaim {
         let (name, lease) = (LockName::new("x").unwrap(), Duration::from_secs(1));
         let request = AcquireRequest::new(name, Mode::Exclusive, lease).with_tokens(TOKENS + 1);
-        OwnClaim::new(&request, &Keys::below("/dlock"), 7, places)
+        OwnClaim::new(&request, &Keys::below("/dlock"), 7, slots)
     }
 
     #[test]
@@ -183,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_used_again_unless_it_is_spoilt() {
-        let places = Arc::default();
-        let number = claim(&places).number;
-        let again = claim(&places);
+    fn a_slot_is_used_again_unless_it_is_retired() {
+        let slots = Arc::default();
+        let number = claim(&slots).number;
+        let again = claim(&slots);
         assert_eq!(again.number, number);
-        again.spoil(true);
+        again.retire(true);
         drop(again);
-        assert_ne!(claim(&places).number, number);
+        assert_ne!(claim(&slots).number, number);
     }
 }

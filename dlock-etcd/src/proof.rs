@@ -1,7 +1,8 @@
 //! How long the servers are known to keep the lease of a session.
 //!
-//! A keepalive proves nothing by itself: whichever member believes to lead answers it from memory,
-//! for example an isolated leader, or one that was stopped while another was elected. So a beat is
+//! A keepalive proves nothing by itself: any member that assumes that it leads answers it from
+//! memory, for example an isolated leader, or one that was stopped while another was elected. So a
+//! beat is
 //!
 //! 1. a keepalive, sent at `s` and answered in term `t`,
 //! 2. a vote, a request that a majority commits, sent after that answer and answered in term `t`,

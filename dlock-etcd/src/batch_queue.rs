@@ -1,4 +1,4 @@
-//! Operations that wait to be sent together: see [`together`](crate::together).
+//! Operations that wait to be sent together: see [`batch`](crate::batch).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -14,33 +14,33 @@ const LANES: usize = 4;
 const MOST: usize = 64;
 
 /// The operations that wait for a lane.
-pub(crate) struct Gather {
-    queue: Mutex<VecDeque<Gathered>>,
+pub(crate) struct BatchQueue {
+    queue: Mutex<VecDeque<Queued>>,
     pub(crate) lanes: Semaphore,
 }
 
 /// An operation.
-pub(crate) struct Gathered {
+pub(crate) struct Queued {
     /// No two operations of one group go together.
     pub(crate) group: Vec<u8>,
     pub(crate) op: RequestOp,
-    pub(crate) answer: oneshot::Sender<TogetherAnswer>,
+    pub(crate) answer: oneshot::Sender<BatchAnswer>,
 }
 
 /// `None`: nothing was applied, because of one of the operations. Each is sent alone.
-pub(crate) type TogetherAnswer = Option<Result<(Header, ResponseOp), Failure>>;
+pub(crate) type BatchAnswer = Option<Result<(Header, ResponseOp), Failure>>;
 
-impl Gather {
+impl BatchQueue {
     pub(crate) fn new() -> Self {
         Self { queue: Mutex::default(), lanes: Semaphore::new(LANES) }
     }
 
-    pub(crate) fn add(&self, waiting: Gathered) {
+    pub(crate) fn add(&self, waiting: Queued) {
         self.queue.lock().push_back(waiting);
     }
 
     /// Takes operations that may go together, those that came first.
-    pub(crate) fn take(&self) -> Vec<Gathered> {
+    pub(crate) fn take(&self) -> Vec<Queued> {
         let mut queue = self.queue.lock();
         let (mut groups, mut taken, mut later) = (HashSet::new(), Vec::new(), VecDeque::new());
         while taken.len() < MOST
@@ -65,33 +65,33 @@ impl Gather {
 mod tests {
     use super::*;
 
-    fn add(gather: &Gather, group: &str) -> oneshot::Receiver<TogetherAnswer> {
-        let (answer, told) = oneshot::channel();
-        gather.add(Gathered { group: group.into(), op: RequestOp::default(), answer });
-        told
+    fn add(queue: &BatchQueue, group: &str) -> oneshot::Receiver<BatchAnswer> {
+        let (answer, answered) = oneshot::channel();
+        queue.add(Queued { group: group.into(), op: RequestOp::default(), answer });
+        answered
     }
 
-    fn taken(gather: &Gather) -> Vec<String> {
-        let taken = gather.take().into_iter();
-        taken.map(|gathered| String::from_utf8(gathered.group).unwrap()).collect()
+    fn taken(queue: &BatchQueue) -> Vec<String> {
+        let taken = queue.take().into_iter();
+        taken.map(|queued| String::from_utf8(queued.group).unwrap()).collect()
     }
 
     #[test]
     fn operations_of_one_group_never_go_together() {
-        let gather = Gather::new();
-        let _told = ["a/", "a/", "b/", "a/", "c/"].map(|lock| add(&gather, lock));
-        assert_eq!(taken(&gather), ["a/", "b/", "c/"]);
-        assert_eq!([taken(&gather), taken(&gather)], [["a/"], ["a/"]]);
-        assert!(taken(&gather).is_empty());
+        let queue = BatchQueue::new();
+        let _told = ["a/", "a/", "b/", "a/", "c/"].map(|lock| add(&queue, lock));
+        assert_eq!(taken(&queue), ["a/", "b/", "c/"]);
+        assert_eq!([taken(&queue), taken(&queue)], [["a/"], ["a/"]]);
+        assert!(taken(&queue).is_empty());
     }
 
     #[test]
     fn an_operation_that_is_given_up_is_not_sent() {
-        let gather = Gather::new();
-        drop(add(&gather, "a/"));
-        let _told: Vec<_> = (0..MOST).map(|at| add(&gather, &format!("{at}/"))).collect();
-        let _last = add(&gather, "a/");
-        assert_eq!(taken(&gather).len(), MOST);
-        assert_eq!(taken(&gather), ["a/"]);
+        let queue = BatchQueue::new();
+        drop(add(&queue, "a/"));
+        let _told: Vec<_> = (0..MOST).map(|at| add(&queue, &format!("{at}/"))).collect();
+        let _last = add(&queue, "a/");
+        assert_eq!(taken(&queue).len(), MOST);
+        assert_eq!(taken(&queue), ["a/"]);
     }
 }

@@ -1,6 +1,6 @@
 //! The local deadline of a claim, between leaders that renew and end leases from memory.
 //!
-//! Models `dlock-etcd/src/beat.rs`, `lease.rs` and `session.rs`.
+//! Models `dlock-etcd/src/proof.rs`, `heartbeat.rs`, `lease.rs` and `session.rs`.
 //!
 //! # The server
 //!
@@ -19,7 +19,7 @@
 //!   brought up to date by a snapshot keeps the old one until it applies the next entry. The answer
 //!   to a vote may be written just before the term of its own entry counts, and any answer after
 //!   later entries were applied.
-//! - A member that believes to lead proposes to revoke a lease that is expired in its memory. If it
+//! - A member that assumes that it leads proposes to revoke a lease that is expired in its memory. If it
 //!   does not lead any more, it forwards the proposal to the leader. The proposal may be slow, and
 //!   be committed in any later term.
 //! - A revocation deletes the keys that are attached to the lease at that position in the log.
@@ -267,7 +267,7 @@ enum Action {
     /// The vote is answered before its term is in the headers.
     ApplyEarly(usize),
     Snapshot(usize),
-    /// A member that believes to lead finds this lease expired, and proposes to revoke it.
+    /// A member that assumes that it leads finds this lease expired, and proposes to revoke it.
     Expire(usize),
     /// The revocation of this lease is committed.
     Revoke(usize),
@@ -293,7 +293,7 @@ pub fn without(rule: Rule, property: &'static str) -> String {
     // A new lease is granted in term 2 at the earliest. Its term is mistaken for the next one.
     let (terms, snapshots) = if rule == Rule::GrantTerm { (3, false) } else { (2, true) };
     let model = Heartbeats { terms, rounds: 1, snapshots, without: Some(rule) };
-    breaks("etcd::belief", rule, model, property)
+    breaks("etcd::local_deadline", rule, model, property)
 }
 
 /// Visits every state of the protocol with all its rules. No property is violated.
@@ -302,6 +302,10 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
     for (terms, rounds, snapshots, least) in [(2, 2, true, 340_000), (3, 1, true, 1_200_000)] {
-        holds("etcd::belief", Heartbeats { terms, rounds, snapshots, without: None }, least);
+        holds(
+            "etcd::local_deadline",
+            Heartbeats { terms, rounds, snapshots, without: None },
+            least,
+        );
     }
 }
