@@ -144,10 +144,13 @@ impl Pair {
         if relied.is_ok() {
             return Err(Stop::violation(format!("{granted:?} while {guard:?} is relied on")));
         }
-        let (ended, told) = timeout(BOUND, losing).await??;
-        println!("cut: {ended:?}, {:?} before the next holder", at.since(told));
-        if told > at {
-            return Err(Stop::failed(format!("the loss was reported {:?} late", told.since(at))));
+        let (ended, notified) = timeout(BOUND, losing).await??;
+        println!("cut: {ended:?}, {:?} before the next holder", at.since(notified));
+        if notified > at {
+            return Err(Stop::failed(format!(
+                "the loss was reported {:?} late",
+                notified.since(at)
+            )));
         }
         if granted.token() <= guard.token() {
             return Err(Stop::violation(format!("{granted:?} after {guard:?}")));

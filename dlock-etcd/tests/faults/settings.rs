@@ -1,4 +1,4 @@
-//! How the servers are set up, how clients connect, and what is left in the end.
+//! The servers, their clients, and the keys that are left in the end.
 
 use std::time::Duration;
 

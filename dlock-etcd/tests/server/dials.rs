@@ -30,7 +30,7 @@ async fn paced(proxy: &Proxy, connections: u64, session: Duration) -> Verdict {
 }
 
 #[test]
-fn a_member_that_is_down_is_dialled_more_and_more_rarely() {
+fn a_member_that_is_down_is_dialled_with_a_backoff() {
     run(async {
         let server = server().await?;
         let proxy = Proxy::start(&server.address()).await?;
@@ -61,7 +61,7 @@ fn a_member_that_is_down_is_dialled_more_and_more_rarely() {
 /// After an election, a server without space for a new lease refuses each heartbeat at once. New
 /// connections are served.
 #[test]
-fn a_member_that_refuses_heartbeats_is_dialled_as_rarely() {
+fn a_member_that_refuses_heartbeats_is_dialled_with_a_backoff() {
     run(async {
         let server = EtcdServer::start(&Options::new().with_quota(4 << 20)).await?;
         let proxy = Proxy::start(&server.address()).await?;

@@ -8,7 +8,6 @@ mod support;
 mod addresses;
 mod batch;
 mod dials;
-mod evicted;
 mod examine;
 mod foreign;
 mod full;
@@ -19,6 +18,7 @@ mod late;
 mod login;
 mod refused;
 mod removed;
+mod revoked;
 mod rights;
 mod streams;
 #[cfg(feature = "tls")]

@@ -19,7 +19,7 @@ const MANY: usize = 400;
 const SLOW: Duration = Duration::from_millis(60);
 
 #[test]
-fn heartbeats_go_before_the_reads_of_many_guards() {
+fn heartbeats_precede_the_reads_of_many_watches() {
     run(async {
         let options = Options::new().with_flag("--max-concurrent-streams=4");
         let server = EtcdServer::start(&options).await?;

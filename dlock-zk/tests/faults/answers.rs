@@ -1,4 +1,4 @@
-//! Answers that get lost.
+//! Answers that are lost.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    connect, left,
+    cleanup, connect,
     network::forget,
     settings::{SESSION, options, url},
 };
@@ -65,7 +65,7 @@ impl Scene {
     }
 
     async fn is_empty(&self) -> Verdict {
-        left::until_claims(&self.server, 0).await.map(|_| ())
+        cleanup::until_claims(&self.server, 0).await.map(|_| ())
     }
 }
 
@@ -85,14 +85,14 @@ pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
 }
 
 /// A release that never arrived is sent again, and lets in who has come meanwhile.
-pub(crate) async fn a_release_that_got_lost_is_done_in_the_end() -> Verdict {
+pub(crate) async fn a_lost_release_is_repeated_until_it_is_done() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     let guard = scene.take(&["a"]).await??;
     scene.proxy.requests(Flow::Drop);
     let releasing = spawn(guard.release());
     let mutex = scene.other.mutex("a")?;
     let waiting = spawn(async move { mutex.lock().await });
-    left::until_claims(&scene.server, 2).await?;
+    cleanup::until_claims(&scene.server, 2).await?;
     scene.heal().await?;
     let next = timeout(BOUND, waiting).await???;
     let released = timeout(BOUND, releasing).await???;
@@ -103,16 +103,16 @@ pub(crate) async fn a_release_that_got_lost_is_done_in_the_end() -> Verdict {
     scene.is_empty().await
 }
 
-/// The nodes are there, nobody was told, and the claim finds them again.
+/// The nodes are there, no answer arrived, and the claim finds them again.
 pub(crate) async fn an_acquire_whose_answer_is_lost_has_one_node() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     for names in [&["a"][..], &["a", "b"][..]] {
         scene.proxy.replies(Flow::Drop);
         let taking = scene.take(names);
-        let made = left::until_claims(&scene.server, names.len()).await?;
+        let made = cleanup::until_claims(&scene.server, names.len()).await?;
         scene.heal().await?;
         let guard = timeout(BOUND, taking).await???;
-        let held = left::claims(&scene.server).await?;
+        let held = cleanup::claims(&scene.server).await?;
         if held != made {
             return Err(Stop::failed(format!("{made:?} were made, and {held:?} are there")));
         }
@@ -123,19 +123,19 @@ pub(crate) async fn an_acquire_whose_answer_is_lost_has_one_node() -> Verdict {
     Ok(())
 }
 
-/// The session ends before anybody is told, and the node with it.
+/// The session ends before the answer arrives, and the node with it.
 pub(crate) async fn an_acquire_lost_with_its_session_is_sent_again() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     for names in [&["a"][..], &["a", "b"][..]] {
         scene.proxy.replies(Flow::Drop);
         let taking = scene.take(names);
-        let made = left::until_claims(&scene.server, names.len()).await?;
+        let made = cleanup::until_claims(&scene.server, names.len()).await?;
         // Nothing is heard of it any more.
         scene.proxy.requests(Flow::Drop);
         scene.is_empty().await?;
         scene.heal().await?;
         let guard = timeout(BOUND, taking).await???;
-        let held = left::claims(&scene.server).await?;
+        let held = cleanup::claims(&scene.server).await?;
         if held.len() != names.len() || held.iter().any(|node| made.contains(node)) {
             return Err(Stop::failed(format!("{made:?} were made, and {held:?} are there")));
         }
@@ -154,12 +154,12 @@ pub(crate) async fn an_acquire_that_takes_longer_than_its_lease_has_one_node() -
     let locks = scene.locks.with_options(brief)?;
     scene.proxy.replies(Flow::Drop);
     let taking = spawn(async move { locks.mutex("a")?.lock().await });
-    let made = left::until_claims(&scene.server, 1).await?;
+    let made = cleanup::until_claims(&scene.server, 1).await?;
     sleep(session / 3 + session / 20).await;
     scene.heal().await?;
     let guard = timeout(BOUND, taking).await???;
     for _ in 0..20 {
-        let held = left::claims(&scene.server).await?;
+        let held = cleanup::claims(&scene.server).await?;
         if guard.check().is_err() {
             // The machine stood still for longer than the lease.
             break;
@@ -177,17 +177,17 @@ pub(crate) async fn an_acquire_that_takes_longer_than_its_lease_has_one_node() -
 pub(crate) async fn a_try_whose_answer_is_lost_leaves_no_node() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     let held = scene.other.mutex("a")?.lock().await?;
-    let own = left::claims(&scene.server).await?;
+    let own = cleanup::claims(&scene.server).await?;
     scene.proxy.replies(Flow::Drop);
     let mutex = scene.locks.mutex("a")?;
     let trying = spawn(async move { mutex.try_lock().await });
-    left::until_claims(&scene.server, 2).await?;
+    cleanup::until_claims(&scene.server, 2).await?;
     scene.heal().await?;
     let tried = timeout(BOUND, trying).await??;
     if !matches!(tried, Ok(None)) {
         return Err(Stop::failed(format!("a try of a lock that is held is {tried:?}")));
     }
-    let left = left::until_claims(&scene.server, 1).await?;
+    let left = cleanup::until_claims(&scene.server, 1).await?;
     if left != own {
         return Err(Stop::failed(format!("the holder has {own:?}, and {left:?} is left")));
     }
@@ -204,14 +204,14 @@ pub(crate) async fn a_claim_cancelled_before_the_answer_leaves_no_node() -> Verd
     for silence in [Duration::ZERO, session / 2] {
         scene.proxy.replies(Flow::Drop);
         let taking = scene.take(&["a"]);
-        let made = left::until_claims(&scene.server, 1).await?;
+        let made = cleanup::until_claims(&scene.server, 1).await?;
         taking.abort();
         sleep(silence).await;
         scene.heal().await?;
         let mut seen = BTreeSet::from_iter(made.clone());
         let mut quiet = 0;
         while quiet < 20 {
-            let now = left::claims(&scene.server).await?;
+            let now = cleanup::claims(&scene.server).await?;
             quiet = if now.is_empty() { quiet + 1 } else { 0 };
             seen.extend(now);
             sleep(Duration::from_millis(20)).await;
@@ -279,17 +279,17 @@ pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict
         // It is on its way.
         sleep(Duration::from_millis(200)).await;
         scene.move_on().await?;
-        let made = left::until_claims(&servers.nodes()[scene.new], names.len()).await?;
+        let made = cleanup::until_claims(&servers.nodes()[scene.new], names.len()).await?;
         let guard = timeout(BOUND, taking).await???;
         servers.heal(scene.old);
         // By a look through the follower, which comes behind what was held back.
-        let held = left::until_claims(&servers.nodes()[scene.old], names.len()).await?;
+        let held = cleanup::until_claims(&servers.nodes()[scene.old], names.len()).await?;
         if held != made {
             return Err(Stop::failed(format!("{made:?} were made, and {held:?} are there")));
         }
         guard.check()?;
         guard.release().await?;
-        left::until_claims(&servers.nodes()[scene.old], 0).await?;
+        cleanup::until_claims(&servers.nodes()[scene.old], 0).await?;
     }
     Ok(())
 }
@@ -315,11 +315,11 @@ pub(crate) async fn late_acquires_in_a_returned_session_make_no_nodes() -> Verdi
     scene.first.cut();
     sleep(Duration::from_millis(200)).await;
     scene.move_on().await?;
-    left::until_claims(&servers.nodes()[scene.new], names.len()).await?;
+    cleanup::until_claims(&servers.nodes()[scene.new], names.len()).await?;
     servers.heal(scene.old);
     for guard in taking {
         timeout(BOUND, guard).await???.release().await?;
     }
     servers.until_well().await?;
-    left::until_claims(&servers.nodes()[scene.old], 0).await.map(|_| ())
+    cleanup::until_claims(&servers.nodes()[scene.old], 0).await.map(|_| ())
 }

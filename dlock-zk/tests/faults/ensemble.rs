@@ -1,4 +1,4 @@
-//! Harm to three servers that stand in for each other.
+//! Faults of three servers that stand in for each other.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dlock_testlab::{Verdict, zookeeper::Ensemble};
 use tokio::time::sleep;
 
 use crate::{
-    left,
+    cleanup,
     settings::{SESSION, load, options, url_of},
 };
 
@@ -24,7 +24,7 @@ pub(crate) async fn its_leader_is_killed() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&servers.nodes()[0]).await
+    cleanup::nothing(&servers.nodes()[0]).await
 }
 
 /// Its clients stay connected to it, and are answered, for longer than the leader keeps their
@@ -43,7 +43,7 @@ pub(crate) async fn a_follower_is_cut_off() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&servers.nodes()[0]).await
+    cleanup::nothing(&servers.nodes()[0]).await
 }
 
 /// It goes on to lead for a while, and so does another one.
@@ -60,7 +60,7 @@ pub(crate) async fn its_leader_is_cut_off() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&servers.nodes()[0]).await
+    cleanup::nothing(&servers.nodes()[0]).await
 }
 
 /// Once it goes on it still leads, as far as it knows, and answers who comes back to it.
@@ -77,5 +77,5 @@ pub(crate) async fn its_leader_stands_still() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&servers.nodes()[0]).await
+    cleanup::nothing(&servers.nodes()[0]).await
 }

@@ -1,4 +1,4 @@
-//! Harm to the holders.
+//! Faults of the holders.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dlock_testlab::{Verdict, zookeeper::ZooKeeperServer};
 use tokio::try_join;
 
 use crate::{
-    left,
+    cleanup,
     settings::{load, options, url},
 };
 
@@ -20,7 +20,7 @@ pub(crate) async fn are_killed() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 pub(crate) async fn are_stopped() -> Verdict {
@@ -34,7 +34,7 @@ pub(crate) async fn are_stopped() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// How many attempts are dropped.
@@ -49,5 +49,5 @@ pub(crate) async fn change_their_minds() -> Verdict {
     while storm.next(&load, 1000).await {}
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }

@@ -1,18 +1,18 @@
-//! Histories under faults: processes that take and let go of locks at random while they, the
-//! servers and the network between them are harmed. No two may ever believe to hold what excludes
-//! each other, no token may be out of order, and in the end all locks are free and no node is left.
+//! Histories under faults: processes that acquire and release locks at random while they, the
+//! servers and the network between them are damaged. No two may ever rely on what excludes each
+//! other, no token may be out of order, and in the end all locks are free and no node is left.
 //!
-//! `DLOCK_TEST_EFFORT=20` does harm for twenty times as long, `0.33` for a third.
+//! `DLOCK_TEST_EFFORT=20` does damage for twenty times as long, `0.33` for a third.
 
 mod answers;
+mod cleanup;
 mod ensemble;
 mod holders;
-mod left;
+mod mixed;
 mod network;
 mod server;
 mod sessions;
 mod settings;
-mod together;
 
 use dlock_core::{DynBackend, Error};
 use dlock_soak::{Scenario, run};
@@ -36,12 +36,12 @@ fn main() {
             Scenario::new("server::forgets_everything_which_is_noticed", server::forgets),
             Scenario::new("network::connections_are_cut", network::connections_are_cut),
             Scenario::new("network::replies_are_lost", network::replies_are_lost),
-            Scenario::new("all_at_once", together::all_at_once),
+            Scenario::new("all_at_once", mixed::all_at_once),
             Scenario::new("ensemble::its_leader_is_killed", ensemble::its_leader_is_killed),
             Scenario::new("ensemble::a_follower_is_cut_off", ensemble::a_follower_is_cut_off),
             Scenario::new("ensemble::its_leader_is_cut_off", ensemble::its_leader_is_cut_off),
             Scenario::new("ensemble::its_leader_stands_still", ensemble::its_leader_stands_still),
-            Scenario::new("ensemble::all_at_once", together::all_at_once_on_three),
+            Scenario::new("ensemble::all_at_once", mixed::all_at_once_on_three),
             Scenario::new(
                 "sessions::a_loss_behind_a_cut_follower_precedes_the_next_grant",
                 sessions::behind_a_cut_follower,
@@ -72,8 +72,8 @@ fn main() {
                 answers::a_release_whose_answer_is_lost_is_a_release,
             ),
             Scenario::new(
-                "answers::a_release_that_got_lost_is_done_in_the_end",
-                answers::a_release_that_got_lost_is_done_in_the_end,
+                "answers::a_lost_release_is_repeated_until_it_is_done",
+                answers::a_lost_release_is_repeated_until_it_is_done,
             ),
             Scenario::new(
                 "answers::an_acquire_whose_answer_is_lost_has_one_node",

@@ -7,7 +7,7 @@ use dlock_testlab::{Door, Flow, Proxy, Verdict, zookeeper::ZooKeeperServer};
 use tokio::time::sleep;
 
 use crate::{
-    left,
+    cleanup,
     settings::{load, options, url},
 };
 
@@ -24,7 +24,7 @@ pub(crate) async fn connections_are_cut() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// What was asked was done, and nobody learns of it, or learns of it late; and some connections
@@ -35,15 +35,15 @@ pub(crate) async fn replies_are_lost() -> Verdict {
     let load = load("replies").start(&url(&proxy.address())).await?;
     let mut storm = Storm::begin("replies");
     while storm.next(&load, 300).await {
-        harm(&proxy).await?;
+        disturb(&proxy).await?;
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// One fault of some length.
-pub(crate) async fn harm(proxy: &Proxy) -> Verdict {
+pub(crate) async fn disturb(proxy: &Proxy) -> Verdict {
     let time = Duration::from_millis(rand::random_range(1..400));
     match rand::random_range(0..6) {
         0 | 1 => {

@@ -8,7 +8,7 @@ use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
 use crate::{
-    left,
+    cleanup,
     settings::{SESSION, load, options, url},
 };
 
@@ -25,7 +25,7 @@ pub(crate) async fn is_killed() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// It stands still for longer than some leases and some sessions, and then does what it was asked
@@ -42,10 +42,10 @@ pub(crate) async fn is_paused() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
-/// How often harm is done until it is seen: on a busy machine little else may happen meanwhile.
+/// The number of faults until one is noticed: on a busy machine few locks are used meanwhile.
 const TRIES: usize = 8;
 
 /// How often all claims are deleted, at least.
@@ -68,17 +68,17 @@ async fn is_seen_to_forget_nodes() -> Result<bool, Stop> {
     let mut wiped = 0;
     while storm.next(&load, 30).await || wiped < WIPED {
         // All at once: on a busy machine, most of what is deleted later is no claim any more.
-        let claims = left::claims(&server).await?;
+        let claims = cleanup::claims(&server).await?;
         try_join_all(claims.iter().map(|claim| server.delete_recursively(claim))).await?;
         wiped += 1;
     }
     let report = load.finish().await?;
     let enough = storm.says(&report)?.enough().is_ok();
-    left::nothing(&server).await?;
+    cleanup::nothing(&server).await?;
     Ok(enough && !report.overlaps().is_empty() && report.check_exclusion().is_err())
 }
 
-/// The control: where tokens begin anew, it is seen.
+/// The control: tokens that restart are noticed.
 pub(crate) async fn forgets() -> Verdict {
     for _ in 0..TRIES {
         if is_seen_to_forget_everything().await? {
@@ -101,6 +101,6 @@ async fn is_seen_to_forget_everything() -> Result<bool, Stop> {
     }
     let report = load.finish().await?;
     let enough = storm.says(&report)?.enough().is_ok();
-    left::nothing(&server).await?;
+    cleanup::nothing(&server).await?;
     Ok(enough && !report.token_violations().is_empty() && report.check_tokens().is_err())
 }

@@ -1,5 +1,5 @@
-//! What a session stands for: who is cut off from it stops to believe before anybody else is let
-//! in, and goes on in the next one.
+//! The promise of a session: a client that is cut off from it stops relying on its locks before
+//! another client gets them, and goes on in the next session.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    connect, left,
+    cleanup, connect,
     settings::{SESSION, options, url},
 };
 
@@ -29,7 +29,7 @@ pub(crate) async fn behind_a_cut_follower() -> Verdict {
     let pair = Pair::between(&servers, follower, leader).await?;
     servers.cut_from_leader(follower).await?;
     pair.ends_in_order(|| servers.heal(follower)).await?;
-    left::nothing(&servers.nodes()[leader]).await
+    cleanup::nothing(&servers.nodes()[leader]).await
 }
 
 /// For longer than the session lasts it answers, pings and reads, as if all were well.
@@ -39,7 +39,7 @@ pub(crate) async fn behind_a_follower_that_keeps_serving() -> Verdict {
     let pair = Pair::between(&servers, follower, leader).await?;
     servers.cut_from_leader(follower).await?;
     pair.ends_in_order(|| servers.heal(follower)).await?;
-    left::nothing(&servers.nodes()[leader]).await
+    cleanup::nothing(&servers.nodes()[leader]).await
 }
 
 pub(crate) async fn behind_a_cut_leader() -> Verdict {
@@ -48,7 +48,7 @@ pub(crate) async fn behind_a_cut_leader() -> Verdict {
     let pair = Pair::between(&servers, leader, follower).await?;
     servers.isolate(leader);
     pair.ends_in_order(|| servers.heal(leader)).await?;
-    left::nothing(&servers.nodes()[follower]).await
+    cleanup::nothing(&servers.nodes()[follower]).await
 }
 
 pub(crate) async fn behind_a_cut_connection() -> Verdict {
@@ -62,7 +62,7 @@ pub(crate) async fn behind_a_cut_connection() -> Verdict {
         proxy.replies(Flow::Pass);
     })
     .await?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// One who holds a lock behind what will be cut, and one who waits for it elsewhere.
@@ -83,24 +83,27 @@ impl Pair {
         let guard = locks.mutex("cut")?.lock().await?;
         let other = Locks::new(connect(url(waits)).await?)?.mutex("cut")?;
         let waiting = spawn(async move { other.lock().await });
-        left::until_claims(server, 2).await?;
+        cleanup::until_claims(server, 2).await?;
         Ok(Self { locks, guard, waiting })
     }
 
-    /// The first stops to believe before the other one is let in, and comes back once it can.
+    /// The first stops relying on the lock before the other one gets it, and reconnects later.
     async fn ends_in_order(self, heal: impl FnOnce()) -> Verdict {
         let Self { locks, guard, waiting } = self;
         let lost = guard.lost();
         let losing = spawn(async move { (lost.await, Clock::Boot.now()) });
         let granted = timeout(BOUND, waiting).await???;
-        let (at, believed) = (Clock::Boot.now(), guard.check());
-        if believed.is_ok() {
-            return Err(Stop::violation(format!("{granted:?} while {guard:?} is to be believed")));
+        let (at, checked) = (Clock::Boot.now(), guard.check());
+        if checked.is_ok() {
+            return Err(Stop::violation(format!("{granted:?} while {guard:?} is valid")));
         }
-        let (ended, told) = timeout(BOUND, losing).await??;
-        println!("cut: {ended:?}, {:?} before the next one held it", at.since(told));
-        if told > at {
-            return Err(Stop::failed(format!("told of the loss {:?} late", told.since(at))));
+        let (ended, notified) = timeout(BOUND, losing).await??;
+        println!("cut: {ended:?}, {:?} before the next one held it", at.since(notified));
+        if notified > at {
+            return Err(Stop::failed(format!(
+                "the loss was reported {:?} late",
+                notified.since(at)
+            )));
         }
         if granted.token() <= guard.token() {
             return Err(Stop::violation(format!("{granted:?} after {guard:?}")));
@@ -140,10 +143,10 @@ pub(crate) async fn an_operator_who_deletes_a_node_is_noticed() -> Verdict {
     for renew in [Renew::Auto, Renew::Never] {
         let lease = LockOptions::new().with_lease(4 * BOUND).with_renew(renew);
         let guard = locks.with_options(lease)?.mutex("deleted")?.lock().await?;
-        let claim = left::until_claims(&server, 1).await?.remove(0);
+        let claim = cleanup::until_claims(&server, 1).await?.remove(0);
         server.delete_recursively(&claim).await?;
-        let told = timeout(BOUND, guard.lost()).await;
-        match told {
+        let lost = timeout(BOUND, guard.lost()).await;
+        match lost {
             Ok(Ended::Revoked) => {}
             other => return Err(Stop::failed(format!("{renew:?}: {other:?}"))),
         }
@@ -152,7 +155,7 @@ pub(crate) async fn an_operator_who_deletes_a_node_is_noticed() -> Verdict {
             return Err(Stop::failed(format!("{renew:?}: a check says {error:?}")));
         }
     }
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// A waiter whose session ends while somebody else holds the lock comes again with the next one.
@@ -161,24 +164,24 @@ pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let holder = Locks::new(connect(url(&server.address())).await?)?;
     let guard = holder.mutex("a")?.lock().await?;
-    let [first] = &left::until_claims(&server, 1).await?[..] else {
+    let [first] = &cleanup::until_claims(&server, 1).await?[..] else {
         return Err(Stop::failed("nobody holds it"));
     };
     let other = Locks::new(connect(url(&proxy.address())).await?)?;
     let mutex = other.mutex("a")?;
     let waiting = spawn(async move { mutex.lock().await });
-    let before = left::until_claims(&server, 2).await?;
+    let before = cleanup::until_claims(&server, 2).await?;
     for round in 0..2 {
         proxy.requests(Flow::Hold);
         proxy.replies(Flow::Hold);
         proxy.door(Door::Silent).await?;
-        left::until_claims(&server, 1).await?;
+        cleanup::until_claims(&server, 1).await?;
         if round == 1 {
             // What was held back comes late, or never.
             proxy.cut();
         }
         proxy.pass().await?;
-        let after = left::until_claims(&server, 2).await?;
+        let after = cleanup::until_claims(&server, 2).await?;
         let same = after.iter().filter(|claim| before.contains(claim) && *claim != first);
         if same.count() > 0 || waiting.is_finished() {
             return Err(Stop::failed(format!("{before:?}, then {after:?}")));
@@ -187,7 +190,7 @@ pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
     guard.check()?;
     guard.release().await?;
     timeout(BOUND, waiting).await???.release().await?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// Nobody waits any more, so the server need not remember who did.
@@ -202,9 +205,9 @@ pub(crate) async fn no_watch_stays() -> Verdict {
             return Err(Stop::violation("two hold it"));
         }
     }
-    left::until_claims(&server, 1).await?;
+    cleanup::until_claims(&server, 1).await?;
     guard.release().await?;
-    left::nothing(&server).await?;
+    cleanup::nothing(&server).await?;
     let watches = server.four_letter_word("wchp").await?;
     match watches.trim() {
         "" => Ok(()),

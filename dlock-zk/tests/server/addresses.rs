@@ -16,7 +16,7 @@ use crate::support::{connect, run, server, until, works};
 /// The addresses of `localhost`, in the order in which they are tried.
 const ADDRESSES: [&str; 3] = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
 
-/// An address that leads to the server, until it is told to be silent.
+/// An address that leads to the server, until it is made silent.
 struct Way {
     silent: watch::Sender<bool>,
     /// The number of connections that are open.
@@ -28,12 +28,12 @@ impl Way {
     async fn to(server: &str, address: &str, port: u16) -> Result<Self, Stop> {
         let listener = TcpListener::bind((address, port)).await?;
         let (silent, server) = (watch::Sender::new(false), server.to_owned());
-        let (open, told) = (Arc::new(()), silent.subscribe());
+        let (open, switch) = (Arc::new(()), silent.subscribe());
         let (count, mut task) = (Arc::clone(&open), JoinSet::new());
         task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((mut client, _)) = listener.accept().await {
-                let (server, count, mut told) = (server.clone(), Arc::clone(&count), told.clone());
+                let (server, count, mut switch) = (server.clone(), Arc::clone(&count), switch.clone());
                 connections.spawn(async move {
                     let Ok(mut onward) = TcpStream::connect(server).await else { return };
                     let pass = async {
@@ -41,7 +41,7 @@ impl Way {
                         let _ = copy_bidirectional(&mut client, &mut onward).await;
                     };
                     let silent = tokio::select! {
-                        silent = async { told.wait_for(|silent| *silent).await.is_ok() } => silent,
+                        silent = async { switch.wait_for(|silent| *silent).await.is_ok() } => silent,
                         () = pass => false,
                     };
                     if silent {

@@ -176,7 +176,7 @@ fn readers_do_not_pass_a_java_waiter() {
 }
 
 #[test]
-fn a_look_shows_a_java_holder_and_waiter() {
+fn inspect_shows_a_java_holder_and_waiter() {
     run(async {
         let (place, client) = start().await?;
         let (mut first, mut second) = (Java::start(&place).await?, Java::start(&place).await?);

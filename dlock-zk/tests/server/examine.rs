@@ -1,4 +1,4 @@
-//! What is found out about the servers, and listing names.
+//! The findings about the servers, and the list of names.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ fn a_server_that_hides_its_settings_is_only_a_warning() {
 }
 
 #[test]
-fn a_root_that_was_shut_is_wrong() {
+fn a_root_without_rights_is_reported() {
     run(async {
         let (server, client) = start_with_a_root().await?;
         let raw = raw(&server).await?;

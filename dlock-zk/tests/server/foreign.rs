@@ -1,4 +1,4 @@
-//! Nodes of other programs in a lock's directory, and in its place.
+//! Nodes of other programs in a lock's directory, or instead of it.
 
 use dlock_core::{DynBackend, Error, ErrorKind, Mode};
 use dlock_testlab::{Verdict, zookeeper::ZooKeeperServer};
@@ -65,7 +65,7 @@ fn foreign_nodes_block_nobody_and_are_left_alone() {
 }
 
 #[test]
-fn foreign_nodes_that_come_while_somebody_waits_change_nothing() {
+fn foreign_nodes_created_during_a_wait_change_nothing() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&url(&server)).await?;
@@ -92,7 +92,7 @@ fn foreign_nodes_that_come_while_somebody_waits_change_nothing() {
 
 /// Children of these are impossible.
 #[test]
-fn an_ephemeral_node_in_the_place_of_a_directory_is_told() {
+fn an_ephemeral_node_instead_of_a_directory_is_reported() {
     run(async {
         let (server, client) = start().await?;
         works(&client, "b").await?;
@@ -104,9 +104,9 @@ fn an_ephemeral_node_in_the_place_of_a_directory_is_told() {
         })
         .await?;
         for request in [exclusive("a"), attempt("a"), ask("a", Mode::Shared)] {
-            is_told(&fails(&client, &request).await?);
+            is_reported(&fails(&client, &request).await?);
         }
-        is_told(&all_fail(&client).await);
+        is_reported(&all_fail(&client).await);
         assert_eq!(server.data("/dlock/a").await?.as_deref(), Some(&b"theirs"[..]));
         works(&client, "b").await?;
         theirs.delete("/dlock/a", None).await?;
@@ -115,14 +115,14 @@ fn an_ephemeral_node_in_the_place_of_a_directory_is_told() {
 }
 
 #[test]
-fn an_ephemeral_node_in_the_place_of_the_root_is_told() {
+fn an_ephemeral_node_instead_of_the_root_is_reported() {
     run(async {
         let (server, _) = start().await?;
         let theirs = raw(&server).await?;
         let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
         theirs.create("/theirs", b"", &ephemeral).await?;
         for root in ["/theirs", "/theirs/locks"] {
-            is_told(
+            is_reported(
                 &crate::support::refused(&format!("{}&dlock.root={root}", url(&server))).await?,
             );
         }
@@ -131,7 +131,7 @@ fn an_ephemeral_node_in_the_place_of_the_root_is_told() {
 }
 
 #[track_caller]
-fn is_told(error: &Error) {
+fn is_reported(error: &Error) {
     says(error, ErrorKind::Protocol, "ephemeral");
 }
 

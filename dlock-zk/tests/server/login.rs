@@ -110,7 +110,7 @@ fn credentials_are_shown_to_a_server_with_netty() {
 
 /// A login that is taken away while somebody uses it is like any other change of rights.
 #[test]
-fn rights_that_go_later_are_told() {
+fn rights_that_are_removed_later_are_reported() {
     run(async {
         let server = server().await?;
         let client = connect(&as_user(&server, "joe:secret")).await?;

@@ -6,12 +6,14 @@ use std::time::Duration;
 use dlock_core::{AcquireRequest, Acquired, ClaimState, DynBackend, FencingToken, Mode, Renewal};
 use dlock_testlab::{
     Stop, Verdict,
-    zookeeper::{JavaProgram, Options, ZooKeeperServer},
+    zookeeper::{Ensemble, JavaProgram, Options, ZooKeeperServer},
 };
 use futures_util::future::try_join_all;
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{
-    LEASE, ask, attempt, connect, exclusive, free, granted, queue, run, take, until, url, waits,
+    LEASE, ask, attempt, connect, exclusive, free, granted, lazy, queue, raw, run, take, until,
+    url, url_of, waits, works, works_fully,
 };
 
 const APPEND: &str = include_str!("java/Append.java");
@@ -53,8 +55,8 @@ pub(crate) async fn numbers(server: &ZooKeeperServer) -> Result<Vec<i64>, Stop> 
     claims.map(|path| number(path).ok_or_else(|| Stop::failed(path))).collect()
 }
 
-/// The directory goes with its last node, and the next one counts anew, but tokens do not.
-pub(crate) async fn begins_anew(
+/// The directory goes with its last node, and the next one counts from zero, but tokens do not.
+pub(crate) async fn restarts_numbers(
     server: &ZooKeeperServer,
     client: &DynBackend,
     last: FencingToken,
@@ -117,17 +119,17 @@ fn queue_order_and_token_growth_survive_the_end_of_numbers() {
         let first = END - 8;
         let (server, clients, held) = start_at(first, Mode::Exclusive).await?;
         let last = in_turn(&server, &clients, &held, first).await?;
-        begins_anew(&server, &clients[1], last).await
+        restarts_numbers(&server, &clients[1], last).await
     })
 }
 
 #[test]
-fn the_queue_keeps_its_order_where_numbers_stop_to_be_trusted() {
+fn the_queue_keeps_its_order_where_numbers_are_unreliable() {
     run(async {
         let first = 2_000_000_000 - 7;
         let (server, clients, held) = start_at(first, Mode::Exclusive).await?;
         let last = in_turn(&server, &clients, &held, first).await?;
-        begins_anew(&server, &clients[2], last).await
+        restarts_numbers(&server, &clients[2], last).await
     })
 }
 
@@ -168,7 +170,7 @@ fn readers_and_writers_keep_their_order_at_the_end_of_numbers() {
         for (client, request) in before {
             free(client, request).await?;
         }
-        begins_anew(&server, &clients[0], last.ok_or("no token")?).await
+        restarts_numbers(&server, &clients[0], last.ok_or("no token")?).await
     })
 }
 
@@ -202,6 +204,48 @@ fn a_smaller_permit_claim_keeps_its_place_at_the_last_number() {
         let token = granted(b, &last).await?.token;
         free(c, &second).await?;
         free(b, &last).await?;
-        begins_anew(&server, b, token).await
+        restarts_numbers(&server, b, token).await
+    })
+}
+
+/// The counter of the root has 32 bits and outlives all sessions: behind its last number every
+/// sequential node would get the same one.
+#[test]
+fn a_root_whose_counter_has_run_over_serves_new_clients() {
+    run(async {
+        let ensemble = Ensemble::start(&lazy()).await?;
+        works(&connect(&url_of(&ensemble)).await?, "a").await?;
+        for node in ensemble.nodes() {
+            node.stop().await?;
+        }
+        let log = |node: usize| ensemble.nodes()[node].directory().join("data/version-2");
+        let first = log(0).display().to_string();
+        let args = [&first, "/dlock/theirs", &i32::MAX.to_string()];
+        assert_eq!(JavaProgram::run(APPEND, &args).await?, "appended\n");
+        // The others know what the first one tells them: it leads one of them before the last one
+        // starts. Two that know nothing would be a majority without it.
+        for node in 1..ensemble.nodes().len() {
+            std::fs::remove_dir_all(log(node))?;
+        }
+        let [first, second, third] = ensemble.nodes() else {
+            return Err(Stop::failed("an ensemble has three nodes"));
+        };
+        tokio::try_join!(first.restart(), second.restart())?;
+        third.restart().await?;
+        ensemble.until_well().await?;
+        // All at once: each has a node there.
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            clients.push(connect(&url_of(&ensemble)).await?);
+        }
+        let raw = raw(&ensemble.nodes()[0]).await?;
+        let node = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let (_, number) = raw.create("/dlock/worn-", b"", &node).await?;
+        assert_eq!(number.to_string(), i32::MAX.to_string());
+        for (client, other) in clients.iter().zip(&clients[1..]) {
+            works_fully(client, other, "a").await?;
+            client.examine().await?;
+        }
+        Ok(())
     })
 }

@@ -1,4 +1,4 @@
-//! Many at once at the end of the sequence numbers: each kind of lock still excludes.
+//! Contention at the end of the sequence numbers: each kind of lock still excludes.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::task::yield_now;
 
 use crate::{
-    numbers::{END, begins_anew, numbers, start_at},
+    numbers::{END, numbers, restarts_numbers, start_at},
     support::{free, run},
 };
 
@@ -80,7 +80,7 @@ fn a_contended_mutex_stays_correct_at_the_end_of_numbers() {
         })
         .await?;
         grow(&tokens);
-        begins_anew(&server, &clients[1], *tokens.last().ok_or("no token")?).await
+        restarts_numbers(&server, &clients[1], *tokens.last().ok_or("no token")?).await
     })
 }
 
@@ -102,7 +102,7 @@ fn contended_writers_exclude_at_the_end_of_numbers() {
         .await?;
         let different: BTreeSet<_> = tokens.iter().copied().collect();
         assert_eq!(different.len(), tokens.len(), "{tokens:?}");
-        begins_anew(&server, &clients[1], *different.last().ok_or("no token")?).await
+        restarts_numbers(&server, &clients[1], *different.last().ok_or("no token")?).await
     })
 }
 
@@ -120,7 +120,7 @@ fn contended_permits_stay_bounded_at_the_end_of_numbers() {
         .await?;
         let different: BTreeSet<_> = tokens.iter().copied().collect();
         assert_eq!(different.len(), tokens.len(), "{tokens:?}");
-        begins_anew(&server, &clients[1], *different.last().ok_or("no token")?).await
+        restarts_numbers(&server, &clients[1], *different.last().ok_or("no token")?).await
     })
 }
 
@@ -157,6 +157,6 @@ fn multi_locks_are_granted_in_one_order_at_the_end_of_numbers() {
         released?;
         done?;
         let last = seen.lock().tokens.iter().copied().max();
-        begins_anew(&server, &clients[1], last.ok_or("no token")?).await
+        restarts_numbers(&server, &clients[1], last.ok_or("no token")?).await
     })
 }

@@ -12,8 +12,8 @@ use dlock_testlab::{
 };
 
 use crate::support::{
-    connect, exclusive, fails, refused, run, says, start, until, until_it_works, url, works,
-    works_fully,
+    connect, exclusive, fails, lazy, refused, run, says, start, until, until_it_works, url, url_of,
+    works, works_fully,
 };
 
 const UNAVAILABLE: ErrorKind = ErrorKind::Unavailable;
@@ -63,7 +63,7 @@ async fn until_read_only(ensemble: &Ensemble, last: usize) -> Verdict {
 
 /// Whether the error says what is missing: a busy server may not get to say it in time, and then it
 /// is out of reach.
-fn told(error: &Error) -> Result<bool, Stop> {
+fn is_reported(error: &Error) -> Result<bool, Stop> {
     says(error, UNAVAILABLE, "");
     Ok(error.to_string().contains("majority"))
 }
@@ -88,27 +88,66 @@ fn a_read_only_server_is_reported_until_the_majority_returns() {
         others.for_each(|(_, node): (_, &ZooKeeperServer)| node.kill());
         until_read_only(&ensemble, last).await?;
         for url in [&only, &all] {
-            until("a client that connects is told", async || told(&refused(url).await?)).await?;
+            until("a client that connects gets the error", async || {
+                is_reported(&refused(url).await?)
+            })
+            .await?;
         }
-        let until_told = async |client: &DynBackend| -> Verdict {
+        let until_reported = async |client: &DynBackend| -> Verdict {
             let request = exclusive("a");
-            until("a client is told", async || told(&fails(client, &request).await?)).await
+            until("a client gets the error", async || is_reported(&fails(client, &request).await?))
+                .await
         };
         for client in &clients {
-            until_told(client).await?;
+            until_reported(client).await?;
             let state = client.inspect(&exclusive("a").name).await;
             assert_eq!(state.err().ok_or("it is answered")?.kind(), UNAVAILABLE);
         }
         // Longer than the sessions last: the clients know that theirs have ended.
         tokio::time::sleep(Duration::from_secs(9)).await;
         for client in &clients {
-            until_told(client).await?;
+            until_reported(client).await?;
         }
 
         ensemble.restart().await?;
         ensemble.until_well().await?;
         for client in &clients {
             until_it_works(client).await?;
+        }
+        works_fully(&clients[0], &clients[1], "a").await
+    })
+}
+
+/// An observer takes requests for its leader, and may hand them in late.
+#[test]
+fn one_voter_with_observers_is_no_single_server() {
+    run(async {
+        let ensemble = Ensemble::start(&lazy().with_observers()).await?;
+        let clients = [connect(&url_of(&ensemble)).await?, connect(&url_of(&ensemble)).await?];
+        let nodes = ensemble.nodes()[0].nodes_under("/dlock").await?;
+        let epochs = nodes.iter().filter(|path| path.starts_with("/dlock/%session-")).count();
+        assert_eq!(epochs, clients.len(), "{nodes:?}");
+        // While the only voter is unreachable, no other server takes over.
+        assert_eq!(clients[0].guarantees().exclusion, Exclusion::Restart);
+        works_fully(&clients[0], &clients[1], "a").await
+    })
+}
+
+#[test]
+fn servers_that_keep_sessions_local_are_named() {
+    run(async {
+        let local = lazy().with_config("localSessionsEnabled=true");
+        let ensemble = Ensemble::start(&local).await?;
+        for address in ensemble.addresses() {
+            let error = refused(&format!("zk://{address}?dlock.session_timeout=15s")).await?;
+            says(&error, ErrorKind::Unsupported, "localSessionsUpgradingEnabled=true");
+        }
+        drop(ensemble);
+        let upgrading = local.with_config("localSessionsUpgradingEnabled=true");
+        let ensemble = Ensemble::start(&upgrading).await?;
+        let (mut clients, url) = (Vec::new(), url_of(&ensemble));
+        for _ in 0..2 {
+            clients.push(connect(&url).await?);
         }
         works_fully(&clients[0], &clients[1], "a").await
     })

@@ -72,7 +72,7 @@ fn a_read_only_root_is_refused_at_start() {
 
 /// The directories of locks have their own.
 #[test]
-fn a_root_that_can_not_be_read_will_do() {
+fn a_root_without_the_right_to_read_suffices() {
     run(async {
         let server = server().await?;
         let raw = raw(&server).await?;

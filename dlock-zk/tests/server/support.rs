@@ -183,3 +183,12 @@ pub(crate) async fn until_it_works(client: &DynBackend) -> Verdict {
     })
     .await
 }
+
+pub(crate) fn url_of(ensemble: &dlock_testlab::zookeeper::Ensemble) -> String {
+    format!("zk://{}?dlock.session_timeout=15s", ensemble.connect_string())
+}
+
+/// Servers that do not remove empty containers during a test.
+pub(crate) fn lazy() -> Options {
+    Options::new().with_container_checks_every(Duration::from_secs(3600))
+}

@@ -1,4 +1,4 @@
-//! Encrypted connections: which work, and what each of the others is told.
+//! Encrypted connections: which work, and the error of each of the others.
 
 use std::path::{Path, PathBuf};
 
@@ -136,14 +136,14 @@ fn a_host_that_no_certificate_can_be_for_is_refused() {
 }
 
 #[test]
-fn files_that_are_not_what_they_should_be_are_named() {
+fn invalid_tls_files_are_named() {
     run(async {
         let (server, url, ca) = start(Options::new()).await?;
         let (certificate, key) = files(&server)?;
         let (certificate, key) = (text(&certificate), text(&key));
         let folder = text(server.directory());
         let value = ErrorKind::Config(ConfigIssue::OptionValue);
-        for (options, kind, told) in [
+        for (options, kind, text) in [
             ("dlock.tls_ca=/no/such/file".to_owned(), ACCESS, "/no/such/file can't be read"),
             (format!("dlock.tls_ca={folder}"), ACCESS, "can't be read"),
             (format!("dlock.tls_ca={key}"), ACCESS, "dlock.tls_"),
@@ -159,7 +159,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
             ),
             (format!("dlock.tls_ca={ca}&dlock.tls_cert={certificate}"), value, "go together"),
         ] {
-            says(&refused(&format!("{url}?{options}")).await?, kind, told);
+            says(&refused(&format!("{url}?{options}")).await?, kind, text);
         }
         let plain = format!("zk://{}?dlock.tls_ca={ca}", server.address());
         says(&refused(&plain).await?, value, "zks");

@@ -61,7 +61,7 @@ fn an_address_without_a_server_is_reported_at_once() {
 }
 
 #[test]
-fn a_host_whose_name_nobody_knows_is_told() {
+fn an_unknown_host_name_is_reported() {
     run(async {
         let error = refused("zk://zookeeper.invalid?dlock.session_timeout=5s").await?;
         says(&error, UNAVAILABLE, "no server can be reached");

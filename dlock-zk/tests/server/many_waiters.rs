@@ -1,4 +1,4 @@
-//! Very many who wait for one name.
+//! A thousand waiters of one name.
 
 use std::{cell::RefCell, time::Duration};
 
@@ -6,25 +6,24 @@ use dlock_core::{AcquireRequest, Acquired, DynBackend};
 use dlock_testlab::{Flow, Protocol, Proxy, Stop, Verdict, zookeeper::ZooKeeperServer};
 use futures_util::future::{join, join_all, try_join_all};
 
-use super::lazy;
-use crate::support::{connect, exclusive, free, granted, renew, run, take, until};
+use crate::support::{connect, exclusive, free, granted, lazy, renew, run, take, until};
 
-/// How many come at once.
+/// The number of claims that arrive at once.
 const CROWD: usize = 1000;
 
 const LEASE: Duration = Duration::from_secs(120);
 
-/// At least so many bytes has a claim in a list.
+/// The smallest number of bytes of a claim in a list.
 const LISTED: usize = 54;
 
-/// More than any server liked at once.
+/// More requests than a server answers in time.
 const LARGE: usize = 2500;
-/// So many requests of each kind are on their way at a time.
+/// The number of requests of each kind that are under way at a time.
 const WINDOW: usize = 256;
-/// How many hold the lock one after the other.
+/// The number of claims that hold the lock one after the other.
 const TURNS: usize = 40;
 
-/// How many bytes they are told of whom each lists for itself when it joins.
+/// The number of bytes of the lists if each waiter reads its own when it joins.
 fn list_for_each(crowd: usize) -> u64 {
     u64::try_from(crowd * crowd / 2 * LISTED).unwrap_or(u64::MAX)
 }
@@ -57,7 +56,7 @@ async fn join_queue(client: &DynBackend, crowd: &[AcquireRequest]) -> Verdict {
 /// A crowd that is let in in steps: the release of another lock does not wait behind all of it, and
 /// the holder, another client, stays the holder.
 #[test]
-fn a_crowd_comes_in_steps_and_the_holder_keeps_its_session() {
+fn many_acquires_are_sent_in_steps_and_the_session_lives() {
     run(async {
         let (_server, proxy, [holder, client]) = two_clients().await?;
         let (held, other) = (ask(), exclusive("b").with_lease(LEASE));
@@ -86,7 +85,7 @@ fn a_crowd_comes_in_steps_and_the_holder_keeps_its_session() {
         watched?;
         joined?;
         let (bytes, for_each) = (proxy.reply_bytes(), list_for_each(LARGE));
-        assert!(bytes < for_each / 8, "{bytes} bytes were told, and a list for each is {for_each}");
+        assert!(bytes < for_each / 8, "{bytes} bytes were sent, and a list for each is {for_each}");
         assert_eq!(waiting().await?, LARGE);
         renew(&holder, &held).await?;
         free(&holder, &held).await
@@ -95,7 +94,7 @@ fn a_crowd_comes_in_steps_and_the_holder_keeps_its_session() {
 
 /// Those who wait behind claims of their own client know their turn without a list.
 #[test]
-fn a_crowd_of_one_client_does_not_list_the_queue_for_each_turn() {
+fn many_waiters_do_not_list_the_queue_for_each_hand_off() {
     run(async {
         let (_server, proxy, [holder, client]) = two_clients().await?;
         let held = ask();
@@ -126,14 +125,14 @@ fn a_crowd_of_one_client_does_not_list_the_queue_for_each_turn() {
         assert_eq!(had.into_inner(), in_order);
         let bytes = proxy.reply_bytes() - bytes;
         let lists = u64::try_from(LARGE * LISTED * TURNS).unwrap_or(u64::MAX);
-        assert!(bytes < lists / 8, "{bytes} bytes were told, and {TURNS} lists are {lists}");
+        assert!(bytes < lists / 8, "{bytes} bytes were sent, and {TURNS} lists are {lists}");
         Ok(())
     })
 }
 
 /// Each wants to know who stands before it.
 #[test]
-fn a_crowd_of_one_client_does_not_list_the_queue_for_each() {
+fn many_acquires_of_one_client_share_lists_of_the_queue() {
     run(async {
         let (_server, proxy, [holder, crowd]) = two_clients().await?;
         let held = ask();
@@ -149,7 +148,7 @@ fn a_crowd_of_one_client_does_not_list_the_queue_for_each() {
         .await?;
         let bytes = proxy.reply_bytes() - before;
         let for_each = list_for_each(CROWD);
-        assert!(bytes < for_each / 4, "{bytes} bytes were told, and a list for each is {for_each}");
+        assert!(bytes < for_each / 4, "{bytes} bytes were sent, and a list for each is {for_each}");
         // All have their places.
         let state = holder.inspect(&held.name).await?;
         assert_eq!((state.holders.len(), state.waiters.len()), (1, CROWD));

@@ -1,4 +1,4 @@
-//! Harm of all kinds to holders, connections and servers.
+//! Faults of all kinds of holders, connections and servers.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use dlock_testlab::{
 use tokio::time::sleep;
 
 use crate::{
-    left,
-    network::harm,
+    cleanup,
+    network::disturb,
     settings::{load, options, url},
 };
 
@@ -22,9 +22,9 @@ pub(crate) async fn all_at_once() -> Verdict {
     let mut storm = Storm::begin("all");
     while storm.next(&load, 80).await {
         match rand::random_range(0..12) {
-            0..5 => harm_holders(&mut load).await?,
+            0..5 => disturb_holders(&mut load).await?,
             5..7 => proxy.cut(),
-            7..9 => harm(&proxy).await?,
+            7..9 => disturb(&proxy).await?,
             9..11 => {
                 server.pause()?;
                 sleep(Duration::from_millis(rand::random_range(50..800))).await;
@@ -35,7 +35,7 @@ pub(crate) async fn all_at_once() -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 pub(crate) async fn all_at_once_on_three() -> Verdict {
@@ -50,19 +50,19 @@ pub(crate) async fn all_at_once_on_three() -> Verdict {
     while storm.next(&load, 150).await {
         let node = rand::random_range(0..proxies.len());
         match rand::random_range(0..10) {
-            0..4 => harm_holders(&mut load).await?,
+            0..4 => disturb_holders(&mut load).await?,
             4..6 => proxies[node].cut(),
-            6 => harm(&proxies[node]).await?,
-            _ => harm_one(&servers, node).await?,
+            6 => disturb(&proxies[node]).await?,
+            _ => disturb_one(&servers, node).await?,
         }
     }
     servers.until_well().await?;
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&servers.nodes()[0]).await
+    cleanup::nothing(&servers.nodes()[0]).await
 }
 
-async fn harm_holders(load: &mut Running) -> Verdict {
+async fn disturb_holders(load: &mut Running) -> Verdict {
     match rand::random() {
         true => load.kill_one().await,
         false => load.stop_one(Duration::from_millis(rand::random_range(50..1500))).await,
@@ -70,7 +70,7 @@ async fn harm_holders(load: &mut Running) -> Verdict {
 }
 
 /// Harm to one of the servers while others may still recover.
-async fn harm_one(servers: &Ensemble, node: usize) -> Result<(), Stop> {
+async fn disturb_one(servers: &Ensemble, node: usize) -> Result<(), Stop> {
     let time = Duration::from_millis(rand::random_range(50..1500));
     let one = &servers.nodes()[node];
     match rand::random_range(0..3) {

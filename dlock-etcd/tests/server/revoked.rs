@@ -1,4 +1,4 @@
-//! Keys that somebody deletes.
+//! Claims whose keys somebody deletes.
 
 use std::time::Duration;
 
@@ -49,18 +49,18 @@ fn a_waiter_whose_key_is_deleted_never_gets_the_lock() {
                 }
                 server.delete(&key).await
             };
-            let told = if waits_meanwhile {
-                let (told, deleted) = tokio::join!(client.granted(evicted), deleting);
+            let outcome = if waits_meanwhile {
+                let (outcome, deleted) = tokio::join!(client.granted(evicted), deleting);
                 deleted?;
-                told
+                outcome
             } else {
                 deleting.await?;
                 // With the event of the release in front of it.
                 free(&other, held).await?;
                 timeout(SOON, client.granted(evicted)).await?
             };
-            let told = told.err().ok_or("it is granted")?;
-            assert_eq!(told.kind(), ErrorKind::NotHeld, "{told}");
+            let outcome = outcome.err().ok_or("it is granted")?;
+            assert_eq!(outcome.kind(), ErrorKind::NotHeld, "{outcome}");
             if waits_meanwhile {
                 free(&other, held).await?;
             }
@@ -94,7 +94,7 @@ fn claims_of_other_clients_can_be_ended() {
 }
 
 #[test]
-fn permits_that_are_given_back_in_part_are_counted() {
+fn permits_that_are_released_in_part_are_counted() {
     run(async {
         let (_server, client, other) = start().await?;
         let permits = |n| Mode::permits(n, 5).map_err(Stop::from);

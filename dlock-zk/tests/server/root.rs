@@ -1,4 +1,4 @@
-//! Where locks are kept: a chroot that has to be there, and a root that is made.
+//! The chroot, which has to exist, and the root, which dlock creates.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ fn a_missing_chroot_is_reported_and_used_again_when_it_is_back() {
 
 /// Its holder learns that its node has gone with it.
 #[test]
-fn a_lock_whose_chroot_goes_is_lost() {
+fn a_lock_whose_chroot_is_deleted_is_lost() {
     run(async {
         let server = server().await?;
         server.create("/shop", "").await?;

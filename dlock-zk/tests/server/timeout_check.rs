@@ -1,7 +1,8 @@
-//! The warning of a session timeout that is too short for the servers' own times.
+//! Warnings about a session timeout that is too short for the servers' settings, or for a lease.
 
 use std::time::Duration;
 
+use dlock_core::{Level, LockOptions, Locks};
 use dlock_testkit::Heard;
 use dlock_testlab::{
     Stop, Verdict,
@@ -9,7 +10,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::support::{connect, run, server, until, works};
+use crate::support::{connect, run, server, until, url, works};
 
 const WARNING: &str = "not above syncLimit x tickTime";
 
@@ -44,7 +45,7 @@ async fn heard_of(hosts: &str, timeout: &str, warned: bool) -> Result<Vec<String
 /// Connects again until it is heard: a busy server may take longer to tell its settings than it is
 /// asked for.
 async fn until_heard(heard: &Heard, url: &str, words: &str) -> Verdict {
-    until("the settings were told", async || {
+    until("the settings were reported", async || {
         for _ in 0..100 {
             if heard.text().contains(words) {
                 return Ok(true);
@@ -58,7 +59,7 @@ async fn until_heard(heard: &Heard, url: &str, words: &str) -> Verdict {
 }
 
 #[test]
-fn only_a_short_session_timeout_is_warned_of_and_only_once() {
+fn a_short_session_timeout_is_warned_of_once() {
     run(async {
         let ensemble = Ensemble::start(&options()).await?;
         for timeout in ["10s", "15s"] {
@@ -94,23 +95,23 @@ fn the_warning_uses_the_timeout_that_the_servers_granted() {
 }
 
 #[test]
-fn servers_that_do_not_tell_are_not_in_the_way() {
+fn servers_that_hide_their_settings_cause_no_warning() {
     run(async {
         let ensemble = Ensemble::start(&options().with_words("")).await?;
-        not_told(&ensemble.connect_string()).await
+        no_warning(&ensemble.connect_string()).await
     })
 }
 
 /// It has no leader to lose.
 #[test]
-fn one_server_is_not_warned_of() {
+fn one_server_causes_no_warning() {
     run(async {
         let server = server().await?;
-        not_told(&server.address()).await
+        no_warning(&server.address()).await
     })
 }
 
-async fn not_told(hosts: &str) -> Verdict {
+async fn no_warning(hosts: &str) -> Verdict {
     let (heard, _guard) = Heard::listen();
     let url = format!("zk://{hosts}?dlock.session_timeout=10s");
     let client = connect(&url).await?;
@@ -118,4 +119,42 @@ async fn not_told(hosts: &str) -> Verdict {
     until_heard(&heard, &url, "server does not report its settings").await?;
     assert!(warnings(&heard).is_empty(), "{:?}", warnings(&heard));
     works(&client, "a").await
+}
+
+#[test]
+fn a_lease_longer_than_the_session_allows_is_reported_once() {
+    run(async {
+        let server = server().await?;
+        let (heard, _guard) = Heard::listen();
+        let locks = Locks::new(connect(&url(&server)).await?)?;
+        let lease = |seconds| LockOptions::new().with_lease(Duration::from_secs(seconds));
+        let reported = || {
+            let text = heard.text();
+            text.lines()
+                .filter(|line| line.contains("lease shortened"))
+                .map(str::to_owned)
+                .collect()
+        };
+        // Nobody has asked for more than 7.5 s.
+        let as_it_is = [locks.clone(), locks.with_options(LockOptions::new())?];
+        for locks in as_it_is.into_iter().chain([locks.with_options(lease(7))?]) {
+            assert!(locks.examine().await?.iter().all(|finding| finding.about != "lease"));
+        }
+        assert_eq!(reported(), Vec::<String>::new());
+        let long = locks.with_options(lease(60))?;
+        locks.with_options(lease(60))?;
+        let reported: Vec<String> = reported();
+        let [line] = &reported[..] else { return Err(Stop::failed(format!("{reported:?}"))) };
+        for part in ["WARN dlock ", "asked=60s", "lease=7.5s", "dlock.session_timeout", "zk://"] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        let findings = long.examine().await?;
+        let found = findings.iter().find(|finding| finding.about == "lease");
+        let found = found.ok_or_else(|| Stop::failed(format!("{findings:?}")))?;
+        assert_eq!(
+            (found.level, found.found.as_str()),
+            (Level::Warning, "leases last 7.5s, although 60s was requested")
+        );
+        Ok(())
+    })
 }

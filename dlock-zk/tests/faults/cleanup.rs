@@ -1,4 +1,4 @@
-//! What is left on the servers once everybody has let go.
+//! The nodes on the servers after all locks were released.
 
 use std::time::Duration;
 

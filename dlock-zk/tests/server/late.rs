@@ -1,4 +1,4 @@
-//! Creations that a follower hands in late, when their client has gone to another server and given up.
+//! Creations that a follower submits late, after their client has moved to another server.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::lazy;
-use crate::support::{SOON, ask, attempt, connect, exclusive, free, run, take, until};
+use crate::support::{SOON, ask, attempt, connect, exclusive, free, lazy, run, take, until};
 
 /// So many requests of each kind are late. The leader must come to some of them only after it has
 /// learned that the session is the follower's again.

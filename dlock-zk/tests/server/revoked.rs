@@ -1,4 +1,4 @@
-//! What others see of a lock, and that they can end its claims.
+//! Inspection and revocation of claims by other clients.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn evict(client: &DynBackend, lock: &str, id: ClaimId) -> Verdict {
 }
 
 #[test]
-fn a_look_shows_the_claims_of_all_sessions_in_their_order() {
+fn inspect_shows_the_claims_of_all_sessions_in_order() {
     run(async {
         let (place, one) = start().await?;
         let (two, looker) = (place.connect().await?, place.connect().await?);
@@ -56,7 +56,7 @@ fn a_look_shows_the_claims_of_all_sessions_in_their_order() {
 }
 
 #[test]
-fn a_holder_that_is_evicted_is_told() {
+fn a_revoked_holder_is_notified() {
     run(async {
         let (server, client) = support::start().await?;
         let other = support::connect(&support::url(&server)).await?;
@@ -92,7 +92,7 @@ fn a_holder_that_is_evicted_is_told() {
 
 /// Its node is not watched yet, but is so a little later.
 #[test]
-fn a_holder_that_is_evicted_at_once_is_told() {
+fn a_holder_that_is_revoked_at_once_is_notified() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
@@ -110,7 +110,7 @@ fn a_holder_that_is_evicted_at_once_is_told() {
 }
 
 #[test]
-fn only_the_one_that_is_evicted_is_told() {
+fn only_the_revoked_holder_is_notified() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
@@ -165,7 +165,7 @@ fn a_claim_with_fewer_permits_is_kept_and_can_be_revoked() {
 }
 
 #[test]
-fn a_waiter_that_is_evicted_never_gets_the_lock() {
+fn a_revoked_waiter_never_gets_the_lock() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
@@ -176,12 +176,12 @@ fn a_waiter_that_is_evicted_never_gets_the_lock() {
             take(&client, held).await?;
             queue(&client, evicted).await?;
             queue(&other, next).await?;
-            let told = async {
+            let outcome = async {
                 if !waits_meanwhile {
                     evict(&other, "a", evicted.claim).await?;
                 }
-                let told = timeout(SOON, client.granted(evicted)).await?;
-                Ok::<_, Stop>(told.err().ok_or("it is granted")?)
+                let outcome = timeout(SOON, client.granted(evicted)).await?;
+                Ok::<_, Stop>(outcome.err().ok_or("it is granted")?)
             };
             let evicting = async {
                 if waits_meanwhile {
@@ -190,9 +190,9 @@ fn a_waiter_that_is_evicted_never_gets_the_lock() {
                 }
                 Verdict::Ok(())
             };
-            let (told, evicting) = tokio::join!(told, evicting);
+            let (outcome, evicting) = tokio::join!(outcome, evicting);
             evicting?;
-            assert_eq!(told?.kind(), ErrorKind::NotHeld);
+            assert_eq!(outcome?.kind(), ErrorKind::NotHeld);
             free(&client, held).await?;
             granted(&other, next).await?;
             let renewal = Renewal::new(evicted.as_claim(), evicted.mode, evicted.lease);
@@ -208,7 +208,7 @@ fn a_waiter_that_is_evicted_never_gets_the_lock() {
     })
 }
 
-/// By the locks of the core, who is evicted from a queue asks anew.
+/// With the locks of the core, a waiter that is evicted sends a new claim.
 #[test]
 fn a_lock_whose_wait_is_revoked_waits_again() {
     run(async {

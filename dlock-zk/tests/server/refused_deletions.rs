@@ -87,7 +87,7 @@ fn a_session_with_nothing_else_is_replaced() {
 
 /// The answer to the creation is lost, and then the directory can't be read.
 #[test]
-fn a_node_that_nobody_can_look_for_is_deleted_later() {
+fn a_node_that_can_not_be_searched_for_is_deleted_later() {
     run(async {
         let (server, other) = start().await?;
         let proxy = Proxy::start(&server.address()).await?;

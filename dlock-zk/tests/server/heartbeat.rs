@@ -1,4 +1,4 @@
-//! What keeping many locks asks of the servers, and what a client may believe that was stopped.
+//! Heartbeats: their number with many locks, and the local deadline of a stopped client.
 
 use std::{thread, time::Duration};
 
@@ -26,7 +26,7 @@ async fn transaction(raw: &Client) -> Result<i64, Stop> {
 
 /// A heartbeat is a transaction, and so is what marks them here.
 #[test]
-fn renewals_that_are_asked_for_together_share_a_heartbeat() {
+fn concurrent_renewals_share_a_heartbeat() {
     run(async {
         let server = server().await?;
         let raw = raw(&server).await?;
@@ -71,8 +71,8 @@ async fn session_of(raw: &Client, lock: &str) -> Result<i64, Stop> {
 }
 
 /// Takes a lock before and after a stop of the whole client. `None` if the session did not survive
-/// it, else the end of the stop, the time of the grant, and how long the holder believes at most.
-async fn believes_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, Stop> {
+/// it, else the end of the stop, the time of the grant, and the holder's local deadline.
+async fn relies_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, Stop> {
     let server = server().await?;
     let raw = raw(&server).await?;
     let url = format!("zk://{}?dlock.session_timeout={}s", server.address(), TIMEOUT.as_secs());
@@ -99,20 +99,20 @@ async fn believes_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, S
 }
 
 /// The servers may end a session a timeout after they last heard of it, and a request that follows a
-/// stop does not tell their leader. So either the belief ends by then, or the client has proven for
+/// stop does not tell their leader. So either the local deadline passes by then, or the client has proven for
 /// a quarter of a timeout that the servers hear of it again.
 #[test]
-fn a_stopped_client_believes_no_longer_than_its_session_lives() {
+fn a_stopped_client_relies_on_no_lock_after_its_session() {
     run(async {
         for attempt in 0..10 {
-            let Some([stopped, resumed, granted, until]) = believes_after_a_stop(attempt).await?
+            let Some([stopped, resumed, granted, until]) = relies_after_a_stop(attempt).await?
             else {
                 continue;
             };
-            let proven_anew = granted.since(resumed) >= TIMEOUT / 4;
+            let proven_again = granted.since(resumed) >= TIMEOUT / 4;
             assert!(
-                proven_anew || until <= stopped.saturating_add(TIMEOUT),
-                "it believes for {:?} from its stop on, and the servers keep it for {TIMEOUT:?}",
+                proven_again || until <= stopped.saturating_add(TIMEOUT),
+                "it relies on the lock for {:?} from its stop on, and the servers keep it for {TIMEOUT:?}",
                 until.since(stopped)
             );
             return Ok(());

@@ -1,4 +1,4 @@
-//! Servers that are too old: they are not on this machine, so something that answers as they do is.
+//! Servers that are too old, played by a program that answers as they do.
 
 use dlock_core::ErrorKind;
 use dlock_testlab::Verdict;

@@ -1,4 +1,4 @@
-//! Whose turn it is, when what stood in the way changed between two looks at it.
+//! The state of a waiter whose blocker changes between two reads.
 
 use dlock_core::{Mode, Renewal, Renewed};
 use dlock_testkit::{Stop, Verdict};

@@ -1,4 +1,4 @@
-//! What is left: of directories that are empty, and of clients that are gone.
+//! Removal of empty directories, and of the nodes of clients that are gone.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn until_nothing_is_left(server: &ZooKeeperServer) -> Verdict {
 }
 
 #[test]
-fn nothing_is_left_of_fifty_names() {
+fn fifty_unused_names_leave_no_nodes() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&url(&server)).await?;
@@ -37,7 +37,7 @@ fn nothing_is_left_of_fifty_names() {
 }
 
 #[test]
-fn nothing_is_left_of_a_root_with_several_levels() {
+fn a_root_with_several_levels_leaves_no_nodes() {
     run(async {
         let server = server().await?;
         let client = connect(&format!("{}&dlock.root=/a/b/c", url(&server))).await?;
@@ -55,7 +55,7 @@ const FEW: usize = 6;
 
 /// They go by a round of the server, at any moment between two requests.
 #[test]
-fn a_directory_that_goes_all_the_time_is_in_nobodys_way() {
+fn a_directory_that_is_often_removed_blocks_nobody() {
     run(async {
         let options = Options::new()
             .with_container_checks_every(Duration::from_millis(5))
@@ -114,7 +114,7 @@ fn the_last_clone_of_a_client_takes_its_session_with_it() {
 }
 
 #[test]
-fn a_client_that_goes_while_it_waits_leaves_nothing() {
+fn a_client_that_is_dropped_while_waiting_leaves_nothing() {
     run(async {
         let (server, other) = start().await?;
         let client = patient(&server).await?;
