@@ -204,8 +204,8 @@ impl Session {
     ) -> Result<Option<Grant>, Error> {
         let lease = claim.lease();
         // An answer proves nothing about the lease: this process may have been stopped.
-        if !self.is_covered(lease) {
-            Box::pin(self.cover(lease)).await?;
+        if !self.is_proven(lease) {
+            Box::pin(self.prove_lease(lease)).await?;
         }
         let since = self.since(at, lease).ok_or_else(gone)?;
         // After the beat was read: see `lease`.

@@ -87,7 +87,7 @@ impl Session {
                 true => link.client.call_first(request, deadline).await?,
                 false => link.client.call(request, deadline).await?,
             };
-            self.prove(link.number, answer.0.raft_term, sent);
+            self.count_vote(link.number, answer.0.raft_term, sent);
             Ok(answer)
         });
         let answer = self.note(answer.await);
@@ -99,11 +99,11 @@ impl Session {
     }
 
     /// Records a vote. A beat counts only if the session is not over by then.
-    fn prove(&self, link: u64, term: u64, sent: Instant) {
+    fn count_vote(&self, link: u64, term: u64, sent: Instant) {
         let mut proof = self.proof.lock();
         let now = Clock::Boot.now();
-        if let Some(beat) = proof.heard(link, term, sent, now)
-            && now < self.lapses()
+        if let Some(beat) = proof.vote(link, term, sent, now)
+            && now < self.local_deadline()
         {
             self.heard(beat);
         }

@@ -13,14 +13,14 @@ use crate::{
 };
 
 impl Session {
-    /// Sends heartbeats until a lease that begins now is covered by a beat, for as long as a caller
+    /// Sends heartbeats until a lease that begins now is proven by a beat, for as long as a caller
     /// waits. Callers share them.
-    pub(crate) async fn cover(self: &Arc<Self>, lease: Duration) -> Result<(), Error> {
-        let covering = async {
+    pub(crate) async fn prove_lease(self: &Arc<Self>, lease: Duration) -> Result<(), Error> {
+        let proving = async {
             let mut pause = Pause::new();
-            while !self.is_covered(lease) {
+            while !self.is_proven(lease) {
                 let turn = self.beating.lock().await;
-                let beaten = match self.is_covered(lease) {
+                let beaten = match self.is_proven(lease) {
                     false => self.heartbeat_alone().await,
                     true => Ok(()),
                 };
@@ -32,8 +32,8 @@ impl Session {
             }
             Ok(())
         };
-        let covered = tokio::time::timeout(self.patience(), covering).await;
-        covered.unwrap_or_else(|_| Err(no_answer()))
+        let proven = tokio::time::timeout(self.patience(), proving).await;
+        proven.unwrap_or_else(|_| Err(no_answer()))
     }
 
     /// Renews the lease and proves it, or continues with a new one if there was an election.
@@ -49,7 +49,7 @@ impl Session {
             let asked = self.on_link(async |link| {
                 let (header, _) = link.client.keep_alive(self.lease(), late()).await?;
                 let (term, answered) = (header.raft_term, Clock::Boot.now());
-                let counts = self.proof.lock().asked(link.number, term, sent, answered);
+                let counts = self.proof.lock().keepalive(link.number, term, sent, answered);
                 Ok((!counts).then_some(term))
             });
             match asked.await {

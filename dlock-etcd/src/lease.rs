@@ -72,7 +72,7 @@ impl Session {
     fn continue_with(self: &Arc<Self>, granted: &Granted, term: u64) -> Result<(), Failure> {
         {
             let mut proof = self.proof.lock();
-            if Clock::Boot.now() >= self.lapses() {
+            if Clock::Boot.now() >= self.local_deadline() {
                 self.end();
                 let why = "the lease may have ended before the next one was granted";
                 return Err(Failure::new(FailureKind::LeaseNotFound, Certainty::NotApplied, why));

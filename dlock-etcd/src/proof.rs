@@ -38,11 +38,11 @@ use dlock_core::Instant;
 pub(crate) struct Proof {
     /// The term in which the lease was granted, or an earlier one, in which no heartbeat counts.
     granted: u64,
-    asked: Option<Asked>,
+    keepalive: Option<Keepalive>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Keepalive {
     /// The connection, which is to one member.
     link: u64,
     sent: Instant,
@@ -54,7 +54,7 @@ struct Asked {
 impl Proof {
     /// Begins with a new lease. A header has shown this term before the lease was requested.
     pub(crate) fn of(granted: u64) -> Self {
-        Self { granted, asked: None }
+        Self { granted, keepalive: None }
     }
 
     /// Returns the term in which the lease was granted, or an earlier one.
@@ -64,34 +64,40 @@ impl Proof {
 
     /// Records the answer to a keepalive. Returns false if its term is later than that of the grant:
     /// then it counts for nothing, and the session needs a new lease.
-    pub(crate) fn asked(&mut self, link: u64, term: u64, sent: Instant, answered: Instant) -> bool {
+    pub(crate) fn keepalive(
+        &mut self,
+        link: u64,
+        term: u64,
+        sent: Instant,
+        answered: Instant,
+    ) -> bool {
         let same = term == self.granted;
-        self.asked = same.then_some(Asked { link, sent, from: answered, votes: 0 });
+        self.keepalive = same.then_some(Keepalive { link, sent, from: answered, votes: 0 });
         term <= self.granted
     }
 
     /// Records the answer to a vote. Returns the time of the beat that it completes, if it does.
-    pub(crate) fn heard(
+    pub(crate) fn vote(
         &mut self,
         link: u64,
         term: u64,
         sent: Instant,
         answered: Instant,
     ) -> Option<Instant> {
-        let asked = self.asked.as_mut()?;
-        if link != asked.link || sent < asked.from {
+        let keepalive = self.keepalive.as_mut()?;
+        if link != keepalive.link || sent < keepalive.from {
             return None;
         }
         if term != self.granted {
             // There was an election.
-            self.asked = None;
+            self.keepalive = None;
             return None;
         }
-        (asked.from, asked.votes) = (answered, asked.votes + 1);
-        if asked.votes < 2 {
+        (keepalive.from, keepalive.votes) = (answered, keepalive.votes + 1);
+        if keepalive.votes < 2 {
             return None;
         }
-        self.asked.take().map(|asked| asked.sent)
+        self.keepalive.take().map(|keepalive| keepalive.sent)
     }
 }
 
@@ -106,11 +112,11 @@ mod tests {
     /// Records a keepalive in term 5 from 10 to 20, and returns the beats of the votes behind it.
     fn votes(votes: &[(u64, u64, u64, u64)]) -> Vec<Option<Instant>> {
         let mut proof = Proof::of(5);
-        assert!(proof.asked(1, 5, at(10), at(20)));
-        let heard = votes.iter().map(|(link, term, sent, answered)| {
-            proof.heard(*link, *term, at(*sent), at(*answered))
-        });
-        heard.collect()
+        assert!(proof.keepalive(1, 5, at(10), at(20)));
+        let beats = votes
+            .iter()
+            .map(|(link, term, sent, answered)| proof.vote(*link, *term, at(*sent), at(*answered)));
+        beats.collect()
     }
 
     #[test]
@@ -139,9 +145,9 @@ mod tests {
     fn a_lease_is_kept_only_in_the_term_of_its_grant() {
         for (granted, answered, is_enough) in [(5, 6, false), (5, 4, true)] {
             let mut proof = Proof::of(granted);
-            assert_eq!(proof.asked(1, answered, at(10), at(20)), is_enough);
+            assert_eq!(proof.keepalive(1, answered, at(10), at(20)), is_enough);
             for (sent, heard) in [(20, 30), (30, 40), (40, 50)] {
-                assert_eq!(proof.heard(1, answered, at(sent), at(heard)), None);
+                assert_eq!(proof.vote(1, answered, at(sent), at(heard)), None);
             }
         }
     }

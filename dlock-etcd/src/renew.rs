@@ -25,7 +25,7 @@ impl Session {
         let claims = self.find_all(renewals.iter().map(|renewal| renewal.claim.id));
         if claims.iter().any(Option::is_some) {
             let lease = renewals.iter().map(|renewal| renewal.lease).max().unwrap_or_default();
-            self.cover(lease).await?;
+            self.prove_lease(lease).await?;
             self.is_alive();
         }
         let stale = claims.iter().flatten().filter(|claim| self.is_stale(claim));

@@ -7,7 +7,7 @@
 //!
 //! # Concurrency
 //!
-//! - A beat is recorded only before the deadline of the beat before it: `prove` holds `proof`.
+//! - A beat is recorded only before the deadline of the beat before it: `count_vote` holds `proof`.
 //! - `lease.rs` explains how the lease changes.
 //! - `link` is `None` while another member is dialled. Calls notice each change, and give up.
 
@@ -127,29 +127,29 @@ impl Session {
 
     /// Returns the local deadline: until then the servers keep the lease. The margin is for clocks
     /// that drift apart by 2 %.
-    pub(crate) fn lapses(&self) -> Instant {
+    pub(crate) fn local_deadline(&self) -> Instant {
         self.beat().saturating_add(self.ttl - self.ttl / 50)
     }
 
     /// Returns the start of a lease that is granted `at` this time. It is earlier if the last beat
     /// would not cover the whole lease. `None` if the session is over.
     pub(crate) fn since(&self, at: Instant, lease: Duration) -> Option<Instant> {
-        self.is_alive().then(|| at.min(self.lapses().saturating_sub(lease)))
+        self.is_alive().then(|| at.min(self.local_deadline().saturating_sub(lease)))
     }
 
     /// Returns whether the servers keep the lease for certain. If the local deadline has passed, the
     /// session ends.
     pub(crate) fn is_alive(&self) -> bool {
-        if Clock::Boot.now() >= self.lapses() {
+        if Clock::Boot.now() >= self.local_deadline() {
             self.end();
         }
         !self.is_over()
     }
 
-    /// Returns whether a lease that begins now is covered by a beat.
-    pub(crate) fn is_covered(&self, lease: Duration) -> bool {
+    /// Returns whether a lease that begins now is proven by a beat.
+    pub(crate) fn is_proven(&self, lease: Duration) -> bool {
         let lease = lease.min(self.longest_lease());
-        self.lapses() >= Clock::Boot.now().saturating_add(lease)
+        self.local_deadline() >= Clock::Boot.now().saturating_add(lease)
     }
 }
 

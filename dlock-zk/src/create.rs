@@ -86,7 +86,7 @@ impl Session {
                         return Err(error.into());
                     }
                     if is_unknown(&error) {
-                        match self.find_all(claims, &dirs, epoch.as_deref()).await {
+                        match self.find_created(claims, &dirs, epoch.as_deref()).await {
                             Ok(None) => {}
                             Ok(Some(found)) => return Ok(found),
                             Err(error) => return Err(NotMade { error, doubtful: Some(epoch) }),
@@ -170,7 +170,7 @@ impl Session {
     }
 
     /// Looks for nodes whose creation was not answered. All exist or none.
-    async fn find_all(
+    async fn find_created(
         &self,
         claims: &[Arc<OwnClaim>],
         dirs: &[String],

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The state of a claim's own node.
-pub(crate) enum Own {
+pub(crate) enum OwnNode {
     /// It exists, and this reports the next change.
     Watched(OwnWatch),
     /// Another client has deleted it.
@@ -27,9 +27,9 @@ impl Session {
     pub(crate) async fn until_own_node_is_deleted(&self, claim: &OwnClaim) {
         loop {
             match self.watch_own(claim).await {
-                Own::Watched(watch) => {
-                    let mut kept = Kept { claim, watch: Some(watch) };
-                    let Some((event_type, child)) = kept.changed().await else { continue };
+                OwnNode::Watched(watch) => {
+                    let mut borrowed = BorrowedWatch { claim, watch: Some(watch) };
+                    let Some((event_type, child)) = borrowed.changed().await else { continue };
                     match event_type {
                         EventType::Session => break,
                         // Without a second read: a grant that was derived from a later event must
@@ -38,8 +38,8 @@ impl Session {
                         _ => {}
                     }
                 }
-                Own::Gone => return,
-                Own::Over => break,
+                OwnNode::Gone => return,
+                OwnNode::Over => break,
             }
         }
         // The end of the session or of the claim is reported elsewhere.
@@ -47,23 +47,23 @@ impl Session {
     }
 
     /// Sets a watch for the next change of a claim's node.
-    pub(crate) async fn watch_own(&self, claim: &OwnClaim) -> Own {
+    pub(crate) async fn watch_own(&self, claim: &OwnClaim) -> OwnNode {
         if let Some(watch) = claim.take_watch() {
-            return Own::Watched(watch);
+            return OwnNode::Watched(watch);
         }
         loop {
-            let Stage::There(spot) = claim.stage.lock().await.clone() else { return Own::Over };
+            let Stage::There(spot) = claim.stage.lock().await.clone() else { return OwnNode::Over };
             let path = spot.path();
             // Not with exists, which leaves a watch on the server if there is no node.
             match self.poll(|| self.client.get_and_watch_data(&path)).await {
                 Ok((_, _, watcher)) => {
                     let event = Box::pin(self.alive.clone().event(watcher));
-                    return Own::Watched(OwnWatch { event, child: spot.child });
+                    return OwnNode::Watched(OwnWatch { event, child: spot.child });
                 }
-                Err(ZkError::NoNode) if claim.is_named(&spot.child).await => return Own::Gone,
+                Err(ZkError::NoNode) if claim.is_named(&spot.child).await => return OwnNode::Gone,
                 // It was renamed, or the claim was released.
                 Err(ZkError::NoNode) => {}
-                Err(_) => return Own::Over,
+                Err(_) => return OwnNode::Over,
             }
         }
     }
@@ -77,12 +77,12 @@ impl OwnClaim {
 }
 
 /// A watch that returns to its claim when it is dropped.
-struct Kept<'a> {
+struct BorrowedWatch<'a> {
     claim: &'a OwnClaim,
     watch: Option<OwnWatch>,
 }
 
-impl Kept<'_> {
+impl BorrowedWatch<'_> {
     /// Returns the event, and the name of the node.
     async fn changed(&mut self) -> Option<(EventType, String)> {
         let event = self.watch.as_mut()?.event.as_mut().await;
@@ -92,7 +92,7 @@ impl Kept<'_> {
     }
 }
 
-impl Drop for Kept<'_> {
+impl Drop for BorrowedWatch<'_> {
     fn drop(&mut self) {
         if let Some(watch) = self.watch.take() {
             self.claim.keep_watch(watch);

@@ -18,7 +18,7 @@ use zookeeper_client::{EventType, StateWatcher};
 use crate::{
     claim::{OwnClaim, OwnWatch},
     error::is_unknown,
-    own_watch::Own,
+    own_watch::OwnNode,
     session::{Rest, Session},
     store::Store,
 };
@@ -82,7 +82,7 @@ type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 enum Done {
     /// The node of a held claim is watched, or does not exist.
-    Asked(Arc<OwnClaim>, Own),
+    Asked(Arc<OwnClaim>, OwnNode),
     /// The node has changed.
     Changed(Arc<OwnClaim>, EventType),
     Heartbeat {
@@ -151,14 +151,14 @@ async fn serve(weak: &Weak<Session>, mut states: StateWatcher) {
             Some(done) = jobs.next(), if !jobs.is_empty() => match done {
                 // Two futures: there may be 100,000 waiting ones, and the request needs a large
                 // one.
-                Done::Asked(claim, Own::Watched(watch)) => {
+                Done::Asked(claim, OwnNode::Watched(watch)) => {
                     jobs.push(Box::pin(changed(watch, claim)));
                 }
                 // The release of a claim ends its watch too, since its node is deleted.
                 Done::Changed(claim, event) if event != EventType::Session => {
                     jobs.push(Box::pin(ask(weak.clone(), claim)));
                 }
-                Done::Asked(claim, Own::Gone) => {
+                Done::Asked(claim, OwnNode::Gone) => {
                     if let Some(session) = weak.upgrade() {
                         session.lose(&claim);
                     }
@@ -170,7 +170,7 @@ async fn serve(weak: &Weak<Session>, mut states: StateWatcher) {
                     }
                 }
                 Done::Pulse => pulsing = false,
-                Done::Asked(_, Own::Over) | Done::Changed(..) => {}
+                Done::Asked(_, OwnNode::Over) | Done::Changed(..) => {}
             },
         }
     }
@@ -180,7 +180,7 @@ async fn serve(weak: &Weak<Session>, mut states: StateWatcher) {
 async fn ask(session: Weak<Session>, claim: Arc<OwnClaim>) -> Done {
     let own = match session.upgrade() {
         Some(session) => session.watch_own(&claim).await,
-        None => Own::Over,
+        None => OwnNode::Over,
     };
     Done::Asked(claim, own)
 }

@@ -27,7 +27,7 @@ use crate::{
 /// The end of a wait.
 enum Turn {
     /// The claim holds the lock, according to a list.
-    Come { followed: bool },
+    Held { followed: bool },
     /// The claim holds the lock, derived from an event about another node.
     Deduced,
     /// The claim's node was deleted.
@@ -91,17 +91,17 @@ impl Session {
             () = claim.until_over() => Err(gone()),
             () = self.until_over() => Err(gone()),
             () = own.as_mut() => Ok(Turn::Gone),
-            turn = self.turn(&spot) => turn.map_err(said),
+            turn = self.turn(&spot) => turn.map_err(waiter_error),
         };
         let followed = match turn? {
-            Turn::Come { followed } => Some(followed),
+            Turn::Held { followed } => Some(followed),
             // Events come in the server's order. If the claim's own node had been deleted before,
             // its event would be here.
             Turn::Deduced if own.as_mut().now_or_never().is_some() => None,
             // After a reconnect, the events of the outage come in any order. So the claim's own
             // node is checked.
             Turn::Deduced if states.changed().now_or_never().is_some() => {
-                self.is_there(&spot).await.map_err(said)?.then_some(true)
+                self.is_there(&spot).await.map_err(waiter_error)?.then_some(true)
             }
             Turn::Deduced => Some(true),
             Turn::Gone => None,
@@ -131,13 +131,13 @@ impl Session {
                 None => self.standing_of_waiter(spot).await?,
             };
             let watch = match standing {
-                Standing::Held { followed } => return Ok(Turn::Come { followed }),
+                Standing::Held { followed } => return Ok(Turn::Held { followed }),
                 Standing::Behind(watch) => watch,
                 Standing::Gone | Standing::Conflict(_) => return Ok(Turn::Gone),
                 Standing::Unread(format) => return Ok(Turn::Unread(format)),
             };
             match self.watch_blocker(spot, watch).await? {
-                Seen::Held { followed } => return Ok(Turn::Come { followed }),
+                Seen::Held { followed } => return Ok(Turn::Held { followed }),
                 Seen::Granted => return Ok(Turn::Deduced),
                 Seen::Changed => {}
                 Seen::Watching { watcher, then } => {
@@ -231,12 +231,12 @@ impl Session {
     ) -> Result<Grant, Error> {
         // The event proves nothing about the session: its server may be partitioned from the
         // leader, or this process may have been stopped.
-        self.prove_lease(claim.lease()).await.map_err(said)?;
+        self.prove_lease(claim.lease()).await.map_err(waiter_error)?;
         self.hold(claim, spot, Clock::Boot.now(), followed)
     }
 }
 
 /// If the session has ended, the waiter gets `NotHeld`, and the core sends a new claim.
-fn said(error: ZkError) -> Error {
+fn waiter_error(error: ZkError) -> Error {
     if is_over(&error) { gone() } else { explain(error) }
 }
