@@ -97,25 +97,23 @@ impl Servers {
 
 #[cfg(test)]
 mod tests {
-    mod outside {
-        use super::super::Servers;
+    use super::Servers;
 
-        #[test]
-        fn only_a_server_without_a_configuration_stands_on_its_own() {
-            let one = "server.1=10.0.0.1:2888:3888:participant;0.0.0.0:2181\n";
-            let observer = "server.2=10.0.0.2:2888:3888:observer;0.0.0.0:2181\n";
-            let other = "server.3=10.0.0.3:2888:3888\n";
-            let version = "version=0";
-            for (config, voters, is_alone) in [
-                (String::new(), 1, true),
-                (format!("{one}{version}"), 1, false),
-                (format!("{one}{observer}{version}"), 1, false),
-                (format!("{one}{observer}{other}{version}"), 2, false),
-                (version.to_owned(), 1, false),
-            ] {
-                let expected = Servers { voters: Some(voters), is_alone };
-                assert_eq!(Servers::read(&config), expected, "{config}");
-            }
+    #[test]
+    fn only_a_server_without_a_configuration_is_alone() {
+        let one = "server.1=10.0.0.1:2888:3888:participant;0.0.0.0:2181\n";
+        let observer = "server.2=10.0.0.2:2888:3888:observer;0.0.0.0:2181\n";
+        let other = "server.3=10.0.0.3:2888:3888\n";
+        let version = "version=0";
+        for (config, voters, is_alone) in [
+            (String::new(), 1, true),
+            (format!("{one}{version}"), 1, false),
+            (format!("{one}{observer}{version}"), 1, false),
+            (format!("{one}{observer}{other}{version}"), 2, false),
+            (version.to_owned(), 1, false),
+        ] {
+            let expected = Servers { voters: Some(voters), is_alone };
+            assert_eq!(Servers::read(&config), expected, "{config}");
         }
     }
 }

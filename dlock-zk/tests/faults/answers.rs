@@ -59,7 +59,7 @@ impl Scene {
         })
     }
 
-    /// What was on the way is lost, and all is well again.
+    /// Drops the requests and answers in flight, and ends the fault.
     async fn heal(&self) -> Verdict {
         forget(&self.proxy).await
     }
@@ -69,8 +69,8 @@ impl Scene {
     }
 }
 
-/// The first request did it, and its answer got lost: who is asked again must not say that the
-/// lock had been lost before.
+/// The first request released the lock, and its answer was lost. The answer to the second one must
+/// not say that the lock had been lost before.
 pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     let guard = scene.take(&["a"]).await??;
@@ -84,7 +84,7 @@ pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
     }
 }
 
-/// A release that never arrived is sent again, and lets in who has come meanwhile.
+/// A release that never arrived is sent again, and the waiter is granted.
 pub(crate) async fn a_lost_release_is_repeated_until_it_is_done() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     let guard = scene.take(&["a"]).await??;
@@ -260,8 +260,9 @@ impl Followers {
     }
 }
 
-/// A request that a follower took and that its leader gets once the client asks another server:
-/// the session has moved, so it is refused. Else its node would be nobody's, and stay in the way.
+/// A request that a follower took and that its leader gets once the client asks another server: the
+/// session has moved, so it is refused. Otherwise its node would belong to no claim, and block the
+/// lock.
 pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict {
     for names in [&["a"][..], &["a", "b"][..]] {
         let scene = Followers::start().await?;

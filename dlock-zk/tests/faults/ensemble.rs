@@ -63,7 +63,7 @@ pub(crate) async fn its_leader_is_cut_off() -> Verdict {
     cleanup::nothing(&servers.nodes()[0]).await
 }
 
-/// Once it goes on it still leads, as far as it knows, and answers who comes back to it.
+/// When it continues, it assumes that it still leads, and answers clients that return to it.
 pub(crate) async fn its_leader_stands_still() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
     let load = load("still").start(&url_of(&servers)).await?;

@@ -27,8 +27,8 @@ pub(crate) async fn connections_are_cut() -> Verdict {
     cleanup::nothing(&server).await
 }
 
-/// What was asked was done, and nobody learns of it, or learns of it late; and some connections
-/// are open and dead, for longer than some sessions.
+/// Requests are executed, and their answers are lost or late. Some connections stay open and dead
+/// for longer than some sessions.
 pub(crate) async fn replies_are_lost() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let proxy = Proxy::start(&server.address()).await?;

@@ -65,7 +65,7 @@ pub(crate) async fn behind_a_cut_connection() -> Verdict {
     cleanup::nothing(&server).await
 }
 
-/// One who holds a lock behind what will be cut, and one who waits for it elsewhere.
+/// A holder behind the connection that will be cut, and a waiter elsewhere.
 struct Pair {
     locks: Locks,
     guard: Guard,
@@ -158,7 +158,8 @@ pub(crate) async fn an_operator_who_deletes_a_node_is_noticed() -> Verdict {
     cleanup::nothing(&server).await
 }
 
-/// A waiter whose session ends while somebody else holds the lock comes again with the next one.
+/// A waiter whose session ends while another client holds the lock sends a new claim in the next
+/// session.
 pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let proxy = Proxy::start(&server.address()).await?;
@@ -177,7 +178,7 @@ pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
         proxy.door(Door::Silent).await?;
         cleanup::until_claims(&server, 1).await?;
         if round == 1 {
-            // What was held back comes late, or never.
+            // The delayed requests arrive late, or never.
             proxy.cut();
         }
         proxy.pass().await?;
@@ -193,7 +194,7 @@ pub(crate) async fn waiters_go_on_in_the_next_one() -> Verdict {
     cleanup::nothing(&server).await
 }
 
-/// Nobody waits any more, so the server need not remember who did.
+/// After the last wait, no watch is left on the server.
 pub(crate) async fn no_watch_stays() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let locks = Locks::new(connect(url(&server.address())).await?)?;

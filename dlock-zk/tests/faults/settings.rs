@@ -22,8 +22,8 @@ pub(crate) fn url_of(servers: &Ensemble) -> String {
     url(&servers.connect_string())
 }
 
-/// The usual mix. Some of it would be held for longer than a session that nobody hears of lasts;
-/// the core shortens such leases to what sessions stand for.
+/// The usual mix. Some leases would be longer than a silent session lasts; the core shortens them to
+/// the longest lease of the session.
 pub(crate) fn load(name: &str) -> Load {
     Load::new(name).with_leases(&[300, 600, 2500].map(Duration::from_millis))
 }

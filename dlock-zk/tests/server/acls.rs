@@ -41,7 +41,7 @@ async fn joe(server: &ZooKeeperServer) -> Result<String, Stop> {
     Ok(acl[0].id().to_owned())
 }
 
-/// What the root, a directory and a claim's node have while a lock of this client is held.
+/// The ACLs of the root, a directory and a claim's node while a lock of this client is held.
 async fn given(server: &ZooKeeperServer, url: &str) -> Result<Vec<Vec<String>>, Stop> {
     let client = connect(&format!("{url}&dlock.root=/x/y")).await?;
     let held = exclusive("a");
@@ -143,7 +143,7 @@ fn an_unknown_or_insufficient_acl_is_refused() {
     })
 }
 
-/// A root with that ACL would keep everybody out, also those who come with the right one.
+/// A root with that ACL would refuse all clients, also those with the right ACL.
 #[test]
 fn an_acl_that_lacks_a_right_leaves_no_root_behind() {
     run(async {
@@ -159,7 +159,7 @@ fn an_acl_that_lacks_a_right_leaves_no_root_behind() {
     })
 }
 
-/// The root is older than the client and open to everybody, so only the directories of its locks
+/// The root is older than the client and open to all clients, so only the directories of its locks
 /// lack the right.
 #[test]
 fn an_acl_without_a_needed_right_is_refused_at_start() {

@@ -83,7 +83,7 @@ fn a_java_holder_keeps_every_kind_out_until_it_releases() {
             granted(&client, &waiting).await?;
             free(&client, &waiting).await?;
         }
-        // A mutex and a semaphore don't go together, whoever has the name.
+        // A name can't be a mutex and a semaphore at once, in dlock or in Curator.
         java.takes().await?;
         let error = client.acquire(&ask("a", Mode::permits(1, 3)?)).await;
         let kind = error.err().ok_or("granted")?.kind();
@@ -188,7 +188,7 @@ fn inspect_shows_a_java_holder_and_waiter() {
         assert_eq!((holder.mode, waiter.mode), (Mode::Exclusive, Mode::Exclusive));
         assert!(holder.token.is_some() && holder.token == state.last_token, "{state:?}");
         assert!(waiter.token.is_none() && waiter.claim != holder.claim, "{state:?}");
-        // A holder's node can be removed by hand; who waits goes on.
+        // A holder's node can be removed by hand; the waiter is granted.
         let claim = dlock_core::Claim::new(name("a"), holder.claim);
         assert_eq!(client.release(&claim).await?, dlock_core::Released::Released);
         second.says("acquired").await?;

@@ -16,7 +16,7 @@ const THREADS: usize = 4;
 const TASKS: usize = 3;
 const TIMES: usize = 20;
 
-/// Reads and writes with a pause in between, as nobody may who is not alone.
+/// Reads and writes with a pause in between, which only a lone holder may do.
 async fn count(file: &Path) -> Verdict {
     let value: u64 = std::fs::read_to_string(file)?.parse()?;
     yield_now().await;

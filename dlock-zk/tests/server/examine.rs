@@ -21,7 +21,7 @@ async fn start_with_a_root() -> Result<(ZooKeeperServer, DynBackend), Stop> {
     Ok((server, client))
 }
 
-/// What is not fine.
+/// The findings that are not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
     found::amiss(client, 6).await
 }

@@ -9,8 +9,8 @@ use crate::support::{
     take, until, url, works, works_fully,
 };
 
-/// What stands in the directory and is nobody's claim: other programs' nodes, and such that look
-/// like claims at first sight.
+/// Nodes in the directory that are no claims: other programs' nodes, and some that look like claims
+/// at first sight.
 const FOREIGN: [&str; 13] = [
     "foo",
     "lock-0000000001",

@@ -98,9 +98,9 @@ async fn relies_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, Sto
     Ok((session_of(&raw, &format!("after-{attempt}")).await? == session).then_some(times))
 }
 
-/// The servers may end a session a timeout after they last heard of it, and a request that follows a
-/// stop does not tell their leader. So either the local deadline passes by then, or the client has proven for
-/// a quarter of a timeout that the servers hear of it again.
+/// The servers may end a session a timeout after they last heard of it, and a request that follows
+/// a stop does not tell their leader. So either the local deadline passes by then, or the client
+/// has proven for a quarter of a timeout that the servers hear of it again.
 #[test]
 fn a_stopped_client_relies_on_no_lock_after_its_session() {
     run(async {

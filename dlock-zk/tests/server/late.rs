@@ -77,7 +77,7 @@ fn a_claim_that_was_given_up_makes_no_node_later() {
             Ok(first.connections() > before && first.request_bytes() > sent)
         })
         .await?;
-        // What it asks for reaches the follower.
+        // Its requests reach the follower.
         sleep(Duration::from_millis(200)).await;
         for request in all.into_iter().flatten() {
             let client = client.clone();

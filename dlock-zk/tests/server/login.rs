@@ -108,7 +108,7 @@ fn credentials_are_shown_to_a_server_with_netty() {
     })
 }
 
-/// A login that is taken away while somebody uses it is like any other change of rights.
+/// A login that is removed while a client uses it is like any other change of rights.
 #[test]
 fn rights_that_are_removed_later_are_reported() {
     run(async {
@@ -121,7 +121,7 @@ fn rights_that_are_removed_later_are_reported() {
         take(&somebody, &held).await?;
         says(&fails(&client, &exclusive("a")).await?, ACCESS, "user and password");
         free(&somebody, &held).await?;
-        // What is empty goes, and then anybody may make it.
+        // The servers remove the empty root, and then any client may create it.
         until("the root has gone", async || Ok(server.nodes_under("/").await?.is_empty())).await?;
         works(&client, "a").await
     })

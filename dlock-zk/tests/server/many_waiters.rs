@@ -92,7 +92,7 @@ fn many_acquires_are_sent_in_steps_and_the_session_lives() {
     })
 }
 
-/// Those who wait behind claims of their own client know their turn without a list.
+/// Waiters behind claims of their own client need no list to see that they are next.
 #[test]
 fn many_waiters_do_not_list_the_queue_for_each_hand_off() {
     run(async {
@@ -130,7 +130,7 @@ fn many_waiters_do_not_list_the_queue_for_each_hand_off() {
     })
 }
 
-/// Each wants to know who stands before it.
+/// Each acquire has to read the nodes before its own.
 #[test]
 fn many_acquires_of_one_client_share_lists_of_the_queue() {
     run(async {

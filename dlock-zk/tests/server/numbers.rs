@@ -21,7 +21,7 @@ const APPEND: &str = include_str!("java/Append.java");
 /// The number after the largest one.
 pub(crate) const END: i64 = 1 << 31;
 
-/// The node of somebody else, without which the directory would go when nobody is in it.
+/// The node of another program, which keeps the servers from removing the directory.
 pub(crate) const THEIRS: &str = "/dlock/a/theirs";
 
 /// A server on which the next node in the directory of `a` gets this number, clients of it, and
@@ -174,7 +174,7 @@ fn readers_and_writers_keep_their_order_at_the_end_of_numbers() {
     })
 }
 
-/// Who gives permits back has a new node, in the place of the old one.
+/// A claim that releases some of its permits has a new node, at the same place in the queue.
 #[test]
 fn a_smaller_permit_claim_keeps_its_place_at_the_last_number() {
     run(async {

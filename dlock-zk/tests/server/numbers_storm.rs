@@ -13,11 +13,11 @@ use crate::{
     support::{free, run},
 };
 
-/// How many wait at a time by each client, and how often each takes the lock.
+/// The number of tasks of each client, and of acquisitions by each task.
 const TASKS: usize = 8;
 const ROUNDS: usize = 5;
 
-/// Who is in, what was seen at the end, and the tokens in the order in which the lock was taken.
+/// The weights of the present holders, and the tokens in the order of the grants.
 #[derive(Default)]
 struct Seen {
     inside: Vec<u32>,

@@ -13,7 +13,7 @@ use crate::support::{
     LEASE, ask, connect, exclusive, free, raw, run, server, start, take, until, url, works,
 };
 
-/// Sets the rights of everybody in the directory of a lock.
+/// Sets the rights of all clients in the directory of a lock.
 async fn permit(raw: &Client, lock: &str, rights: Permission) -> Verdict {
     let acl = [Acl::new(rights | Permission::ADMIN, AuthId::anyone())];
     raw.set_acl(&format!("/dlock/{lock}"), &acl, None).await?;

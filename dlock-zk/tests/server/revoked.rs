@@ -14,7 +14,7 @@ use crate::{
     support::{self, SOON, ask, exclusive, free, granted, name, queue, run, take, until, waits},
 };
 
-/// Ends a claim by its id alone, as a person does who has looked at the lock.
+/// Ends a claim by its id alone, as an operator does after an inspection of the lock.
 async fn evict(client: &DynBackend, lock: &str, id: ClaimId) -> Verdict {
     let claim = Claim::new(name(lock), id);
     match client.release(&claim).await? {
@@ -169,7 +169,7 @@ fn a_revoked_waiter_never_gets_the_lock() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
-        // Nobody, or somebody, waits for the grant while its node goes.
+        // Without and with a call that waits for the grant while the node is deleted.
         for waits_meanwhile in [false, true] {
             let claims: [_; 3] = std::array::from_fn(|_| exclusive("a"));
             let [held, evicted, next] = &claims;
@@ -197,7 +197,7 @@ fn a_revoked_waiter_never_gets_the_lock() {
             granted(&other, next).await?;
             let renewal = Renewal::new(evicted.as_claim(), evicted.mode, evicted.lease);
             assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
-            // Who asks again with the same claim stands at the end of the queue.
+            // The same claim, sent again, is at the end of the queue.
             queue(&client, evicted).await?;
             waits(&client, evicted).await?;
             free(&other, next).await?;

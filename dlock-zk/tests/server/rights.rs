@@ -54,7 +54,7 @@ fn a_root_of_other_credentials_is_refused_at_start() {
             }
         }
         works(&connect(&logged_in(&server, "somebody:else")).await?, "a").await?;
-        // What is next to it is nobody's.
+        // Another root of the same server has no such ACL.
         works(&connect(&format!("{}&dlock.root=/locks", url(&server))).await?, "a").await
     })
 }
@@ -111,7 +111,7 @@ fn a_directory_of_others_is_refused_and_other_locks_work() {
     })
 }
 
-/// The node is made before it turns out that nobody can see where it stands.
+/// The node is created before the client finds that it can't read the queue.
 #[test]
 fn an_unreadable_directory_is_reported_and_left_unchanged() {
     run(async {
@@ -149,7 +149,7 @@ fn an_unreadable_holder_keeps_others_out_with_an_error() {
         free(&client, &held).await?;
         let answer = tokio::time::timeout(crate::support::SOON, client.granted(&waiting)).await?;
         says(&answer.err().ok_or("granted")?, ACCESS, "read");
-        // Who is first must not be shown as if nobody was before it.
+        // The waiter must not be shown as the first in the queue.
         match client.inspect(&waiting.name).await {
             Err(error) => says(&error, ACCESS, "read"),
             Ok(state) => {

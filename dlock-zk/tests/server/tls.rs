@@ -52,7 +52,7 @@ fn locks_work_over_tls() {
         let config = ZkConfig::new([address.as_str()])?.with_tls(ca.into(), None);
         let built = ZooKeeper::connect(config).await?;
         works_fully(&built, &two, "b").await?;
-        // Who comes without it sees the same locks.
+        // A client without TLS sees the same locks.
         let plain = connect(&format!("zk://{}", server.address())).await?;
         works_fully(&built, &plain, "c").await
     })

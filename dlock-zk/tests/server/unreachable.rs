@@ -21,7 +21,7 @@ use crate::support::{
 
 const UNAVAILABLE: ErrorKind = ErrorKind::Unavailable;
 
-/// A port that nobody listens on.
+/// A port without a listener.
 async fn nobody() -> Result<String, Stop> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?.local_addr()?.to_string())
 }
