@@ -3,7 +3,6 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    breaking::Break,
     completions::Completions,
     doctor::Doctor,
     failure::{Failure, code},
@@ -12,6 +11,7 @@ use crate::{
     list::List,
     man::Man,
     raise_tokens::RaiseTokens,
+    revoke::Break,
     run::Run,
     store::Store,
     watch::Watch,
@@ -45,8 +45,8 @@ Examples:
 
 /// Distributed locks on the command line.
 ///
-/// Runs commands under a lock that one machine at a time can hold, and inspects and repairs the locks
-/// of a store.
+/// Runs commands under a lock that one machine at a time can hold, and inspects and repairs the
+/// locks of a store.
 #[derive(Debug, Parser)]
 #[command(name = "dlock", version, after_long_help = AFTER)]
 pub(crate) struct Cli {
@@ -102,7 +102,7 @@ pub(crate) fn parse() -> Result<Cli, u8> {
         if args.any(|arg| shows_password(&text, &arg)) {
             let why =
                 "a URL is not expected here, or in this form: write --url URL, or set DLOCK_URL";
-            Failure::misuse(why).tell(false);
+            Failure::misuse(why).print(false);
         } else {
             let _ = error.print();
         }

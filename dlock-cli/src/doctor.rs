@@ -80,11 +80,14 @@ pub(crate) async fn run(args: Doctor, store: &Store) -> Result<u8, Failure> {
     let began = Clock::Boot.now();
     let mut report = Report::default();
     let limit = store::CONNECT_TIMEOUT;
-    match store.try_connect(source.url(), ConnectOptions::new(), limit, store::tell).await {
+    match store
+        .try_connect(source.url(), ConnectOptions::new(), limit, store::print_unreachable)
+        .await
+    {
         Ok(Ok(locks)) => {
             let took = Clock::Boot.now().since(began);
             report.findings.push(Finding::fine("connection", format!("connected in {took:.1?}")));
-            report.look(&locks, args.token).await;
+            report.examine(&locks, args.token).await;
             store::close(&locks).await;
         }
         Ok(Err(error)) if is_misuse(error.kind()) => return Err(error.into()),
@@ -107,7 +110,7 @@ pub(crate) async fn run(args: Doctor, store: &Store) -> Result<u8, Failure> {
 }
 
 impl Report {
-    async fn look(&mut self, locks: &Locks, seen: Option<FencingToken>) {
+    async fn examine(&mut self, locks: &Locks, seen: Option<FencingToken>) {
         self.store = Some(locks.backend().store().to_owned());
         match locks.examine().await {
             Ok(findings) => self.findings.extend(findings),
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_split_into_what_and_what_to_do() {
+    fn an_error_is_split_into_finding_and_remedy() {
         let error = dlock::Error::new(ErrorKind::Unavailable, "it is away: start it");
         let finding = as_finding("connection", &error);
         assert_eq!((finding.found.as_str(), finding.level), ("it is away", Level::Wrong));

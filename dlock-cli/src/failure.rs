@@ -34,7 +34,7 @@ pub(crate) struct Failure {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct ErrorMessage<'a> {
     error: &'a str,
     code: u8,
 }
@@ -53,12 +53,12 @@ impl Failure {
     }
 
     /// Prints the message on stderr.
-    pub(crate) fn tell(&self, json: bool) {
+    pub(crate) fn print(&self, json: bool) {
         if self.text.is_empty() {
             return;
         }
-        let told = Told { error: &self.text, code: self.code };
-        match serde_json::to_string(&told) {
+        let message = ErrorMessage { error: &self.text, code: self.code };
+        match serde_json::to_string(&message) {
             Ok(line) if json => complain(&line),
             _ => complain(&format!("dlock: {}", self.text)),
         }

@@ -55,12 +55,12 @@ struct Level {
 
 pub(crate) async fn run(args: GuaranteesOf, store: &Store) -> Result<u8, Failure> {
     let locks = store.connect().await?;
-    let told = tell(&args, &locks);
+    let printed = print(&args, &locks);
     store::close(&locks).await;
-    told.map(|()| 0)
+    printed.map(|()| 0)
 }
 
-fn tell(args: &GuaranteesOf, locks: &Locks) -> Result<(), Failure> {
+fn print(args: &GuaranteesOf, locks: &Locks) -> Result<(), Failure> {
     let (store, guarantees) = (locks.backend().store(), locks.guarantees());
     if args.json {
         return output::print_json(&Promises { store, guarantees: View::new(&guarantees) });

@@ -38,7 +38,7 @@ pub(crate) struct List {
 
 pub(crate) async fn run(args: List, store: &Store) -> Result<u8, Failure> {
     let locks = store.connect().await?;
-    let found = look(&locks, &args.prefix, args.limit).await;
+    let found = read(&locks, &args.prefix, args.limit).await;
     store::close(&locks).await;
     let (views, more) = found?;
     for view in &views {
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: List, store: &Store) -> Result<u8, Failure> {
 }
 
 /// Returns the locks whose names begin with `prefix`, sorted by name, and whether there are more.
-pub(crate) async fn look(
+pub(crate) async fn read(
     locks: &Locks,
     prefix: &str,
     limit: usize,
@@ -102,14 +102,14 @@ mod tests {
         for name in ["b", "a/2", "a/1"] {
             guards.push(locks.mutex(name).unwrap().lock().await.unwrap());
         }
-        let (views, more) = look(&locks, "", 3).await.unwrap();
+        let (views, more) = read(&locks, "", 3).await.unwrap();
         assert_eq!((names(&views), more), (vec!["a/1", "a/2", "b"], false));
-        let (views, more) = look(&locks, "a/", 1).await.unwrap();
+        let (views, more) = read(&locks, "a/", 1).await.unwrap();
         assert_eq!((views.len(), more), (1, true));
         for guard in guards {
             guard.release().await.unwrap();
         }
-        assert!(look(&locks, "", 3).await.unwrap().0.is_empty());
+        assert!(read(&locks, "", 3).await.unwrap().0.is_empty());
     }
 
     #[test]

@@ -4,7 +4,6 @@
 compile_error!("dlock-cli needs Unix, for signals and process groups");
 
 mod args;
-mod breaking;
 mod completions;
 mod doctor;
 mod failure;
@@ -15,6 +14,7 @@ mod man;
 mod output;
 mod parse;
 mod raise_tokens;
+mod revoke;
 mod run;
 mod store;
 mod watch;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let why =
                 format!("there is no thread to run on ({error}): check the limits of processes");
-            Failure::misuse(why).tell(false);
+            Failure::misuse(why).print(false);
             code::MISUSE.into()
         }
     }
@@ -63,7 +63,7 @@ async fn command(cli: Cli) -> u8 {
         Command::Inspect(args) => inspect::run(args, store).await,
         Command::List(args) => list::run(args, store).await,
         Command::Watch(args) => watch::run(args, store).await,
-        Command::Break(args) => breaking::run(args, store).await,
+        Command::Break(args) => revoke::run(args, store).await,
         Command::RaiseTokens(args) => raise_tokens::run(args, store).await,
         Command::Doctor(args) => doctor::run(args, store).await,
         Command::Guarantees(args) => guarantees::run(args, store).await,
@@ -71,7 +71,7 @@ async fn command(cli: Cli) -> u8 {
         Command::Man(args) => man::run(&args, Cli::command()),
     };
     done.unwrap_or_else(|failure| {
-        failure.tell(json);
+        failure.print(json);
         failure.code
     })
 }

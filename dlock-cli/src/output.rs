@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_in_line_is_on_the_line() {
+    fn the_first_waiter_is_shown() {
         let waiter = |note: &str| claim(Mode::Exclusive, None).with_note(Note::new(note).ok());
         let state = LockState::new(Vec::new(), vec![waiter("db-1"), waiter("db-2")], None);
         let view = LockView::new(&LockName::new("a").unwrap(), &state);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_a_line_and_a_table() {
+    fn a_lock_is_shown_as_a_row_and_as_a_table() {
         let view = view();
         let line = "jobs/7: held by 1 (exclusive, token 12, for 3s, web-3 pid 4711 sh), 1 waiting";
         assert_eq!(view.line(), line);

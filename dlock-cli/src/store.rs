@@ -70,8 +70,12 @@ impl Store {
     /// Connects.
     pub(crate) async fn connect(&self) -> Result<Locks, Failure> {
         let source = self.source()?;
-        let connecting =
-            self.try_connect(source.url(), ConnectOptions::new(), CONNECT_TIMEOUT, tell);
+        let connecting = self.try_connect(
+            source.url(),
+            ConnectOptions::new(),
+            CONNECT_TIMEOUT,
+            print_unreachable,
+        );
         connecting.await?.map_err(Failure::from)
     }
 
@@ -83,7 +87,7 @@ impl Store {
         limit: Option<Duration>,
         note: Option<Note>,
         default: impl FnOnce() -> Option<Note> + Send,
-        told: impl Fn(&Error) + Send + Sync,
+        on_error: impl Fn(&Error) + Send + Sync,
     ) -> Result<Locks, Failure> {
         let url = source.url();
         let options = match note.or_else(default) {
@@ -91,17 +95,17 @@ impl Store {
             None => ConnectOptions::new(),
         };
         let limit = limit.unwrap_or_default().max(CONNECT_TIMEOUT);
-        self.try_connect(url, options, limit, told).await?.map_err(Failure::from)
+        self.try_connect(url, options, limit, on_error).await?.map_err(Failure::from)
     }
 
     /// Connects, and retries while the store is unreachable. The error distinguishes a mistake of
-    /// the caller from a fault of the store. `told` receives the first error that is retried.
+    /// the caller from a fault of the store. `on_error` receives the first error that is retried.
     pub(crate) async fn try_connect(
         &self,
         url: &str,
         options: ConnectOptions,
         limit: Duration,
-        told: impl Fn(&Error) + Send + Sync,
+        on_error: impl Fn(&Error) + Send + Sync,
     ) -> Result<Result<Locks, Error>, Failure> {
         let limit = self.connect_timeout.unwrap_or(limit);
         let mut last = None;
@@ -111,7 +115,7 @@ impl Store {
                 match dlock::connect_with(url, options.clone()).await {
                     Err(error) if error.is_transient() => {
                         if last.is_none() {
-                            told(&error);
+                            on_error(&error);
                         }
                         last = Some(error);
                     }
@@ -192,7 +196,7 @@ fn read(file: &Path) -> Result<Source, Failure> {
 }
 
 /// Reports to a person that the store is unreachable and is retried.
-pub(crate) fn tell(error: &Error) {
+pub(crate) fn print_unreachable(error: &Error) {
     if std::io::stderr().is_terminal() {
         complain(&format!("dlock: {error}; retrying"));
     }

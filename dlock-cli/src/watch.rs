@@ -22,14 +22,14 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Watch locks as they change.
 ///
-/// On a terminal it redraws a table at each poll: the name of each lock, its state, and the note, the
-/// token and the remaining lease of its holder, and how many clients wait. If stdout is not a
+/// On a terminal it redraws a table at each poll: the name of each lock, its state, and the note,
+/// the token and the remaining lease of its holder, and how many clients wait. If stdout is not a
 /// terminal, it first prints a line for each lock that is held, and then a line for each lock whose
-/// holders or waiters have changed. `q` ends it on a terminal. It polls the store, so it may miss a hold that is shorter than
-/// --interval.
+/// holders or waiters have changed. `q` ends it on a terminal. It polls the store, so it may miss a
+/// hold that is shorter than --interval.
 ///
-/// With --json it prints one object on a line for each change, as `inspect` prints it. While the store
-/// is unreachable, it reports that on stderr and continues.
+/// With --json it prints one object on a line for each change, as `inspect` prints it. While the
+/// store is unreachable, it reports that on stderr and continues.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  dlock watch\n  dlock watch --name nightly-job --json")]
 pub(crate) struct Watch {
@@ -79,11 +79,11 @@ async fn watch(
     locks: &Locks,
 ) -> Result<(), Failure> {
     let mut seen = Seen::default();
-    let mut looks = 0;
+    let mut reads = 0;
     loop {
         let views = match name {
             Some(name) => locks.inspect(name).await.map(|state| vec![LockView::new(name, &state)]),
-            None => list::look(locks, &args.prefix, args.limit).await.map(|(views, _)| views),
+            None => list::read(locks, &args.prefix, args.limit).await.map(|(views, _)| views),
         };
         match views {
             Ok(views) if live => {
@@ -99,11 +99,11 @@ async fn watch(
                     }
                 }
             }
-            Err(error) if error.is_transient() => Failure::from(error).tell(args.json),
+            Err(error) if error.is_transient() => Failure::from(error).print(args.json),
             Err(error) => return Err(error.into()),
         }
-        looks += 1;
-        if args.count.is_some_and(|count| looks >= count) {
+        reads += 1;
+        if args.count.is_some_and(|count| reads >= count) {
             return Ok(());
         }
         tokio::time::sleep(args.interval).await;

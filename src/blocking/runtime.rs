@@ -35,20 +35,20 @@ impl Background {
         F: Future<Output = Result<Locks, Error>> + Send + 'static,
     {
         outside_async_code()?;
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         let (end, ended) = oneshot::channel();
         let run = move || {
             let runtime = match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(tell.send(Err(refused(error)))),
+                Err(error) => return drop(sender.send(Err(refused(error)))),
             };
             let handle = runtime.handle().clone();
             runtime.block_on(async {
                 let locks = match connect.await {
                     Ok(locks) => locks,
-                    Err(error) => return drop(tell.send(Err(error))),
+                    Err(error) => return drop(sender.send(Err(error))),
                 };
-                drop(tell.send(Ok((locks.clone(), handle))));
+                drop(sender.send(Ok((locks.clone(), handle))));
                 let Err(_gone) = ended.await else { return };
                 if let Err(error) = locks.shutdown(LAST_WAIT).await {
                     // The leases free the remaining locks.
@@ -57,7 +57,7 @@ impl Background {
             });
         };
         thread::Builder::new().name("dlock".to_owned()).spawn(run).map_err(refused)?;
-        let (locks, handle) = told.recv().map_err(|gone| refused(io::Error::other(gone)))??;
+        let (locks, handle) = receiver.recv().map_err(|gone| refused(io::Error::other(gone)))??;
         Ok(Self { locks, handle, _end: end })
     }
 

@@ -70,7 +70,7 @@ fn the_lease_is_renewed_while_the_caller_works() {
 }
 
 #[test]
-fn threads_take_turns_and_a_dropped_guard_lets_the_next_one_in() {
+fn threads_take_turns_also_after_a_dropped_guard() {
     let locks = connect("memory:").unwrap();
     let threads: Vec<_> = (0..8)
         .map(|_| {
@@ -156,7 +156,7 @@ fn threads_of_a_runtime_that_may_block_take_locks() {
 }
 
 #[test]
-fn tasks_are_refused_and_keep_their_budget() {
+fn calls_from_tasks_are_refused_and_cost_no_budget() {
     for mut builder in
         [tokio::runtime::Builder::new_current_thread(), tokio::runtime::Builder::new_multi_thread()]
     {
@@ -189,7 +189,7 @@ fn an_error_of_the_url_is_returned_unchanged() {
 
 #[cfg(feature = "sqlite")]
 #[test]
-fn a_dropped_guard_is_released_after_the_last_handle_is_gone() {
+fn a_dropped_guard_is_released_after_the_last_handle() {
     let dir = tempfile::TempDir::new().unwrap();
     let url = format!("sqlite:{}?dlock.create_schema=true", dir.path().join("locks.db").display());
     let locks = connect(&url).unwrap();

@@ -80,7 +80,7 @@ async fn no_error_shows_a_secret() {
 }
 
 #[test]
-fn without_a_runtime_it_is_an_error_and_no_panic() {
+fn without_a_runtime_connect_returns_an_error() {
     for url in ["memory:", "sqlite:/nowhere/at/all.db"] {
         let mut connecting = pin!(connect(url));
         let mut context = Context::from_waker(Waker::noop());

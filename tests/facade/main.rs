@@ -7,7 +7,8 @@ mod connect;
 #[cfg(feature = "sqlite")]
 mod inventory;
 mod kinds;
-mod outside;
 mod redis;
+mod runtime;
 mod servers;
 mod sqlite;
+mod token_offset;

@@ -24,7 +24,7 @@ use super::{
 use crate::failure::{Failure, code};
 
 /// The pause between two checks whether the processes that the command started have ended.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 
 pub(super) struct Child {
     process: Process,
@@ -112,7 +112,7 @@ impl Child {
             self.process.wait().await?;
             while self.leads_group && group_runs(self.pid) {
                 orphans::reap(self.pid);
-                time::sleep(LOOK).await;
+                time::sleep(POLL).await;
             }
             io::Result::Ok(())
         };

@@ -1,11 +1,11 @@
 //! `dlock run`: a command under a lock.
 
 mod child;
+mod messages;
 mod nested;
+mod note;
 mod orphans;
 pub(crate) mod signals;
-mod voice;
-mod who;
 
 use std::{ffi::OsString, pin::pin, time::Duration};
 
@@ -14,7 +14,9 @@ use dlock::{
     Error, Guard, LockName, Locks, admin::Note, backend::Clock, guarantees::Scope, guard::Released,
 };
 
-use self::{child::Child, nested::Environment, orphans::Orphans, signals::Signals, voice::Voice};
+use self::{
+    child::Child, messages::Messages, nested::Environment, orphans::Orphans, signals::Signals,
+};
 use crate::{
     failure::{Failure, code, is_busy},
     output::LockView,
@@ -33,8 +35,8 @@ use crate::{
 /// that is larger than in all earlier runs. The resource that the command writes to should refuse
 /// smaller tokens. DLOCK_URL is removed from the command's environment, unless --keep-url is given.
 ///
-/// The lock is released when the command ends. If the command starts a process in the background and
-/// ends, as a daemon does, that process runs on without the lock: run it in the foreground.
+/// The lock is released when the command ends. If the command starts a process in the background
+/// and ends, as a daemon does, that process runs on without the lock: run it in the foreground.
 ///
 /// If the command runs `dlock run` with a name that it holds already, the inner run fails at once
 /// with code 125, since it would wait for its own lock.
@@ -44,8 +46,8 @@ use crate::{
 /// the exit code is 123. Another client may hold the lock by then: --lock-delay keeps other clients
 /// out for longer after a lease that expired.
 ///
-/// dlock forwards TERM, INT, HUP, QUIT, USR1 and USR2 to the command, and exits after the command has
-/// ended. While dlock waits for the lock, these signals end it.
+/// dlock forwards TERM, INT, HUP, QUIT, USR1 and USR2 to the command, and exits after the command
+/// has ended. While dlock waits for the lock, these signals end it.
 ///
 /// If stdin is a terminal, the command stays in dlock's process group, so that it can read from the
 /// terminal and receives ^C from there; dlock signals the command alone. Otherwise the command gets
@@ -53,7 +55,8 @@ use crate::{
 /// dlock's group in any case.
 ///
 /// If dlock itself is killed with KILL, the command continues to run, and the lock is free when its
-/// lease expires. On Linux `dlock run ... -- setpriv --pdeathsig KILL COMMAND` ends the command, too.
+/// lease expires. On Linux `dlock run ... -- setpriv --pdeathsig KILL COMMAND` ends the command,
+/// too.
 ///
 /// `inspect`, `list` and `watch` show a note for each claim: the host, the process id of dlock, and
 /// the program's name without its path and its arguments, or the text of --note.
@@ -70,15 +73,16 @@ Examples:
 pub(crate) struct Run {
     /// The name of the lock
     ///
-    /// It is not derived from the command, because two spellings of a command would be two locks. It
-    /// is not read from the environment, because a run within a run would then wait for its own lock.
+    /// It is not derived from the command, because two spellings of a command would be two locks.
+    /// It is not read from the environment, because a run within a run would then wait for its own
+    /// lock.
     #[arg(long, short, value_name = "NAME")]
     name: String,
 
     /// How long to wait for the lock; 0 is one attempt [default: no limit]
     ///
-    /// The time to connect counts as well. While the store is unreachable, connecting is retried for
-    /// --connect-timeout, even with 0.
+    /// The time to connect counts as well. While the store is unreachable, connecting is retried
+    /// for --connect-timeout, even with 0.
     #[arg(long, short, value_name = "TIME", value_parser = parse::duration)]
     wait: Option<Duration>,
 
@@ -109,12 +113,13 @@ pub(crate) struct Run {
     /// The text that `inspect`, `list` and `watch` show beside the claim [default: host, process
     /// id and the name of the program]
     ///
-    /// At most 128 bytes without control characters. Everybody with read access to the store can see
-    /// it, so it must not contain secrets. Plain and advisory locks keep no notes.
+    /// At most 128 bytes without control characters. Everybody with read access to the store can
+    /// see it, so it must not contain secrets. Plain and advisory locks keep no notes.
     #[arg(long, value_name = "TEXT")]
     note: Option<Note>,
 
-    /// Give the URL of the store to the command, in DLOCK_URL, or in DLOCK_URL_FILE if it is in a file
+    /// Give the URL of the store to the command, in DLOCK_URL, or in DLOCK_URL_FILE if it is in a
+    /// file
     ///
     /// A command that uses the store itself needs it, such as `dlock inspect` or a program with the
     /// library.
@@ -125,7 +130,8 @@ pub(crate) struct Run {
     #[arg(long)]
     foreground: bool,
 
-    /// Print on stderr when dlock waits, for which holder, and when it acquires and releases the lock
+    /// Print on stderr when dlock waits, for which holder, and when it acquires and releases the
+    /// lock
     #[arg(long, short)]
     verbose: bool,
 
@@ -140,19 +146,19 @@ pub(crate) struct Run {
 
 pub(crate) async fn run(args: Run, store: &Store) -> Result<u8, Failure> {
     let name = LockName::new(&args.name)?;
-    let voice = Voice { json: args.json, verbose: args.verbose };
+    let messages = Messages { json: args.json, verbose: args.verbose };
     let source = store.source()?;
     let mut signals = Signals::listen()?;
     let began = Clock::Boot.now();
     let (note, default) = (args.note.clone(), || args.default_note());
-    let told = |error: &Error| voice.unreachable(error);
+    let on_error = |error: &Error| messages.unreachable(error);
     let locks = tokio::select! {
-        locks = store.connect_noted(&source, args.wait, note, default, told) => locks?,
+        locks = store.connect_noted(&source, args.wait, note, default, on_error) => locks?,
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     };
     let spent = Clock::Boot.now().since(began);
     let wait = args.wait.map(|wait| wait.saturating_sub(spent));
-    let taking = Taking { args: &args, name: &name, source: &source, wait, voice };
+    let taking = Taking { args: &args, name: &name, source: &source, wait, messages };
     let done = under_lock(&taking, &locks, &mut signals).await;
     store::close(&locks).await;
     done
@@ -165,7 +171,7 @@ struct Taking<'a> {
     source: &'a Source,
     /// The rest of the time for the wait.
     wait: Option<Duration>,
-    voice: Voice,
+    messages: Messages,
 }
 
 async fn under_lock(
@@ -173,7 +179,7 @@ async fn under_lock(
     locks: &Locks,
     signals: &mut Signals,
 ) -> Result<u8, Failure> {
-    let Taking { args, name, wait, voice, .. } = *taking;
+    let Taking { args, name, wait, messages, .. } = *taking;
     if locks.guarantees().scope == Scope::Process {
         return Err(Failure::misuse(format!(
             "the locks of {} are visible to no other process, so they would protect nothing: give \
@@ -189,16 +195,16 @@ async fn under_lock(
     let taken = tokio::select! {
         biased;
         taken = args.take(&locks, name) => taken,
-        never = voice.wait(&locks, name) => match never {},
+        never = messages.wait(&locks, name) => match never {},
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     };
     let guard = match taken {
         Err(error) if is_busy(&error) => return Err(args.busy(&locks, name, &error).await),
         taken => taken?,
     };
-    voice.granted(name, guard.token());
+    messages.granted(name, guard.token());
     let environment = nested::environment(&locks, &guard, args.keep_url, taking.source);
-    let done = protect(args, &guard, environment, voice, signals).await;
+    let done = protect(args, &guard, environment, messages, signals).await;
     let released = guard.release().await;
     let code = done?;
     match released {
@@ -214,9 +220,9 @@ async fn under_lock(
         }
         released => {
             if let Err(error) = released {
-                voice.warn(&format!("{error}; the lock is free when its lease expires"));
+                messages.warn(&format!("{error}; the lock is free when its lease expires"));
             } else {
-                voice.released(name);
+                messages.released(name);
             }
             Ok(match code {
                 Done::Ended(code) => code,
@@ -240,19 +246,19 @@ async fn protect(
     args: &Run,
     guard: &Guard,
     environment: Environment,
-    voice: Voice,
+    messages: Messages,
     signals: &mut Signals,
 ) -> Result<Done, Failure> {
     let mut orphans = Orphans::of_this_process();
     let mut child = Child::start(&args.command, environment, args.foreground)?;
     let mut lost = pin!(guard.lost());
-    let mut doubts = pin!(voice.hold(guard));
+    let mut doubts = pin!(messages.hold(guard));
     loop {
         tokio::select! {
             biased;
             status = child.wait() => return Ok(Done::Ended(child::exit_code(status?))),
             ended = &mut lost => {
-                voice.lost(guard.name(), ended, args.kill_after);
+                messages.lost(guard.name(), ended, args.kill_after);
                 child.end(args.kill_after).await?;
                 return Ok(Done::Lost);
             }
@@ -282,7 +288,7 @@ impl Run {
     }
 
     fn default_note(&self) -> Option<Note> {
-        who::note(self.command.first()?)
+        note::note(self.command.first()?)
     }
 
     /// Returns the failure of a wait for a lock that other clients hold. It names the holder if

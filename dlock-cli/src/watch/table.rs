@@ -102,8 +102,8 @@ fn narrow(rows: &mut [Vec<String>], columns: usize) {
     }
 }
 
-/// Returns a text of at most this width on a terminal, where some characters take two columns. If it
-/// is longer, its end marks the cut.
+/// Returns a text of at most this width on a terminal, where some characters take two columns. If
+/// it is longer, its end marks the cut.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -188,7 +188,7 @@ pool         3 of 4     - (+1)                    7                 28s   0
     }
 
     #[test]
-    fn no_locks_have_one_line() {
+    fn an_empty_table_is_one_row() {
         assert_eq!(screen("s", &[], WIDE), "s: no lock is held or waited for\n");
     }
 

@@ -94,52 +94,48 @@ fn guarantees_are_those_of_the_store_as_connected() {
     assert_eq!(memory["guarantees"]["fencing"]["text"], "while the store's process lives");
 }
 
-mod outside {
-    use super::*;
+#[test]
+fn doctor_reports_smaller_tokens_with_the_offset_to_set() {
+    let dlock = Dlock::on_sqlite();
+    let seen = "4000000000000000000";
+    let args = ["doctor", "--json", "--token", seen];
+    let went = dlock.went(&args);
+    assert_eq!(went.code, Some(1), "{went:?}");
+    let before = report(&went);
+    assert_eq!(level(&before, "seen token"), "wrong", "{before}");
+    let option = format!("dlock.token_offset={seen}");
+    assert!(went.out.contains(&option), "{before}");
 
-    #[test]
-    fn doctor_reports_smaller_tokens_with_the_offset_to_set() {
-        let dlock = Dlock::on_sqlite();
-        let seen = "4000000000000000000";
-        let args = ["doctor", "--json", "--token", seen];
-        let went = dlock.went(&args);
-        assert_eq!(went.code, Some(1), "{went:?}");
-        let before = report(&went);
-        assert_eq!(level(&before, "seen token"), "wrong", "{before}");
-        let option = format!("dlock.token_offset={seen}");
-        assert!(went.out.contains(&option), "{before}");
+    let lifted = Dlock::on(format!("{}&{option}", dlock.url));
+    let after = lifted.json(&args);
+    assert_eq!(level(&after, "seen token"), "fine", "{after}");
+    assert_eq!(level(&after, "token offset"), "fine", "{after}");
+    let mut held = lifted.hold(&["--name", "a"], "echo held; echo $DLOCK_TOKEN; cat");
+    let token = |seen: &Value| seen["holders"][0]["token"].as_u64().unwrap();
+    let (own, ours) = (token(&dlock.inspect("a")), token(&lifted.inspect("a")));
+    assert_eq!(own + seen.parse::<u64>().unwrap(), ours);
+    assert_eq!(held.line(), ours.to_string());
+    let text = lifted.out(&["inspect", "a"]);
+    assert!(text.contains(&format!("token {ours}")), "{text}");
+    let broken = lifted.out(&["break", "a", "--yes"]);
+    assert!(broken.contains(&format!("with token {ours}")), "{broken}");
+    drop(held);
+    // Tokens that are larger by themselves need none.
+    assert_eq!(level(&dlock.json(&["doctor", "--json", "--token", "7"]), "seen token"), "fine");
+}
 
-        let lifted = Dlock::on(format!("{}&{option}", dlock.url));
-        let after = lifted.json(&args);
-        assert_eq!(level(&after, "seen token"), "fine", "{after}");
-        assert_eq!(level(&after, "token offset"), "fine", "{after}");
-        let mut held = lifted.hold(&["--name", "a"], "echo held; echo $DLOCK_TOKEN; cat");
-        let token = |seen: &Value| seen["holders"][0]["token"].as_u64().unwrap();
-        let (own, ours) = (token(&dlock.inspect("a")), token(&lifted.inspect("a")));
-        assert_eq!(own + seen.parse::<u64>().unwrap(), ours);
-        assert_eq!(held.line(), ours.to_string());
-        let text = lifted.out(&["inspect", "a"]);
-        assert!(text.contains(&format!("token {ours}")), "{text}");
-        let broken = lifted.out(&["break", "a", "--yes"]);
-        assert!(broken.contains(&format!("with token {ours}")), "{broken}");
-        drop(held);
-        // Tokens that are larger by themselves need none.
-        assert_eq!(level(&dlock.json(&["doctor", "--json", "--token", "7"]), "seen token"), "fine");
+#[test]
+fn an_invalid_token_or_offset_is_refused_with_its_range() {
+    let dlock = Dlock::on_sqlite();
+    for wrong in ["0", "-1", "x", "9223372036854775808"] {
+        let went = dlock.went(&["doctor", "--token", wrong]);
+        assert_eq!(went.code, Some(125), "{went:?}");
+        assert!(went.err.contains("write a whole number from 1 to"), "{went:?}");
     }
-
-    #[test]
-    fn a_token_or_an_offset_that_can_not_be_says_what_to_write() {
-        let dlock = Dlock::on_sqlite();
-        for wrong in ["0", "-1", "x", "9223372036854775808"] {
-            let went = dlock.went(&["doctor", "--token", wrong]);
-            assert_eq!(went.code, Some(125), "{went:?}");
-            assert!(went.err.contains("write a whole number from 1 to"), "{went:?}");
-        }
-        for wrong in ["-1", "x", "4611686018427387905"] {
-            let url = format!("{}&dlock.token_offset={wrong}", dlock.url);
-            let went = dlock.went(&["doctor", "--connect-timeout", "1s", "--url", &url]);
-            assert_eq!((went.code, went.out.as_str()), (Some(125), ""), "{went:?}");
-            assert!(went.err.contains("write a whole number from 0 to"), "{went:?}");
-        }
+    for wrong in ["-1", "x", "4611686018427387905"] {
+        let url = format!("{}&dlock.token_offset={wrong}", dlock.url);
+        let went = dlock.went(&["doctor", "--connect-timeout", "1s", "--url", &url]);
+        assert_eq!((went.code, went.out.as_str()), (Some(125), ""), "{went:?}");
+        assert!(went.err.contains("write a whole number from 0 to"), "{went:?}");
     }
 }

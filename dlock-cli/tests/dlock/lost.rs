@@ -56,7 +56,7 @@ fn a_command_that_ends_after_its_lock_was_lost_is_a_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_away_for_a_lease_ends_the_command() {
+async fn a_store_unreachable_for_a_lease_ends_the_command() {
     let tested = async {
         let server = RedisServer::start(&Options::new()).await?;
         let dlock = Dlock::on(server.url());

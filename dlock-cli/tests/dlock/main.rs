@@ -3,12 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
 
+mod admin;
+mod connection;
 mod doctor;
-mod look;
+mod help;
 mod lost;
 mod nested;
 mod printed;
-mod reach;
 mod rights;
 mod run;
 mod signals;
@@ -16,4 +17,3 @@ mod stores;
 mod support;
 mod surface;
 mod terminal;
-mod words;

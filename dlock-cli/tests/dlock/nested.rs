@@ -55,7 +55,7 @@ fn a_process_that_outlives_its_run_may_take_the_lock() {
 }
 
 #[test]
-fn the_url_is_kept_only_on_request() {
+fn the_url_is_passed_to_the_command_only_on_request() {
     let dlock = Dlock::on_sqlite();
     let show = "echo \"$DLOCK_URL|$DLOCK_URL_FILE\"";
     let file = dlock.directory.path().join("url");
@@ -70,7 +70,7 @@ fn the_url_is_kept_only_on_request() {
 }
 
 #[test]
-fn without_a_url_the_error_names_the_way_to_keep_it() {
+fn without_a_url_the_error_names_the_option_to_pass_it() {
     let dlock = Dlock::on_sqlite();
     let went = nested(&dlock, &["-n", "a"], &inner("list"));
     assert_eq!(went.code, Some(125), "{went:?}");

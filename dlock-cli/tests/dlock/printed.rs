@@ -60,7 +60,7 @@ fn runs(dlock: &Dlock, printed: &str, words: &[&str]) -> Result<String, Stop> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_command_does_what_the_texts_say() {
+async fn each_command_acts_as_documented() {
     let tested = async {
         let server = RedisServer::start(&Options::new()).await?;
         let dlock = Dlock::on(server.url());
@@ -85,7 +85,7 @@ async fn each_command_does_what_the_texts_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn output_looks_as_the_documents_show_it() {
+async fn output_is_as_documented() {
     let tested = async {
         let server = RedisServer::start(&Options::new()).await?;
         let dlock = Dlock::on(server.url());

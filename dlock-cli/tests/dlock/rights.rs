@@ -172,7 +172,7 @@ fn with_login(url: &str) -> String {
 }
 
 #[test]
-fn the_line_for_redis_is_enough_and_no_more() {
+fn the_acl_line_for_redis_is_sufficient_and_minimal() {
     run("redis", async {
         let server = RedisServer::start(&Options::new()).await?;
         let [line, default, _, plain] = lines()?;
@@ -218,7 +218,7 @@ fn the_line_for_redis_is_enough_and_no_more() {
 }
 
 #[test]
-fn the_lines_for_sentinel_are_enough() {
+fn the_acl_lines_for_sentinel_are_sufficient() {
     run("redis", async {
         let group = RedisSentinel::start(&Options::new()).await?;
         let [line, _, sentinels, _] = lines()?;
@@ -237,7 +237,7 @@ fn the_lines_for_sentinel_are_enough() {
 }
 
 #[test]
-fn the_line_for_redis_is_enough_in_a_cluster() {
+fn the_acl_line_for_redis_is_sufficient_in_a_cluster() {
     run("redis", async {
         let cluster = RedisCluster::start(&Options::new()).await?;
         let [line, ..] = lines()?;
@@ -250,7 +250,7 @@ fn the_line_for_redis_is_enough_in_a_cluster() {
 }
 
 #[test]
-fn the_line_for_redis_is_enough_in_a_quorum() {
+fn the_acl_line_for_redis_is_sufficient_in_a_quorum() {
     run("redis", async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let [line, ..] = lines()?;

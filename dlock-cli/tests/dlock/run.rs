@@ -46,7 +46,7 @@ fn the_command_finds_name_and_growing_token_but_no_url() {
 }
 
 #[test]
-fn the_command_keeps_its_input_output_and_arguments() {
+fn the_command_gets_its_input_output_and_arguments() {
     let dlock = Dlock::on_sqlite();
     let script = "cat; echo \"$0 $1\" >&2";
     let command = dlock.command(&["run", "--name", "a", "sh", "-c", script, "--verbose", "--name"]);
@@ -147,7 +147,7 @@ fn readers_share_and_permits_are_counted() {
 }
 
 #[test]
-fn a_store_that_nobody_else_reaches_is_refused() {
+fn a_store_of_one_process_is_refused() {
     let refused = went(&mut bare(&["run", "--url", "memory:", "--name", "a", "--", "echo", "ran"]));
     assert_eq!((refused.code, refused.out.as_str()), (Some(125), ""));
     assert!(refused.err.contains("protect nothing"), "{refused:?}");

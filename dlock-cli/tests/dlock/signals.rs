@@ -49,7 +49,7 @@ fn the_lock_is_held_until_the_command_has_ended() {
 }
 
 #[test]
-fn while_it_waits_a_signal_ends_it_and_its_place_in_the_queue() {
+fn a_signal_during_the_wait_removes_it_from_the_queue() {
     let dlock = Dlock::on_sqlite();
     let held = dlock.hold(&["--name", "a"], HOLD);
     let waiting = Running::start(dlock.command(&["run", "--name", "a", "--", "echo", "ran"]));

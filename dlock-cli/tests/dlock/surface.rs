@@ -50,7 +50,7 @@ impl Shapes {
     }
 
     /// Each line of an output is one value.
-    fn see_lines(&mut self, place: &str, lines: &str) {
+    fn read_lines(&mut self, place: &str, lines: &str) {
         assert!(!lines.is_empty(), "{place} prints nothing");
         for line in lines.lines() {
             let value: Value = serde_json::from_str(line).unwrap();
@@ -79,9 +79,9 @@ fn json_has_the_shape_of_the_golden_file() {
     let dlock = Dlock::on_sqlite();
     let mut shapes = Shapes::default();
     let looks = |shapes: &mut Shapes, name: &str| {
-        shapes.see_lines("inspect", &dlock.out(&["inspect", name, "--json"]));
+        shapes.read_lines("inspect", &dlock.out(&["inspect", name, "--json"]));
         let watch = ["watch", "--name", name, "--count", "1", "--json"];
-        shapes.see_lines("watch", &dlock.out(&watch));
+        shapes.read_lines("watch", &dlock.out(&watch));
     };
     looks(&mut shapes, "never");
 
@@ -95,22 +95,22 @@ fn json_has_the_shape_of_the_golden_file() {
     for name in ["a", "b"] {
         looks(&mut shapes, name);
     }
-    shapes.see_lines("list", &dlock.out(&["list", "--json"]));
+    shapes.read_lines("list", &dlock.out(&["list", "--json"]));
     let busy = ["run", "-n", "a", "--wait", "0", "--json", "--", "true"];
-    shapes.see_lines("error", &fails(dlock.went(&busy)));
-    shapes.see_lines("run", &waiting.complaint());
+    shapes.read_lines("error", &fails(dlock.went(&busy)));
+    shapes.read_lines("run", &waiting.complaint());
 
-    shapes.see_lines("break", &dlock.out(&["break", "a", "--yes", "--json"]));
-    shapes.see_lines("break", &dlock.out(&["break", "never", "--yes", "--json"]));
-    shapes.see_lines("run", &held.ended().err);
-    shapes.see_lines("run", &waiting.finish().err);
+    shapes.read_lines("break", &dlock.out(&["break", "a", "--yes", "--json"]));
+    shapes.read_lines("break", &dlock.out(&["break", "never", "--yes", "--json"]));
+    shapes.read_lines("run", &held.ended().err);
+    shapes.read_lines("run", &waiting.finish().err);
     assert_eq!((shared.finish().code, permit.finish().code), (Some(0), Some(0)));
 
-    shapes.see_lines("raise-tokens", &dlock.out(&["raise-tokens", "a", "7", "--json"]));
-    shapes.see_lines("guarantees", &dlock.out(&["guarantees", "--json"]));
-    shapes.see_lines("doctor", &dlock.out(&["doctor", "--json"]));
+    shapes.read_lines("raise-tokens", &dlock.out(&["raise-tokens", "a", "7", "--json"]));
+    shapes.read_lines("guarantees", &dlock.out(&["guarantees", "--json"]));
+    shapes.read_lines("doctor", &dlock.out(&["doctor", "--json"]));
     // A store that is not there, and one that can't be used.
-    let away = dlock.went(&[
+    let unreachable = dlock.went(&[
         "doctor",
         "--json",
         "--connect-timeout",
@@ -118,8 +118,8 @@ fn json_has_the_shape_of_the_golden_file() {
         "--url",
         "redis://127.0.0.1:1",
     ]);
-    shapes.see_lines("doctor", &away.out);
+    shapes.read_lines("doctor", &unreachable.out);
     let misuse = ["inspect", "a", "--json", "--url", "nowhere"];
-    shapes.see_lines("error", &fails(dlock.went(&misuse)));
+    shapes.read_lines("error", &fails(dlock.went(&misuse)));
     golden("command-json.txt", &shapes.text());
 }

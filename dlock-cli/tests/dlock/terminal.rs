@@ -61,7 +61,7 @@ fn ctrl_c_reaches_the_command_once() {
 }
 
 #[test]
-fn break_shows_the_holder_and_asks() {
+fn break_shows_the_holder_and_requests_confirmation() {
     let tested = || {
         let dlock = Dlock::on_sqlite();
         let held = dlock.hold(&["--name", "a", "--lease", "10m"], HOLD);

@@ -176,7 +176,7 @@ fn compare(seen: FencingToken, next: FencingToken) -> Finding {
 }
 
 #[cfg(test)]
-mod outside {
+mod tests {
     use super::*;
     use crate::Level;
 

@@ -165,7 +165,7 @@ fn no_scheme(host: &str, port: &str) -> Error {
 }
 
 #[cfg(test)]
-mod outside {
+mod paused_time {
     use super::*;
     use crate::ErrorKind;
 
@@ -215,7 +215,7 @@ mod tests {
         assert!(option.to_string().contains("dlock.lease"), "{option}");
     }
 
-    mod outside {
+    mod suggestions {
         use super::*;
 
         fn redis() -> Registry {

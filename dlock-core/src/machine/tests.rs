@@ -232,4 +232,4 @@ fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
     assert_eq!(machine.next_expiry(), Some(50 + LEASE));
 }
 
-mod outside;
+mod deadlines;

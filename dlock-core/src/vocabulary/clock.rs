@@ -174,7 +174,7 @@ fn boot_nanos() -> u64 {
 }
 
 #[cfg(test)]
-mod outside {
+mod runtime_tests {
     use super::*;
 
     #[tokio::test]

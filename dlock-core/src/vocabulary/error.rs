@@ -342,7 +342,7 @@ impl StdError for Error {
 }
 
 #[cfg(test)]
-mod outside {
+mod output {
     use super::*;
 
     #[test]

@@ -229,7 +229,7 @@ pub(crate) fn shown_duration(time: Duration) -> String {
 }
 
 #[cfg(test)]
-mod outside {
+mod limits {
     use super::*;
 
     #[test]

@@ -36,7 +36,7 @@ async fn a_backend_without_it_lists_and_raises_nothing() {
 }
 
 #[test]
-fn wrappers_pass_it_on() {
+fn wrappers_forward_it() {
     let wrap = |inner: fn() -> DynBackend| -> [DynBackend; 2] {
         [Prefixed::new(inner(), "p/").unwrap(), Traced::new(inner())]
     };

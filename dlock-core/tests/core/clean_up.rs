@@ -1,10 +1,10 @@
-//! Who leaves, leaves nothing: no claim, no guard without an owner, no memory.
+//! Cleanup after failures and dropped futures: no claim, guard or memory remains.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
 use std::sync::{Arc, atomic::Ordering};
 
-use crate::common::{Fate, Faulty, millis, secs};
+use crate::support::{Fault, Faulty, millis, secs};
 use dlock_core::*;
 
 fn paused() -> Arc<Memory> {
@@ -93,8 +93,8 @@ async fn locks_of_one_name_below_two_prefixes_are_two() {
 async fn a_claim_with_a_lost_reply_is_released_after_later_failures() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
-    store.script.lock().push_back(Fate::AnswerLost);
-    store.script.lock().extend([Fate::NotSent; 8]);
+    store.script.lock().push_back(Fault::AnswerLost);
+    store.script.lock().extend([Fault::NotSent; 8]);
     let lock = locks.mutex("n").unwrap();
     assert!(tokio::time::timeout(millis(100), lock.lock()).await.is_err());
     tokio::time::sleep(secs(1)).await;
@@ -128,7 +128,7 @@ async fn a_lock_that_outlives_its_lease_in_the_store_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outage_of_long_ago_does_not_count() {
+async fn an_earlier_outage_does_not_shorten_the_retry_budget() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let other = Locks::new(store.inner.clone()).unwrap();
@@ -169,7 +169,7 @@ async fn shutdown_ends_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_resolves_when_the_guard_is_passed_on() {
+async fn lost_resolves_when_the_guard_is_handed_off() {
     let locks = Locks::new(paused()).unwrap();
     let lock = locks.mutex("n").unwrap();
     let first = lock.lock().await.unwrap();
@@ -209,7 +209,7 @@ async fn a_renewal_under_way_does_not_reach_the_next_grant() {
 }
 
 #[test]
-fn a_backend_goes_with_the_runtime_of_its_locks() {
+fn a_backend_ends_with_the_runtime_of_its_locks() {
     let store = Memory::new();
     for _ in 0..3 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -222,7 +222,7 @@ fn a_backend_goes_with_the_runtime_of_its_locks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_finds_its_lock_whatever_its_other_tasks_do() {
+async fn an_owner_finds_its_lock_beside_its_other_tasks() {
     let locks = Locks::new(Memory::new()).unwrap();
     let me = Owner::new();
     // The handle that it came from is gone.
@@ -243,7 +243,7 @@ async fn an_owner_finds_its_lock_whatever_its_other_tasks_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_takes_long_to_fail_is_given_up_all_the_same() {
+async fn retries_of_a_slowly_failing_store_end() {
     for names in [vec!["n"], vec!["a", "b"]] {
         let store = Faulty::new();
         let options = LockOptions::new().with_lease(millis(200));

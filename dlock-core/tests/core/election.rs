@@ -1,4 +1,4 @@
-//! One candidate leads at a time, and another when it is gone.
+//! One candidate leads at a time; the next one leads after its end.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 use dlock_core::*;
 use tokio::sync::mpsc;
 
@@ -120,7 +120,7 @@ async fn lost_leadership_cancels_work_and_a_later_term_restarts_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_says_when_it_is_done_and_when_somebody_else_may_lead() {
+async fn work_ends_the_election_or_continues_it() {
     let [one, two] = two(&Faulty::new());
     let calls = AtomicU64::new(0);
     let done = one

@@ -1,8 +1,8 @@
-//! What a store tells unasked, or with a renewal: steps of its clock, and that it lost its data.
+//! Events of a store: steps of its clock, and the loss of its data.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 use dlock_core::*;
 
 fn step(store: &Faulty, forward: bool, by: Duration) {
@@ -12,7 +12,7 @@ fn step(store: &Faulty, forward: bool, by: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_forward_shortens_what_was_held_and_ends_what_is_over() {
+async fn a_step_forward_shortens_leases_and_ends_expired_ones() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let brief = locks.with_options(LockOptions::new().with_lease(secs(10))).unwrap();
@@ -102,7 +102,7 @@ async fn a_clock_step_shortens_the_deadline_of_replies_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_has_lost_its_data_is_named_as_the_reason() {
+async fn a_store_without_its_data_is_named_as_the_reason() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();

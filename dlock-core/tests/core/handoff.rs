@@ -1,4 +1,4 @@
-//! Local hand-off: fast inside the process, fair to the others, safe whoever goes away.
+//! Local hand-off: order, turns of other processes, and dropped tasks.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 use dlock_core::*;
 use futures_util::poll;
 use tokio::sync::oneshot;
@@ -47,8 +47,8 @@ async fn each_local_hand_off_has_a_larger_token() {
     assert!(locks.inspect("n").await.unwrap().is_free());
 }
 
-/// A store, a lock over it whose next claim reserves tokens for hand-offs, and two clients, of which
-/// the first has the lock.
+/// A store, a lock over it whose next claim reserves tokens for hand-offs, and two clients, of
+/// which the first has the lock.
 async fn warm() -> Result<(Arc<Faulty>, Mutex, Locks, Locks), Error> {
     let store = Faulty::new();
     let (one, two) = (Locks::new(store.clone())?, Locks::new(store.clone())?);
@@ -265,7 +265,7 @@ async fn the_next_claim_is_on_its_way_before_the_release_is_answered() {
 
 /// Who asks at random would never find the lock free if its busiest process never let it be.
 #[tokio::test(start_paused = true)]
-async fn where_nobody_queues_other_processes_have_a_turn_first() {
+async fn without_a_store_queue_other_processes_have_a_turn() {
     for unordered in [false, true] {
         let store = Faulty::new();
         store.unordered.store(unordered, Ordering::SeqCst);
@@ -297,7 +297,7 @@ async fn where_nobody_queues_other_processes_have_a_turn_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_holder_does_not_keep_its_own_process_waiting() {
+async fn the_next_local_task_does_not_wait_for_a_lost_guard() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
@@ -312,7 +312,7 @@ async fn a_lost_holder_does_not_keep_its_own_process_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_leader_reaches_it_alone() {
+async fn an_error_of_the_local_leader_reaches_no_other_task() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
@@ -329,7 +329,7 @@ async fn an_error_of_the_leader_reaches_it_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_lock_gives_its_unused_tokens_back() {
+async fn an_uncontended_lock_returns_its_unused_tokens() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();

@@ -1,15 +1,15 @@
-//! What a readiness endpoint is told.
+//! The health of a store, for readiness endpoints.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
 use std::sync::{Arc, atomic::Ordering};
 
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 use async_trait::async_trait;
 use dlock_core::*;
 
 #[tokio::test(start_paused = true)]
-async fn it_counts_what_is_held_what_is_in_doubt_and_what_waits() {
+async fn it_counts_held_locks_doubtful_locks_and_waiters() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let health = locks.health(secs(1)).await;

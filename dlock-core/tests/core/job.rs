@@ -7,7 +7,7 @@ use std::{
     task::{Context, Waker},
 };
 
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 use dlock_core::*;
 
 const ONE_LEASE: u64 = 30;
@@ -60,7 +60,7 @@ async fn while_it_runs_it_runs_nowhere_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lock_is_kept_from_the_begin_for_the_minimum_time() {
+async fn the_lock_is_held_for_the_minimum_time_from_the_start() {
     // Shorter than a lease and longer, and what is left of it.
     for (at_least, takes) in [(10, 4), (300, 4), (300, 290), (40, 35)] {
         let store = Faulty::new();
@@ -86,7 +86,7 @@ async fn a_job_that_took_longer_is_free_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_dropped_or_panics_keeps_its_lock() {
+async fn a_job_that_is_dropped_or_panics_holds_its_lock_on() {
     for panics in [false, true] {
         let store = Faulty::new();
         let (locks, job) = machine(&store, 100);
@@ -161,7 +161,7 @@ async fn a_late_renewal_does_not_shorten_the_minimum_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_outcome_is_kept_when_the_minimum_time_can_not_be() {
+async fn the_outcome_is_returned_without_the_minimum_time() {
     let store = Faulty::new();
     let (locks, job) = machine(&store, 300);
     let faulty = Arc::clone(&store);
@@ -189,7 +189,7 @@ async fn work_is_dropped_when_the_lock_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_minimum_time_that_nobody_keeps_is_refused() {
+async fn a_minimum_time_beyond_the_longest_lease_is_refused() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let job = locks.job("nightly").unwrap();
@@ -201,7 +201,7 @@ async fn a_minimum_time_that_nobody_keeps_is_refused() {
 }
 
 #[test]
-fn a_job_whose_runtime_is_gone_leaves_nothing_behind() {
+fn a_job_whose_runtime_has_ended_leaves_no_claim() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let store = Memory::new();
     let weak = Arc::downgrade(&store);

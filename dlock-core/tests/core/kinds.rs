@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 use dlock_core::*;
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn readers_share_and_a_downgraded_writer_joins_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_semaphore_counts_and_refuses_what_can_never_be() {
+async fn a_semaphore_counts_and_refuses_too_many_permits() {
     let locks = Locks::new(Faulty::new()).unwrap();
     let pool = locks.semaphore("n", 3).unwrap();
     let two = pool.acquire_many(2).await.unwrap();

@@ -1,10 +1,10 @@
-//! The lock-delay: others stay out for longer than the holder believes.
+//! The lock-delay: no grant until it has passed after an expiry.
 
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, and their helpers")]
 
 use std::sync::{Arc, atomic::Ordering};
 
-use crate::common::{Faulty, secs};
+use crate::support::{Faulty, secs};
 use dlock_core::*;
 
 /// A lease of 10 s with 5 s behind it.
@@ -17,7 +17,7 @@ fn locks(store: &Arc<Faulty>, options: LockOptions) -> Locks {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_expiry_others_stay_out_for_the_delay() {
+async fn after_an_expiry_the_delay_bars_other_holders() {
     for fails in [false, true] {
         let store = Faulty::new();
         let renew = if fails { Renew::Auto } else { Renew::Never };
@@ -60,7 +60,7 @@ async fn a_renewed_lock_has_the_delay_behind_each_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limited_renewal_and_a_downgrade_keep_the_delay() {
+async fn the_delay_outlasts_a_limited_renewal_and_a_downgrade() {
     let store = Faulty::new();
     let begin = tokio::time::Instant::now();
     let mine = locks(&store, delayed().with_renew(Renew::For(secs(25))));

@@ -5,10 +5,8 @@
 
 mod admin;
 mod clean_up;
-mod common;
 mod election;
 mod events;
-mod floor;
 mod golden;
 mod handoff;
 mod health;
@@ -17,4 +15,6 @@ mod kinds;
 mod lock_delay;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod raised_tokens;
 mod renewal;
+mod support;

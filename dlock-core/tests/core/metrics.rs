@@ -1,13 +1,13 @@
-//! What is measured, by the names and labels that are documented.
+//! The metrics, with their documented names and labels.
 
 use std::sync::atomic::Ordering;
 
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 use dlock_core::*;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
-/// All series that have a value, as `name{label=value,...} value`; of histograms the number of values
-/// and the largest, in whole seconds. All start anew with each call, gauges at zero.
+/// All series that have a value, as `name{label=value,...} value`; of histograms the number of
+/// values and the largest, in whole seconds. All start anew with each call, gauges at zero.
 fn series(snapshotter: &Snapshotter) -> Vec<String> {
     let snapshot = snapshotter.snapshot().into_vec();
     let mut all: Vec<_> = snapshot

@@ -1,10 +1,10 @@
-//! Leases: kept by renewal in batches, lost in time.
+//! Leases: renewal in batches, and losses in time.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
 use std::sync::{Arc, atomic::Ordering};
 
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 use dlock_core::*;
 
 #[tokio::test(start_paused = true)]
@@ -24,9 +24,9 @@ async fn a_held_lock_outlives_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_is_away_takes_no_other_locks_with_it() {
+async fn an_unreachable_shard_affects_no_other_locks() {
     let store = Faulty::new();
-    *store.away.lock() = Some("app/away");
+    *store.unreachable.lock() = Some("app/away");
     let store = Prefixed::new(store, "app/").unwrap();
     let locks = Locks::new(store).unwrap();
     let here = locks.mutex("here").unwrap().lock().await.unwrap();
@@ -106,7 +106,7 @@ async fn a_loss_is_reported_before_the_next_grant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_taken_away_is_lost_with_the_next_renewal() {
+async fn a_revoked_claim_is_lost_with_the_next_renewal() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("n").unwrap().lock().await.unwrap();
@@ -151,7 +151,7 @@ async fn missed_loss_events_are_found_by_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_believes_for_longer_than_the_store_stands_for() {
+async fn no_local_deadline_exceeds_the_longest_lease_of_the_store() {
     let store = Faulty::new();
     *store.longest_lease.lock() = Some(secs(6));
     let locks = Locks::new(store.clone()).unwrap();

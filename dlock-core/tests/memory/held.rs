@@ -1,4 +1,4 @@
-//! What a lock takes that is only held.
+//! The memory of a held lock.
 
 use dlock_core::*;
 

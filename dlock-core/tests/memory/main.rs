@@ -1,8 +1,8 @@
-//! What locks take of the memory. A process of its own, since the allocator of the whole process
+//! The memory that locks take. A process of its own, since the allocator of the whole process
 //! counts; and one test at a time, since it counts for all of them.
 
+mod cleanup;
 mod held;
-mod left;
 #[cfg(feature = "metrics")]
 mod measured;
 

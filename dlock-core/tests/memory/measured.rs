@@ -1,4 +1,4 @@
-//! Measuring costs a quiet lock no memory.
+//! The metrics of an uncontended lock take no memory.
 
 use std::sync::{
     Arc,
@@ -69,7 +69,7 @@ impl Recorder for Calls {
 }
 
 #[test]
-fn a_quiet_lock_allocates_nothing_for_its_metrics() {
+fn an_uncontended_lock_allocates_nothing_for_its_metrics() {
     alone(async {
         let recorder = Calls::default();
         let _guard = ::metrics::set_default_local_recorder(&recorder);

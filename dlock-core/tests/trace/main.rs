@@ -3,8 +3,8 @@
 //! A process of its own: whether anybody listens to an event is kept for the whole process, and a
 //! thread without a subscriber that comes by first would have it say no for all.
 
-#[path = "../core/common.rs"]
-mod common;
+#[path = "../core/support.rs"]
+mod support;
 
 use std::{
     fmt,
@@ -14,9 +14,9 @@ use std::{
     },
 };
 
-use common::{Faulty, secs};
 use dlock_core::*;
 use parking_lot::Mutex;
+use support::{Faulty, secs};
 use tracing::{
     Event, Metadata, Subscriber,
     field::{Field, Visit},

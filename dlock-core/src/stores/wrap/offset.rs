@@ -222,7 +222,7 @@ impl Admin for TokenOffset {
 }
 
 #[cfg(test)]
-mod outside {
+mod tests {
     use std::time::Duration;
 
     use super::*;

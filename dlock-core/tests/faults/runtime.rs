@@ -6,7 +6,7 @@ use dlock_core::*;
 use tokio::runtime::{Builder, Runtime};
 
 use super::store::Store;
-use crate::common::{millis, secs};
+use crate::support::{millis, secs};
 
 /// Far more than any of this takes, and less than a lease.
 const BACKSTOP: Duration = Duration::from_secs(60);
@@ -26,7 +26,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn nothing_waits_for_a_runtime_that_has_ended() {
+fn no_operation_waits_for_a_runtime_that_has_ended() {
     let (theirs, mine) = (runtime(), runtime());
     let store = Store::new();
     let locks = theirs.block_on(async { store.client(LEASE) });
@@ -59,7 +59,7 @@ fn nothing_waits_for_a_runtime_that_has_ended() {
     assert!(waits.iter().all(|wait| !wait.is_finished()), "somebody did not wait");
 
     // These have asked a store whose tasks were on that runtime, and hear nothing.
-    store.goes_away(None);
+    store.becomes_unreachable(None);
     let [a, b, c, d, e, f] = [(); 6].map(|()| locks.clone());
     let mut write = write;
     let asks = [

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use dlock_core::*;
 
 use super::store::Store;
-use crate::common::secs;
+use crate::support::secs;
 
 #[tokio::test(start_paused = true)]
-async fn no_lease_is_longer_than_the_store_stands_for() {
+async fn no_lease_is_longer_than_the_store_supports() {
     let store = Store::new();
     *store.guard.lock() = secs(3);
     let fits = store.client(secs(2));

@@ -1,4 +1,4 @@
-//! A store that is away while many wait.
+//! An outage of the store while many tasks wait.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use dlock_core::*;
 use tokio::{task::JoinHandle, time::Instant as Timer};
 
 use super::store::Store;
-use crate::common::{millis, secs};
+use crate::support::{millis, secs};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// How long a request to a store that is away takes to fail.
@@ -45,7 +45,7 @@ async fn all_waiters_get_an_error_one_lease_into_an_outage() {
     let mutex = locks.mutex("mutex").unwrap();
     let reentrant = locks.reentrant("reentrant").unwrap();
     let fair = locks.fair("fair").unwrap();
-    store.goes_away(FAILS_AFTER);
+    store.becomes_unreachable(FAILS_AFTER);
     let mut waits = wait(20, || {
         let lock = mutex.clone();
         async move { lock.lock().await }
@@ -77,7 +77,7 @@ async fn all_waiters_get_an_error_one_lease_into_an_outage() {
 async fn a_retry_during_an_outage_waits_for_its_own_lease() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("n").unwrap();
-    store.goes_away(FAILS_AFTER);
+    store.becomes_unreachable(FAILS_AFTER);
     let waits = wait(5, || {
         let lock = lock.clone();
         async move {
@@ -94,7 +94,7 @@ async fn a_retry_during_an_outage_waits_for_its_own_lease() {
 async fn an_outage_goes_on_after_its_local_leader_timed_out() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("n").unwrap();
-    store.goes_away(FAILS_AFTER);
+    store.becomes_unreachable(FAILS_AFTER);
     // Each that leads has no more time than this.
     let mut waits = wait(5, || {
         let lock = lock.clone();
@@ -121,14 +121,14 @@ async fn a_store_that_came_back_meanwhile_has_a_new_outage() {
             async move { lock.lock().await }
         })
     };
-    store.goes_away(FAILS_AFTER);
+    store.becomes_unreachable(FAILS_AFTER);
     let first = waiting(1);
     tokio::time::sleep(LEASE / 2).await;
     store.comes_back();
     let guard = first.into_iter().next().unwrap().await.unwrap().1.unwrap();
     let next = waiting(3);
     tokio::time::sleep(millis(1)).await;
-    store.goes_away(FAILS_AFTER);
+    store.becomes_unreachable(FAILS_AFTER);
     drop(guard);
     tokio::time::sleep(LEASE - secs(1)).await;
     assert!(next.iter().all(|task| !task.is_finished()), "given up before a lease was over");

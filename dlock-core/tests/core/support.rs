@@ -24,7 +24,7 @@ pub(crate) struct Faulty {
     pub(crate) renew_fails: AtomicBool,
     pub(crate) renew_hangs: AtomicBool,
     /// Names that begin so are in a shard of their own, which does not answer renewals.
-    pub(crate) away: Mutex<Option<&'static str>>,
+    pub(crate) unreachable: Mutex<Option<&'static str>>,
     pub(crate) acquire_fails: AtomicUsize,
     pub(crate) slow: AtomicBool,
     /// It does not say that it grants in order.
@@ -32,7 +32,7 @@ pub(crate) struct Faulty {
     /// It says that it is a server, where renewals confirm hand-offs early.
     pub(crate) remote: AtomicBool,
     /// What becomes of the next acquires.
-    pub(crate) script: Mutex<VecDeque<Fate>>,
+    pub(crate) script: Mutex<VecDeque<Fault>>,
     /// After how many milliseconds the next waits in the queue fail.
     pub(crate) granted_fails: Mutex<VecDeque<u64>>,
     pub(crate) renew_takes: AtomicU64,
@@ -54,7 +54,7 @@ pub(crate) struct Faulty {
 
 /// What becomes of an acquire.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Fault {
     /// It is applied and the answer is lost.
     AnswerLost,
     /// It does not reach the store.
@@ -74,7 +74,7 @@ impl Faulty {
             largest_batch: AtomicUsize::new(0),
             renew_fails: AtomicBool::new(false),
             renew_hangs: AtomicBool::new(false),
-            away: Mutex::default(),
+            unreachable: Mutex::default(),
             acquire_fails: AtomicUsize::new(0),
             slow: AtomicBool::new(false),
             unordered: AtomicBool::new(false),
@@ -116,7 +116,11 @@ impl Backend for Faulty {
         self.inner.clock()
     }
     fn shard(&self, name: &LockName) -> u32 {
-        u32::from(self.away.lock().is_some_and(|away| name.as_str().starts_with(away)))
+        u32::from(
+            self.unreachable
+                .lock()
+                .is_some_and(|unreachable| name.as_str().starts_with(unreachable)),
+        )
     }
     fn longest_lease(&self) -> Duration {
         self.longest_lease.lock().unwrap_or(Duration::MAX)
@@ -128,11 +132,11 @@ impl Backend for Faulty {
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         self.acquires.fetch_add(1, Ordering::SeqCst);
         match self.script.lock().pop_front() {
-            Some(Fate::AnswerLost) => {
+            Some(Fault::AnswerLost) => {
                 drop(self.inner.acquire(request));
                 return Answer::ready(Err(Self::unavailable()));
             }
-            Some(Fate::NotSent) => {
+            Some(Fault::NotSent) => {
                 let error = Self::unavailable().with_certainty(Certainty::NotApplied);
                 return Answer::ready(Err(error));
             }
@@ -181,8 +185,8 @@ impl Backend for Faulty {
         if takes > 0 {
             tokio::time::sleep(millis(takes)).await;
         }
-        let away = renewals.iter().any(|renewal| self.shard(&renewal.claim.name) > 0);
-        if away || self.renew_hangs.load(Ordering::SeqCst) {
+        let unreachable = renewals.iter().any(|renewal| self.shard(&renewal.claim.name) > 0);
+        if unreachable || self.renew_hangs.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
         if self.renew_fails.load(Ordering::SeqCst) {

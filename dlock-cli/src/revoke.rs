@@ -46,8 +46,8 @@ struct Taken<'a> {
 
 pub(crate) async fn run(args: Break, store: &Store) -> Result<u8, Failure> {
     let name = LockName::new(&args.name)?;
-    let can_ask = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    if !args.yes && !can_ask {
+    let can_confirm = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !args.yes && !can_confirm {
         return Err(Failure::misuse(
             "there is no terminal to ask on: check the holder with `dlock inspect`, then add --yes",
         ));

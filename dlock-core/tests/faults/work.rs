@@ -16,7 +16,7 @@ use std::{
 use dlock_core::*;
 use futures_util::poll;
 
-use crate::common::{Faulty, secs};
+use crate::support::{Faulty, secs};
 
 /// Of locks whose work blocks its thread.
 const BRIEF: Duration = Duration::from_millis(400);
@@ -207,7 +207,7 @@ async fn the_error_names_the_lost_part_of_a_multi_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_fails_takes_nothing_from_the_work() {
+async fn a_failed_release_does_not_fail_the_work() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();

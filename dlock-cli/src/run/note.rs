@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_host_the_process_and_the_bare_name_of_the_program() {
+    fn a_note_has_the_host_the_process_and_the_program() {
         let note = |host: &str, program: &str| text(host, 7, program.as_ref()).unwrap().to_string();
         assert_eq!(note("web-3", "migrate"), "web-3 pid 7 migrate");
         assert_eq!(note("web-3", "/secret/path/./migrate.sh"), "web-3 pid 7 migrate.sh");

@@ -34,7 +34,7 @@ fn inspect_shows_holders_and_waiters() {
 }
 
 #[test]
-fn a_note_is_what_was_asked_for_and_never_an_argument() {
+fn a_note_has_the_requested_text_and_no_arguments() {
     let dlock = Dlock::on_sqlite();
     let note = "db-1: migrate é (urgent)";
     let held = dlock.hold(&["--name", "a", "--note", note], HOLD);
@@ -64,7 +64,7 @@ fn a_note_is_what_was_asked_for_and_never_an_argument() {
 }
 
 #[test]
-fn list_has_a_line_for_each_lock_that_is_held_and_begins_so() {
+fn list_prints_a_line_for_each_held_lock_with_the_prefix() {
     let dlock = Dlock::on_sqlite();
     assert_eq!(dlock.out(&["list"]), "");
     let held = ["jobs/1", "jobs/2", "other"].map(|name| dlock.hold(&["--name", name], HOLD));
@@ -87,12 +87,12 @@ fn list_has_a_line_for_each_lock_that_is_held_and_begins_so() {
 }
 
 #[test]
-fn watch_tells_of_one_lock_what_changes_and_nothing_twice() {
+fn watch_reports_each_change_of_one_lock_once() {
     watched(&["--name", "a"]);
 }
 
 #[test]
-fn watch_tells_of_all_locks_what_changes_and_nothing_twice() {
+fn watch_reports_each_change_of_all_locks_once() {
     watched(&["a"]);
 }
 
@@ -122,7 +122,7 @@ fn watch_without_a_terminal_prints_plain_lines_and_ends() {
 }
 
 #[test]
-fn break_needs_a_yes_and_takes_the_lock_away() {
+fn break_needs_a_confirmation_and_revokes_the_lock() {
     let dlock = Dlock::on_sqlite();
     let nobody = dlock.json(&["break", "a", "--yes", "--json"]);
     assert_eq!(nobody, serde_json::json!({ "name": "a", "taken": [] }));

@@ -20,17 +20,17 @@ const FIRST: Duration = Duration::from_secs(1);
 /// The pause until the next message about the holder.
 const NEXT: Duration = Duration::from_secs(30);
 
-/// The pause between two looks at the store, and the time for its answer.
-const LOOK: Duration = Duration::from_secs(2);
+/// The pause between two reads of the store, and the time for its answer.
+const POLL: Duration = Duration::from_secs(2);
 
 /// Prints messages on stderr.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Voice {
+pub(super) struct Messages {
     pub(super) json: bool,
     pub(super) verbose: bool,
 }
 
-impl Voice {
+impl Messages {
     /// During the wait, prints the holder of the lock repeatedly, and that the store is unreachable
     /// or answers again. Never returns.
     pub(super) async fn wait(self, locks: &Locks, name: &LockName) -> Infallible {
@@ -41,8 +41,8 @@ impl Voice {
         tokio::time::sleep(FIRST).await;
         loop {
             // An inspection is retried for longer than this if the store is unreachable.
-            let answer = tokio::time::timeout(LOOK, locks.inspect(name)).await;
-            until_next = until_next.saturating_sub(LOOK);
+            let answer = tokio::time::timeout(POLL, locks.inspect(name)).await;
+            until_next = until_next.saturating_sub(POLL);
             match answer {
                 Ok(Ok(state)) => {
                     if !reached || until_next.is_zero() {
@@ -66,7 +66,7 @@ impl Voice {
                     ));
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
     }
 
@@ -77,7 +77,7 @@ impl Voice {
         }
         let mut doubtful = false;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
             match guard.state() {
                 GuardState::Doubtful if !doubtful => {
                     doubtful = true;
@@ -105,7 +105,7 @@ impl Voice {
         if self.verbose {
             self.warn(&format!("{error}; retrying"));
         } else if !self.json {
-            store::tell(error);
+            store::print_unreachable(error);
         }
     }
 

@@ -1,8 +1,6 @@
-//! Faults that were found from outside, and their like.
+//! Runtimes that block, have no I/O, or have paused time.
 
 #![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
-
-mod tokens;
 
 #[cfg(feature = "blocking")]
 mod blocking {
@@ -81,8 +79,8 @@ mod paused {
         connect("memory:?dlock.lease=10s").await.unwrap()
     }
 
-    /// A lock that is taken away is lost with the next renewal, and a lease ends when it should, all
-    /// in an instant of real time.
+    /// A lock that is taken away is lost with the next renewal, and a lease ends when it should,
+    /// all in an instant of real time.
     async fn time_passes_for(locks: &Locks) {
         let guard = locks.mutex("forced").unwrap().lock().await.unwrap();
         sleep(LEASE * 3).await;

@@ -1,4 +1,4 @@
-//! Tokens with an offset, where they are told.
+//! Tokens with an offset in events.
 
 use dlock_core::*;
 

@@ -6,7 +6,7 @@ use dlock_core::*;
 use tokio::time::{Instant as Timer, timeout};
 
 use super::{log::Log, store::Store};
-use crate::common::{Faulty, millis, secs};
+use crate::support::{Faulty, millis, secs};
 
 const LEASE: Duration = Duration::from_secs(30);
 const HELD_HERE: &str = "waiting for a lock that this process holds";
@@ -23,7 +23,7 @@ fn names_the_store(error: &Error) {
 async fn a_timeout_says_that_the_store_failed() {
     let store = Store::new();
     let locks = store.client(LEASE);
-    store.goes_away(millis(100));
+    store.becomes_unreachable(millis(100));
     let wait = secs(1);
     let mutex = locks.mutex("a").unwrap();
     // One asks the store, the other waits for it.
@@ -80,7 +80,7 @@ async fn a_timeout_quotes_no_failure_of_another_lock() {
 async fn a_timeout_says_that_the_store_has_not_answered() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("a").unwrap();
-    store.goes_away(None);
+    store.becomes_unreachable(None);
     // One asks the store, the other waits for it.
     let (leads, waits) = tokio::join!(lock.lock_timeout(secs(1)), lock.lock_timeout(secs(1)));
     for error in [leads.unwrap_err(), waits.unwrap_err()] {
@@ -95,7 +95,7 @@ async fn a_try_takes_one_response_timeout_at_most() {
     let store = Store::new();
     *store.response_timeout.lock() = secs(2);
     let locks = store.client(LEASE);
-    store.goes_away(None);
+    store.becomes_unreachable(None);
     let owner = Owner::new();
     for kind in 0..7 {
         let began = Timer::now();
@@ -142,7 +142,7 @@ async fn a_lock_that_nobody_holds_is_not_busy() {
     let locks = store.client(LEASE);
     let (mutex, reentrant) = (locks.mutex("a").unwrap(), locks.reentrant("b").unwrap());
     let owner = Owner::new();
-    store.goes_away(millis(100));
+    store.becomes_unreachable(millis(100));
     let waits = async { tokio::join!(mutex.lock(), reentrant.lock_as(&owner)) };
     let tries = async {
         tokio::time::sleep(secs(1)).await;
@@ -155,12 +155,12 @@ async fn a_lock_that_nobody_holds_is_not_busy() {
     // What this process holds is busy, without a question to the store.
     store.comes_back();
     let _held = mutex.lock().await.unwrap();
-    store.goes_away(None);
+    store.becomes_unreachable(None);
     assert!(mutex.try_lock().await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_release_of_a_lost_lock_waits_for_nobody() {
+async fn the_release_of_a_lost_lock_does_not_wait() {
     let store = Store::new();
     let locks = store.client(LEASE);
     let owner = Owner::new();
@@ -170,7 +170,7 @@ async fn the_release_of_a_lost_lock_waits_for_nobody() {
         locks.multi(["c", "d"]).unwrap().lock().await.unwrap(),
         locks.reentrant("e").unwrap().lock_as(&owner).await.unwrap(),
     ];
-    store.goes_away(None);
+    store.becomes_unreachable(None);
     for guard in &guards {
         guard.lost().await;
     }
@@ -183,10 +183,10 @@ async fn the_release_of_a_lost_lock_waits_for_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_says_why() {
+async fn health_names_the_cause() {
     let store = Store::new();
     let locks = store.client(LEASE);
-    store.goes_away(secs(5));
+    store.becomes_unreachable(secs(5));
     let error = locks.health(secs(2)).await.latency.unwrap_err();
     assert!(error.to_string().contains("no answer within 2s"), "{error}");
     tokio::time::sleep(secs(5)).await;
@@ -195,7 +195,7 @@ async fn health_says_why() {
     assert!(error.source().is_some());
     store.comes_back();
     assert!(locks.health(secs(2)).await.is_ready());
-    store.goes_away(None);
+    store.becomes_unreachable(None);
     let error = locks.health(secs(2)).await.latency.unwrap_err();
     assert!(!error.to_string().contains("switched off"), "an old error: {error}");
 }

@@ -19,7 +19,7 @@ pub(crate) struct Store {
     /// It may forget what lasts longer.
     pub(crate) guard: Mutex<Duration>,
     /// Nothing reaches it, and each request fails after this time; without one, none is answered.
-    pub(crate) away: AtomicBool,
+    pub(crate) unreachable: AtomicBool,
     pub(crate) fails_after: Mutex<Option<Duration>>,
     pub(crate) response_timeout: Mutex<Duration>,
     /// How long a request takes that grants a lock.
@@ -35,7 +35,7 @@ impl Store {
         Arc::new(Self {
             inner: Memory::with_clock(Clock::tokio()),
             guard: Mutex::new(Duration::MAX),
-            away: AtomicBool::new(false),
+            unreachable: AtomicBool::new(false),
             fails_after: Mutex::default(),
             response_timeout: Mutex::new(Duration::MAX),
             takes: Mutex::default(),
@@ -52,18 +52,18 @@ impl Store {
     }
 
     /// Nothing reaches it from now on, and each request fails after this time.
-    pub(crate) fn goes_away(&self, fails_after: impl Into<Option<Duration>>) {
+    pub(crate) fn becomes_unreachable(&self, fails_after: impl Into<Option<Duration>>) {
         *self.fails_after.lock() = fails_after.into();
-        self.away.store(true, SeqCst);
+        self.unreachable.store(true, SeqCst);
     }
 
     pub(crate) fn comes_back(&self) {
-        self.away.store(false, SeqCst);
+        self.unreachable.store(false, SeqCst);
     }
 
     /// What a request comes to while it is away.
-    fn fate<T: Send + 'static>(&self) -> Option<Answer<T>> {
-        if !self.away.load(SeqCst) {
+    fn fault<T: Send + 'static>(&self) -> Option<Answer<T>> {
+        if !self.unreachable.load(SeqCst) {
             return None;
         }
         let after = *self.fails_after.lock();
@@ -77,8 +77,8 @@ impl Store {
     }
 
     async fn reach(&self) -> Result<(), Error> {
-        match self.fate() {
-            Some(fate) => fate.await,
+        match self.fault() {
+            Some(fault) => fault.await,
             None => Ok(()),
         }
     }
@@ -107,8 +107,8 @@ impl Backend for Store {
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         self.acquires.fetch_add(1, SeqCst);
         let takes = *self.takes.lock();
-        if let Some(fate) = self.fate() {
-            return fate;
+        if let Some(fault) = self.fault() {
+            return fault;
         }
         if takes.is_zero() {
             return self.inner.acquire(request);
@@ -129,7 +129,7 @@ impl Backend for Store {
     }
     fn release(&self, claim: &Claim) -> Answer<Released> {
         self.releases.fetch_add(1, SeqCst);
-        self.fate().unwrap_or_else(|| self.inner.release(claim))
+        self.fault().unwrap_or_else(|| self.inner.release(claim))
     }
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         self.reach().await?;
@@ -139,6 +139,6 @@ impl Backend for Store {
         if self.one_by_one.load(SeqCst) {
             return None;
         }
-        self.fate().or_else(|| self.inner.acquire_all(requests))
+        self.fault().or_else(|| self.inner.acquire_all(requests))
     }
 }

@@ -1,4 +1,4 @@
-//! What an alert sees before anything has happened, and of each loss.
+//! The series of alerts: they exist before the first event, and count each loss.
 
 use std::{thread, time::Duration};
 
@@ -6,7 +6,7 @@ use dlock_core::*;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use super::{log::Log, store::Store};
-use crate::common::secs;
+use crate::support::secs;
 
 /// Of locks that are lost.
 const BRIEF: Duration = Duration::from_millis(100);
@@ -52,7 +52,7 @@ async fn every_series_is_there_before_its_first_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_counted_when_it_happens_whoever_looks() {
+async fn a_loss_is_counted_when_it_happens() {
     let recorder = DebuggingRecorder::new();
     let _guard = ::metrics::set_default_local_recorder(&recorder);
     let (snapshotter, (log, _log)) = (recorder.snapshotter(), Log::new());
@@ -67,7 +67,7 @@ async fn a_loss_is_counted_when_it_happens_whoever_looks() {
         locks.multi(["d", "e"]).unwrap().lock().await.unwrap(),
     ];
     for answers in [None, Some(Duration::ZERO)] {
-        store.goes_away(answers);
+        store.becomes_unreachable(answers);
         tokio::time::sleep(secs(15)).await;
     }
     tokio::time::sleep(secs(15)).await;
@@ -83,7 +83,7 @@ async fn a_loss_is_counted_when_it_happens_whoever_looks() {
 
 /// As the runtime that renews is blocked meanwhile.
 #[tokio::test]
-async fn a_guard_that_is_released_too_late_is_counted_as_lost() {
+async fn a_guard_released_too_late_is_counted_as_lost() {
     let recorder = DebuggingRecorder::new();
     let _guard = ::metrics::set_default_local_recorder(&recorder);
     let (snapshotter, (log, _log)) = (recorder.snapshotter(), Log::new());
@@ -98,7 +98,7 @@ async fn a_guard_that_is_released_too_late_is_counted_as_lost() {
         ];
         let released = locks.mutex("f").unwrap().lock().await.unwrap();
         if is_away {
-            store.goes_away(Duration::ZERO);
+            store.becomes_unreachable(Duration::ZERO);
         }
         thread::sleep(2 * BRIEF);
         drop(guards);
@@ -109,7 +109,7 @@ async fn a_guard_that_is_released_too_late_is_counted_as_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_that_only_the_release_learns_of_is_counted() {
+async fn a_loss_found_by_the_release_is_counted() {
     let recorder = DebuggingRecorder::new();
     let _guard = ::metrics::set_default_local_recorder(&recorder);
     let (snapshotter, (log, _log)) = (recorder.snapshotter(), Log::new());
@@ -127,7 +127,7 @@ async fn a_loss_that_only_the_release_learns_of_is_counted() {
     assert_eq!(log.count("reason=the store does not know the claim any more"), 2);
     // A release that comes through only when the lease is over tells of no loss.
     let guard = locks.fair("c").unwrap().lock().await.unwrap();
-    store.goes_away(Duration::ZERO);
+    store.becomes_unreachable(Duration::ZERO);
     let release = tokio::spawn(guard.release());
     tokio::time::sleep(secs(29)).await;
     tokio::task::yield_now().await;

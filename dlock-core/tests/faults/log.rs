@@ -1,4 +1,4 @@
-//! What was told meanwhile.
+//! Captures the warnings of a thread.
 
 use std::{fmt::Debug, sync::Arc};
 

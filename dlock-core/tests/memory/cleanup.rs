@@ -1,4 +1,4 @@
-//! Who left, takes no memory.
+//! The memory after tries and cancelled waits.
 
 use std::{
     future::Future,
@@ -10,7 +10,7 @@ use dlock_core::*;
 use crate::{alone, count};
 
 #[test]
-fn tries_and_waits_that_left_take_no_memory() {
+fn tries_and_cancelled_waits_take_no_memory() {
     alone(async {
         let store = Memory::new();
         let locks = Locks::new(store.clone()).unwrap();

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::common::{Faulty, secs};
+use crate::support::{Faulty, secs};
 use dlock_core::*;
 
 async fn token(locks: &Locks, name: &str) -> FencingToken {
@@ -109,32 +109,28 @@ async fn raising_tokens_beyond_the_maximum_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Name));
 }
 
-mod outside {
-    use super::*;
-
-    #[tokio::test]
-    async fn used_up_tokens_are_reported_and_none_is_granted_twice() {
-        let store = Memory::new();
-        let name = LockName::new("n").unwrap();
-        let nearly = FencingToken::new(FencingToken::MAX.get() - 2).unwrap();
-        store.raise_tokens(&name, nearly).await.unwrap();
-        let locks = Locks::new(store.clone()).unwrap();
-        for token in [nearly.plus(1), FencingToken::MAX] {
-            let last = locks.fair("n").unwrap().lock().await.unwrap();
-            assert_eq!(last.token(), token);
-            last.release().await.unwrap();
-        }
-        for _ in 0..3 {
-            for error in [
-                locks.fair("n").unwrap().lock_timeout(secs(60)).await.unwrap_err(),
-                locks.mutex("n").unwrap().try_lock().await.unwrap_err(),
-            ] {
-                assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token));
-                assert!(error.to_string().contains("no fencing token is left"), "{error}");
-            }
-        }
-        // Nothing stays held by whom it was refused to.
-        locks.shutdown(secs(60)).await.unwrap();
-        assert!(store.inspect(&name).await.unwrap().is_free());
+#[tokio::test]
+async fn used_up_tokens_are_reported_and_none_is_granted_twice() {
+    let store = Memory::new();
+    let name = LockName::new("n").unwrap();
+    let nearly = FencingToken::new(FencingToken::MAX.get() - 2).unwrap();
+    store.raise_tokens(&name, nearly).await.unwrap();
+    let locks = Locks::new(store.clone()).unwrap();
+    for token in [nearly.plus(1), FencingToken::MAX] {
+        let last = locks.fair("n").unwrap().lock().await.unwrap();
+        assert_eq!(last.token(), token);
+        last.release().await.unwrap();
     }
+    for _ in 0..3 {
+        for error in [
+            locks.fair("n").unwrap().lock_timeout(secs(60)).await.unwrap_err(),
+            locks.mutex("n").unwrap().try_lock().await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Token));
+            assert!(error.to_string().contains("no fencing token is left"), "{error}");
+        }
+    }
+    // Nothing stays held by whom it was refused to.
+    locks.shutdown(secs(60)).await.unwrap();
+    assert!(store.inspect(&name).await.unwrap().is_free());
 }

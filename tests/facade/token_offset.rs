@@ -93,7 +93,7 @@ async fn a_token_offset_passes_a_fence_with_larger_tokens() {
 }
 
 #[tokio::test]
-async fn every_token_that_is_seen_is_the_same() {
+async fn every_view_shows_the_same_token() {
     on_each(|shop| async move {
         let (locks, plain) = shop.both().await;
         for kind in 0..7 {
@@ -187,7 +187,7 @@ async fn raised_tokens_are_those_with_the_offset() {
 }
 
 #[tokio::test]
-async fn a_sum_that_can_not_be_counted_is_refused_and_leaves_nothing() {
+async fn a_token_sum_that_overflows_is_refused_without_a_claim() {
     on_each(|shop| async move {
         let plain = shop.connect("").await;
         plain.raise_tokens("far", token(1 << 62)).await.unwrap();
@@ -263,7 +263,7 @@ async fn the_suggested_offset_is_sufficient() {
 }
 
 #[tokio::test]
-async fn an_offset_that_can_not_be_says_what_to_write() {
+async fn an_invalid_offset_is_refused_with_the_valid_range() {
     for wrong in ["-1", "+1", "x", "", "1.5", "1e15", "4611686018427387905", "18446744073709551616"]
     {
         let error = connect(&format!("memory:?dlock.token_offset={wrong}")).await.unwrap_err();

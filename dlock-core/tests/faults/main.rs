@@ -1,0 +1,18 @@
+//! The engine over stores with faults: errors, losses, outages and runtimes that end.
+//!
+//! A process of its own, because these tests read what is logged, and no other test may log then.
+
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, and their helpers")]
+
+mod error_causes;
+mod lease;
+mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod offset;
+mod outage;
+mod runtime;
+mod store;
+#[path = "../core/support.rs"]
+mod support;
+mod work;
