@@ -1,7 +1,7 @@
 //! Names in the code: the name of a test is a claim of at most 60 characters, and no two types of one
 //! crate have the same name, unless they are the same concept.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use dlock_tests::{crates, root, rust_files};
 
@@ -158,4 +158,119 @@ fn planted_names_are_found() {
     let files = [("one".to_owned(), one.to_owned()), ("two".to_owned(), two.to_owned())];
     let expected = [("A", vec!["one", "one"]), ("D", vec!["one", "two"])];
     assert_eq!(shared(&files), BTreeMap::from(expected));
+}
+
+/// Words of the glossary's column "avoid" that have no other meaning in a name.
+const AVOIDED: [&str; 16] = [
+    "belief",
+    "cohort",
+    "ears",
+    "give_back",
+    "hand_over",
+    "harm",
+    "let_go",
+    "patience",
+    "place",
+    "quiet",
+    "tale",
+    "told",
+    "trouble",
+    "upkeep",
+    "voice",
+    "withdraw",
+];
+
+/// Public names that have such a word, with the reason.
+const PUBLIC: [(&str, &str, &str); 1] =
+    [("dlock-core", "patience", "`SessionBase::patience` is in the golden API")];
+
+/// How many names of each crate still have such a word. The numbers may only fall.
+const STILL_AVOIDED: [(&str, usize); 9] = [
+    ("dlock-etcd", 6),
+    ("dlock-models", 1),
+    ("dlock-redis", 2),
+    ("dlock-soak", 35),
+    ("dlock-sql", 53),
+    ("dlock-testkit", 15),
+    ("dlock-testlab", 4),
+    ("dlock-tests", 1),
+    ("dlock-zk", 21),
+];
+
+/// A name in segments: `PgEars` is `pg_ears`.
+fn segments(name: &str) -> String {
+    let mut snake = String::new();
+    let mut last = '_';
+    for c in name.chars() {
+        if c.is_uppercase() && (last.is_lowercase() || last.is_ascii_digit()) {
+            snake.push('_');
+        }
+        snake.extend(c.to_lowercase());
+        last = c;
+    }
+    snake
+}
+
+/// The avoided word in a name.
+fn avoided(name: &str) -> Option<&'static str> {
+    let name = format!("_{}_", segments(name));
+    AVOIDED.into_iter().find(|word| name.contains(&format!("_{word}_")))
+}
+
+/// The names of files, modules, types and functions that have an avoided word.
+fn avoided_names(sources: &[Source]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, text) in sources {
+        let parts = path.rsplit('/').take(2).map(|part| part.trim_end_matches(".rs"));
+        let declared = text.lines().filter_map(|line| {
+            let item = bare(line.trim_start());
+            let item = item.strip_prefix("const fn ").or_else(|| {
+                item.split_once(' ').and_then(|(kind, name)| {
+                    let kinds = ["fn", "struct", "enum", "trait", "union", "type", "mod"];
+                    kinds.contains(&kind).then_some(name)
+                })
+            });
+            item.map(word)
+        });
+        let names = parts.take(1).chain(declared).filter(|name| avoided(name).is_some());
+        found.extend(names.map(|name| format!("{path}: {name}")));
+    }
+    found
+}
+
+#[test]
+fn names_have_no_avoided_word() {
+    let rules =
+        fs::read_to_string(root().join("docs/contributing/prose.md")).expect("the glossary");
+    for word in AVOIDED {
+        let phrases =
+            [word.replace('_', "-"), word.replace('_', " "), word.replace("give_", "gives ")];
+        let listed = phrases.iter().any(|phrase| rules.contains(&format!("`{phrase}`")));
+        assert!(listed || word == "told", "`{word}` is not in the glossary");
+    }
+    let mut wrong = Vec::new();
+    for (name, folder) in folders() {
+        let parts = ["src", "tests"].map(|part| folder.join(part));
+        let sources: Vec<_> =
+            parts.iter().filter(|part| part.is_dir()).flat_map(|part| rust_files(part)).collect();
+        let is_public = |found: &String| {
+            PUBLIC.iter().any(|(of, word, _)| *of == name && found.ends_with(&format!(": {word}")))
+        };
+        let found: Vec<_> =
+            avoided_names(&sources).into_iter().filter(|found| !is_public(found)).collect();
+        let most = STILL_AVOIDED.iter().find(|(of, _)| *of == name).map_or(0, |(_, most)| *most);
+        if found.len() > most {
+            wrong.push(format!("{name}: {} names, not {most}: {found:#?}", found.len()));
+        }
+    }
+    assert!(wrong.is_empty(), "rename, and lower STILL_AVOIDED: {wrong:#?}");
+}
+
+#[test]
+fn planted_avoided_words_are_found() {
+    let source = "pub(crate) struct PgEars;\nmod tests {\n    async fn let_go_of_it() {}\n    \
+                  const fn bears() {}\n    fn is_told() {}\n// fn told() {}\nenum Place {";
+    let files = [("a/voice.rs".to_owned(), source.to_owned())];
+    let found = ["voice", "PgEars", "let_go_of_it", "is_told", "Place"];
+    assert_eq!(avoided_names(&files), found.map(|name| format!("a/voice.rs: {name}")));
 }
