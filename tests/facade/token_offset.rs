@@ -1,5 +1,7 @@
 //! A change of the store by its URL: tokens of the new one go on above those of the old one.
 
+#![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},

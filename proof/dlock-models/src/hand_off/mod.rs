@@ -8,9 +8,9 @@
 //! remove the next task from the local queue, and send the turn. Between any two of these steps
 //! tasks may cancel, with or without a pending turn, and the hold may be lost.
 //!
-//! Left out: the flags outside of the queue's mutex, for which `enter` and `pass_lead` are single
-//! steps here; the longest time of local hand-offs, which ends a series of them as the last token
-//! does; and the store's faults.
+//! Left out: the flags outside of the queue's mutex, for which `enter` and `pass_leader_role` are
+//! single steps here; the longest time of local hand-offs, which ends a series of them as the last
+//! token does; and the store's faults.
 
 mod space;
 
@@ -22,7 +22,7 @@ const TURNS: [u8; TASKS] = [2, 2, 1];
 /// The tokens of a block: one more than the hand-offs in a series.
 const BLOCK: u8 = 3;
 
-const ONE_LEAD: &str = "one leads at a time";
+const ONE_LEADER: &str = "one leads at a time";
 const FAIR: &str = "the store's queue gets its turn";
 const OWNED: &str = "a hold has somebody who lets it go";
 
@@ -36,7 +36,7 @@ pub enum Rule {
     NextToken,
     /// The receiver of a hold checks whether the hold was lost in between.
     CheckHold,
-    /// Only the task that ends a hold passes the local lead to the next task.
+    /// Only the task that ends a hold passes the leader role to the next task.
     LeadOnce,
     /// A hold is handed off until its tokens are used up, and no longer.
     Bound,
@@ -48,7 +48,7 @@ pub const RULES: [(Rule, &str); 6] = [
     (Rule::PassOn, OWNED),
     (Rule::NextToken, ORDER),
     (Rule::CheckHold, EXCLUSION),
-    (Rule::LeadOnce, ONE_LEAD),
+    (Rule::LeadOnce, ONE_LEADER),
     (Rule::Bound, FAIR),
 ];
 
@@ -60,13 +60,13 @@ struct HandOff {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     tasks: [Task; TASKS],
-    line: Vec<usize>,
+    queue: Vec<usize>,
     busy: bool,
     /// The hold of this process in the store, even if it is already lost locally.
     hold: Hold,
     /// The holder and the waiters in the store.
-    store: Option<Who>,
-    waits: Vec<Who>,
+    store: Option<Client>,
+    waits: Vec<Client>,
     other: Other,
     last: u8,
     tokens: Tokens<u8>,
@@ -76,7 +76,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Who {
+enum Client {
     Process,
     Other,
 }
@@ -117,10 +117,10 @@ enum Phase {
     Offered,
     /// The task sends a request to the store for the process.
     Leading,
-    /// `believes` until the task is notified that the hold is lost.
+    /// `is_valid` until the task is notified that the hold is lost.
     Held {
         hold: u8,
-        believes: bool,
+        is_valid: bool,
     },
     /// The task has taken the next token.
     Passing {
@@ -141,15 +141,15 @@ enum Action {
     /// The task stops waiting, or never takes its turn.
     Cancel(usize),
     Take(usize),
-    LetGo(usize),
+    HandOff(usize),
     /// The hold has been handed off for the longest allowed time.
-    GiveBack(usize),
+    Release(usize),
     PopNext(usize),
     Send(usize),
     LoseHold,
     /// The lease of a lost hold expires in the store.
     LeaseEnds,
-    OtherAsks,
+    OtherAcquires,
     OtherLeaves,
 }
 
@@ -159,11 +159,11 @@ impl HandOff {
     }
 
     /// Takes the next token, if the hold may be handed off again.
-    fn let_go(&self, state: &mut State, at: usize, hold: u8) {
+    fn hand_off(&self, state: &mut State, at: usize, hold: u8) {
         let runs = state.runs(hold);
         let left = state.hold.used < state.hold.end || !self.has(Rule::Bound);
-        if !(runs && left && !state.line.is_empty()) {
-            return self.give_back(state, at, hold);
+        if !(runs && left && !state.queue.is_empty()) {
+            return self.release(state, at, hold);
         }
         if self.has(Rule::NextToken) {
             state.hold.used += 1;
@@ -174,10 +174,10 @@ impl HandOff {
     }
 
     fn pop_next(&self, state: &mut State, at: usize, hold: u8, token: u8) {
-        if !state.runs(hold) || state.line.is_empty() {
-            return self.give_back(state, at, hold);
+        if !state.runs(hold) || state.queue.is_empty() {
+            return self.release(state, at, hold);
         }
-        let to = state.line.remove(0);
+        let to = state.queue.remove(0);
         state.tasks[at].phase = Phase::Sending { hold, token, to };
     }
 
@@ -193,16 +193,16 @@ impl HandOff {
         state.finish(at);
     }
 
-    /// Ends the hold, releases it at the store, and passes the local lead to the next task.
-    fn give_back(&self, state: &mut State, at: usize, hold: u8) {
+    /// Ends the hold, releases it at the store, and passes the leader role to the next task.
+    fn release(&self, state: &mut State, at: usize, hold: u8) {
         let ended = state.end(hold);
-        if state.store == Some(Who::Process) && state.hold.number == hold {
+        if state.store == Some(Client::Process) && state.hold.number == hold {
             state.store = None;
             state.promote();
         }
         state.finish(at);
         if ended || !self.has(Rule::LeadOnce) {
-            state.pass_lead();
+            state.pass_leader_role();
         }
     }
 
@@ -212,12 +212,12 @@ impl HandOff {
         match phase {
             Phase::Handed { hold, .. } if self.has(Rule::PassOn) => {
                 state.tasks[at].turns -= 1;
-                state.tasks[at].phase = Phase::Held { hold, believes: false };
+                state.tasks[at].phase = Phase::Held { hold, is_valid: false };
             }
-            Phase::Offered if self.has(Rule::PassOn) => state.pass_lead(),
+            Phase::Offered if self.has(Rule::PassOn) => state.pass_leader_role(),
             Phase::Leading => {
-                state.waits.retain(|who| *who != Who::Process);
-                state.pass_lead();
+                state.waits.retain(|who| *who != Client::Process);
+                state.pass_leader_role();
             }
             _ => {}
         }
@@ -228,14 +228,14 @@ impl HandOff {
             Phase::Handed { hold, token } => {
                 if state.runs(hold) || !self.has(Rule::CheckHold) {
                     state.tokens.add(token);
-                    state.tasks[at].phase = Phase::Held { hold, believes: true };
+                    state.tasks[at].phase = Phase::Held { hold, is_valid: true };
                 } else {
                     // The task continues to wait, at the end of the local queue.
                     state.tasks[at].phase = Phase::Idle;
                     state.enter(at);
                 }
             }
-            Phase::Offered => state.lead(at),
+            Phase::Offered => state.make_leader(at),
             _ => {}
         }
     }
@@ -263,25 +263,25 @@ impl State {
     fn enter(&mut self, at: usize) {
         if self.busy {
             self.tasks[at].phase = Phase::Queued;
-            self.line.push(at);
+            self.queue.push(at);
         } else {
             self.busy = true;
-            self.lead(at);
+            self.make_leader(at);
         }
     }
 
     /// Sends a request to the store.
-    fn lead(&mut self, at: usize) {
+    fn make_leader(&mut self, at: usize) {
         self.tasks[at].phase = Phase::Leading;
-        self.waits.push(Who::Process);
+        self.waits.push(Client::Process);
         self.promote();
     }
 
     /// Makes the next task the local leader. Without a next task, the local queue is no longer
     /// busy.
-    fn pass_lead(&mut self) {
-        while !self.line.is_empty() {
-            let next = self.line.remove(0);
+    fn pass_leader_role(&mut self) {
+        while !self.queue.is_empty() {
+            let next = self.queue.remove(0);
             if self.tasks[next].phase == Phase::Queued {
                 self.tasks[next].phase = Phase::Offered;
                 return;
@@ -299,17 +299,17 @@ impl State {
         self.store = Some(first);
         let token = self.last + 1;
         match first {
-            Who::Other => {
+            Client::Other => {
                 self.last = token;
                 (self.other, self.passed) = (Other::Held, 0);
             }
-            Who::Process => {
+            Client::Process => {
                 self.last = token + BLOCK - 1;
                 let number = self.hold.number + 1;
                 self.hold = Hold { number, running: true, used: token, end: self.last };
                 for task in &mut self.tasks {
                     if task.phase == Phase::Leading {
-                        task.phase = Phase::Held { hold: number, believes: true };
+                        task.phase = Phase::Held { hold: number, is_valid: true };
                     }
                 }
             }

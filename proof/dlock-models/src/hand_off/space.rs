@@ -3,8 +3,8 @@
 use stateright::{Model, Property};
 
 use super::{
-    Action, BLOCK, FAIR, HandOff, Hold, ONE_LEAD, OWNED, Other, Phase, State, TASKS, TURNS, Task,
-    Who,
+    Action, BLOCK, Client, FAIR, HandOff, Hold, ONE_LEADER, OWNED, Other, Phase, State, TASKS,
+    TURNS, Task,
 };
 use crate::check::{EXCLUSION, ORDER, Tokens, WAKES};
 
@@ -15,7 +15,7 @@ impl Model for HandOff {
     fn init_states(&self) -> Vec<State> {
         vec![State {
             tasks: [Task::default(); TASKS],
-            line: Vec::new(),
+            queue: Vec::new(),
             busy: false,
             hold: Hold::default(),
             store: None,
@@ -33,7 +33,7 @@ impl Model for HandOff {
             match task.phase {
                 // A task that has cancelled stays in the queue until it is removed there, and can
                 // queue again only after that.
-                Phase::Idle if task.turns < TURNS[at] && !state.line.contains(&at) => {
+                Phase::Idle if task.turns < TURNS[at] && !state.queue.contains(&at) => {
                     actions.push(Action::Want(at));
                 }
                 Phase::Idle => {}
@@ -41,7 +41,7 @@ impl Model for HandOff {
                 Phase::Handed { .. } | Phase::Offered => {
                     actions.extend([Action::Take(at), Action::Cancel(at)]);
                 }
-                Phase::Held { .. } => actions.extend([Action::LetGo(at), Action::GiveBack(at)]),
+                Phase::Held { .. } => actions.extend([Action::HandOff(at), Action::Release(at)]),
                 Phase::Passing { .. } => actions.push(Action::PopNext(at)),
                 Phase::Sending { .. } => actions.push(Action::Send(at)),
             }
@@ -49,11 +49,11 @@ impl Model for HandOff {
         if state.hold.running && state.losses < 2 {
             actions.push(Action::LoseHold);
         }
-        if state.store == Some(Who::Process) && !state.hold.running {
+        if state.store == Some(Client::Process) && !state.hold.running {
             actions.push(Action::LeaseEnds);
         }
         match state.other {
-            Other::Idle => actions.push(Action::OtherAsks),
+            Other::Idle => actions.push(Action::OtherAcquires),
             Other::Held => actions.push(Action::OtherLeaves),
             Other::Waiting | Other::Done => {}
         }
@@ -65,11 +65,11 @@ impl Model for HandOff {
             Action::Want(at) => state.enter(at),
             Action::Cancel(at) => self.cancel(&mut state, at),
             Action::Take(at) => self.take(&mut state, at),
-            Action::LetGo(at) | Action::GiveBack(at) => {
+            Action::HandOff(at) | Action::Release(at) => {
                 let Phase::Held { hold, .. } = state.tasks[at].phase else { return None };
                 match action {
-                    Action::LetGo(_) => self.let_go(&mut state, at, hold),
-                    _ => self.give_back(&mut state, at, hold),
+                    Action::HandOff(_) => self.hand_off(&mut state, at, hold),
+                    _ => self.release(&mut state, at, hold),
                 }
             }
             Action::PopNext(at) => {
@@ -84,19 +84,19 @@ impl Model for HandOff {
                 state.losses += 1;
                 state.hold.running = false;
                 for task in &mut state.tasks {
-                    if let Phase::Held { believes, .. } = &mut task.phase {
-                        *believes = false;
+                    if let Phase::Held { is_valid, .. } = &mut task.phase {
+                        *is_valid = false;
                     }
                 }
-                state.pass_lead();
+                state.pass_leader_role();
             }
             Action::LeaseEnds => {
                 state.store = None;
                 state.promote();
             }
-            Action::OtherAsks => {
+            Action::OtherAcquires => {
                 (state.other, state.passed) = (Other::Waiting, 0);
-                state.waits.push(Who::Other);
+                state.waits.push(Client::Other);
                 state.promote();
             }
             Action::OtherLeaves => {
@@ -110,9 +110,9 @@ impl Model for HandOff {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(EXCLUSION, |_, state: &State| {
-                let believes =
-                    |task: &&Task| matches!(task.phase, Phase::Held { believes: true, .. });
-                let tasks = state.tasks.iter().filter(believes).count();
+                let is_valid =
+                    |task: &&Task| matches!(task.phase, Phase::Held { is_valid: true, .. });
+                let tasks = state.tasks.iter().filter(is_valid).count();
                 tasks + usize::from(state.other == Other::Held) < 2
             }),
             Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
@@ -133,7 +133,7 @@ impl Model for HandOff {
                 };
                 !state.hold.running || state.tasks.iter().any(has)
             }),
-            Property::always(ONE_LEAD, |_, state: &State| {
+            Property::always(ONE_LEADER, |_, state: &State| {
                 let leads = |task: &&Task| matches!(task.phase, Phase::Leading | Phase::Offered);
                 let leads = state.tasks.iter().filter(leads).count();
                 leads + usize::from(state.hold.running) <= usize::from(state.busy)

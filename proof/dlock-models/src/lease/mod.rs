@@ -69,7 +69,7 @@ struct State {
     /// The grant in the store, and the end of its lease.
     held: Option<(u8, u8)>,
     last: u8,
-    trouble: Trouble,
+    store_fault: StoreFault,
     grants: u8,
     /// All tokens, including those that the store has lost.
     tokens: Tokens<u8>,
@@ -82,7 +82,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Trouble {
+enum StoreFault {
     None,
     DataLost,
     ClockSetBack,
@@ -91,7 +91,7 @@ enum Trouble {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Client {
     phase: Phase,
-    belief: Belief,
+    deadline: LocalDeadline,
     renewal: Renewal,
     /// A write that has not reached the resource yet.
     write: Option<Grant>,
@@ -103,7 +103,7 @@ struct Client {
 enum Phase {
     #[default]
     Idle,
-    Asking,
+    Sending,
     /// The store has granted the lock, and the answer is pending.
     Granted(Grant),
     Held(Grant),
@@ -113,8 +113,8 @@ enum Phase {
 enum Renewal {
     #[default]
     None,
-    Sent(Belief),
-    Kept(Belief),
+    Sent(LocalDeadline),
+    Kept(LocalDeadline),
 }
 
 /// A grant: its number in the order of grants, and its token.
@@ -126,7 +126,7 @@ struct Grant {
 
 /// The number of ticks of its own clock for which a client may still rely on an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Belief {
+struct LocalDeadline {
     left: u8,
     missed: bool,
 }
@@ -144,7 +144,7 @@ enum Action {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    Ask,
+    Acquire,
     ServeAcquire,
     HearGrant,
     LoseGrant,
@@ -164,9 +164,9 @@ impl Lease {
         self.without != Some(rule)
     }
 
-    fn belief(&self) -> Belief {
+    fn deadline(&self) -> LocalDeadline {
         let margin = if self.has(Rule::Margin) { MARGIN } else { 0 };
-        Belief { left: LEASE - margin, missed: false }
+        LocalDeadline { left: LEASE - margin, missed: false }
     }
 
     fn grant(&self, state: &mut State) -> Grant {
@@ -183,9 +183,9 @@ impl Lease {
     fn step(&self, state: &mut State, at: usize, step: Step) {
         let mut client = state.clients[at];
         match (step, client.phase) {
-            (Step::Ask, _) => {
-                client.phase = Phase::Asking;
-                client.belief = self.belief();
+            (Step::Acquire, _) => {
+                client.phase = Phase::Sending;
+                client.deadline = self.deadline();
             }
             (Step::ServeAcquire, _) => {
                 let free = state.held.is_none_or(|(_, until)| state.now >= until);
@@ -196,23 +196,23 @@ impl Lease {
             }
             (Step::HearGrant, Phase::Granted(grant)) => {
                 if !self.has(Rule::SinceSent) {
-                    client.belief = self.belief();
+                    client.deadline = self.deadline();
                 }
                 client.phase = Phase::Held(grant);
             }
-            (Step::Renew, _) => client.renewal = Renewal::Sent(self.belief()),
+            (Step::Renew, _) => client.renewal = Renewal::Sent(self.deadline()),
             (Step::ServeRenewal, Phase::Held(grant)) => match (state.held, client.renewal) {
-                (Some((number, until)), Renewal::Sent(belief))
+                (Some((number, until)), Renewal::Sent(deadline))
                     if number == grant.number && state.now < until =>
                 {
                     state.held = Some((number, state.now + LEASE));
-                    client.renewal = Renewal::Kept(belief);
+                    client.renewal = Renewal::Kept(deadline);
                 }
                 _ => client.phase = Phase::Idle,
             },
             (Step::HearRenewal, _) => {
-                if let Renewal::Kept(belief) = client.renewal {
-                    client.belief = belief;
+                if let Renewal::Kept(deadline) = client.renewal {
+                    client.deadline = deadline;
                 }
                 client.renewal = Renewal::None;
             }
@@ -244,24 +244,24 @@ impl Lease {
             client.renewal = Renewal::None;
         }
         if client.phase == Phase::Idle {
-            client.belief = Belief::default();
+            client.deadline = LocalDeadline::default();
         }
         state.clients[at] = client;
     }
 }
 
 impl Client {
-    fn believes(&self) -> bool {
-        matches!(self.phase, Phase::Held(_)) && self.belief.left > 0
+    fn is_valid(&self) -> bool {
+        matches!(self.phase, Phase::Held(_)) && self.deadline.left > 0
     }
 
     fn steps(&self, state: &State, fine: bool) -> Vec<Step> {
         let mut steps = Vec::new();
         match self.phase {
-            Phase::Idle => steps.push(Step::Ask),
-            Phase::Asking if state.fresh || !fine => steps.push(Step::ServeAcquire),
-            Phase::Asking => {}
-            Phase::Granted(_) if self.belief.left > 0 => {
+            Phase::Idle => steps.push(Step::Acquire),
+            Phase::Sending if state.fresh || !fine => steps.push(Step::ServeAcquire),
+            Phase::Sending => {}
+            Phase::Granted(_) if self.deadline.left > 0 => {
                 steps.extend([Step::HearGrant, Step::LoseGrant]);
             }
             Phase::Granted(_) => steps.push(Step::LoseGrant),
@@ -269,15 +269,15 @@ impl Client {
                 if self.release.is_none() {
                     steps.push(Step::Leave);
                 }
-                if self.believes() && self.write.is_none() {
+                if self.is_valid() && self.write.is_none() {
                     steps.push(Step::Write);
                 }
                 match self.renewal {
-                    Renewal::None if self.believes() => steps.push(Step::Renew),
+                    Renewal::None if self.is_valid() => steps.push(Step::Renew),
                     Renewal::None => {}
                     Renewal::Sent(_) => steps.extend([Step::ServeRenewal, Step::LoseRenewal]),
                     // The answer to the renewal of a lost guard has no effect.
-                    Renewal::Kept(_) if self.believes() => {
+                    Renewal::Kept(_) if self.is_valid() => {
                         steps.extend([Step::HearRenewal, Step::LoseRenewal]);
                     }
                     Renewal::Kept(_) => steps.push(Step::LoseRenewal),
@@ -296,21 +296,21 @@ impl Client {
     /// Whether the client's clock may miss one more tick.
     fn may_miss(&self) -> bool {
         let renewal = match self.renewal {
-            Renewal::None => Belief::default(),
-            Renewal::Sent(belief) | Renewal::Kept(belief) => belief,
+            Renewal::None => LocalDeadline::default(),
+            Renewal::Sent(deadline) | Renewal::Kept(deadline) => deadline,
         };
-        self.belief.left + renewal.left > 0 && !self.belief.missed && !renewal.missed
+        self.deadline.left + renewal.left > 0 && !self.deadline.missed && !renewal.missed
     }
 
     fn tick(&mut self, missed: bool) {
-        self.belief.tick(missed);
-        if let Renewal::Sent(belief) | Renewal::Kept(belief) = &mut self.renewal {
-            belief.tick(missed);
+        self.deadline.tick(missed);
+        if let Renewal::Sent(deadline) | Renewal::Kept(deadline) = &mut self.renewal {
+            deadline.tick(missed);
         }
     }
 }
 
-impl Belief {
+impl LocalDeadline {
     fn tick(&mut self, missed: bool) {
         match missed {
             true => self.missed |= self.left > 0,

@@ -2,7 +2,7 @@
 
 use stateright::{Model, Property};
 
-use super::{Action, CLIENTS, Client, END, Lease, NO_STALE_WRITE, Rule, State, Trouble};
+use super::{Action, CLIENTS, Client, END, Lease, NO_STALE_WRITE, Rule, State, StoreFault};
 use crate::check::{EXCLUSION, ORDER, Tokens};
 
 impl Model for Lease {
@@ -15,7 +15,7 @@ impl Model for Lease {
             fresh: true,
             held: None,
             last: 0,
-            trouble: Trouble::None,
+            store_fault: StoreFault::None,
             grants: 0,
             tokens: Tokens::default(),
             clients: [Client::default(); CLIENTS],
@@ -33,7 +33,7 @@ impl Model for Lease {
                 }
             }
         }
-        if state.trouble == Trouble::None && state.grants > 0 {
+        if state.store_fault == StoreFault::None && state.grants > 0 {
             actions.extend([Action::LoseData, Action::SetClockBack]);
         }
         for (at, client) in state.clients.iter().enumerate() {
@@ -54,11 +54,11 @@ impl Model for Lease {
             }
             Action::LoseData => {
                 (state.held, state.last) = (None, 0);
-                state.trouble = Trouble::DataLost;
+                state.store_fault = StoreFault::DataLost;
             }
             Action::SetClockBack => {
                 state.now -= 1;
-                state.trouble = Trouble::ClockSetBack;
+                state.store_fault = StoreFault::ClockSetBack;
             }
             Action::Of(at, step) => self.step(&mut state, at, step),
         }
@@ -68,8 +68,8 @@ impl Model for Lease {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(EXCLUSION, |_, state: &State| {
-                let believing = state.clients.iter().filter(|client| client.believes()).count();
-                believing < 2 || state.trouble == Trouble::DataLost
+                let valid = state.clients.iter().filter(|client| client.is_valid()).count();
+                valid < 2 || state.store_fault == StoreFault::DataLost
             }),
             Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             Property::always(NO_STALE_WRITE, |_, state: &State| !state.stale),
