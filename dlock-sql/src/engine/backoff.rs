@@ -9,8 +9,8 @@ use std::time::Duration;
 use dlock_core::{Clock, Error, Instant};
 
 use super::{
-    fault::{Cure, Fault},
-    patience::jittered,
+    fault::{Fault, Remedy},
+    retry_budget::jittered,
 };
 
 /// The first pause, which follows one retry without a pause, and the longest.
@@ -25,7 +25,7 @@ const STEP: Duration = Duration::from_millis(100);
 pub(crate) struct Backoff {
     failures: u32,
     until: Instant,
-    last: Option<(Error, Cure)>,
+    last: Option<(Error, Remedy)>,
 }
 
 impl Backoff {
@@ -47,7 +47,7 @@ impl Backoff {
         };
         self.failures = self.failures.saturating_add(1);
         self.until = now.saturating_add(pause);
-        self.last = Some((fault.error.clone(), fault.cure));
+        self.last = Some((fault.error.clone(), fault.remedy));
         fault
     }
 
@@ -57,14 +57,14 @@ impl Backoff {
     /// The last error, if the remaining wait is longer than that. This attempt applied nothing.
     pub(crate) async fn pause(&self) -> Result<(), Fault> {
         let left = self.until.since(Clock::Boot.now());
-        let Some((error, cure)) = self.last.as_ref().filter(|_| !left.is_zero()) else {
+        let Some((error, remedy)) = self.last.as_ref().filter(|_| !left.is_zero()) else {
             return Ok(());
         };
         tokio::time::sleep(left.min(STEP)).await;
         if left <= STEP {
             return Ok(());
         }
-        Err(Fault { error: error.clone(), cure: *cure }.before_anything_was_sent())
+        Err(Fault { error: error.clone(), remedy: *remedy }.before_anything_was_sent())
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     fn fault() -> Fault {
-        Fault { error: Error::new(ErrorKind::Unavailable, "read-only"), cure: Cure::Retry }
+        Fault { error: Error::new(ErrorKind::Unavailable, "read-only"), remedy: Remedy::Retry }
     }
 
     #[test]
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_pause_tells_the_last_error_in_between() {
+    async fn a_long_pause_returns_the_last_error() {
         let mut backoff = Backoff::new();
         assert!(backoff.pause().await.is_ok());
         (0..12).for_each(|_| drop(backoff.failed(fault())));
-        let told = backoff.pause().await.unwrap_err();
-        assert_eq!(told.error.certainty(), Certainty::NotApplied);
+        let fault = backoff.pause().await.unwrap_err();
+        assert_eq!(fault.error.certainty(), Certainty::NotApplied);
         while backoff.pause().await.is_err() {}
         backoff.worked();
         assert!(backoff.pause().await.is_ok());

@@ -33,7 +33,7 @@ pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     for waiting in queues {
         waiting.retain(|job| !job.is_moot());
         let fits = |job: &&Job| {
-            let left = room.checked_sub(job.asks.len());
+            let left = room.checked_sub(job.ops.len());
             room = left.unwrap_or_default();
             left.is_some()
         };
@@ -80,7 +80,7 @@ mod tests {
     }
 
     fn jobs(names: &[&str]) -> (VecDeque<Job>, Receivers) {
-        let ask = |name: &str| {
+        let pending = |name: &str| {
             let renew = Op::Renew {
                 claim: ClaimId::random(),
                 mode: dlock_core::Mode::Exclusive,
@@ -89,12 +89,12 @@ mod tests {
             };
             PendingOp::new(LockName::new(name).unwrap(), renew)
         };
-        names.iter().map(|names| Job::new(names.split(' ').map(ask).collect(), true)).unzip()
+        names.iter().map(|names| Job::new(names.split(' ').map(pending).collect(), true)).unzip()
     }
 
     fn names(batch: &[Job]) -> Vec<String> {
         let of = |job: &Job| {
-            job.asks.iter().map(|ask| ask.name.to_string()).collect::<Vec<_>>().join(" ")
+            job.ops.iter().map(|pending| pending.name.to_string()).collect::<Vec<_>>().join(" ")
         };
         batch.iter().map(of).collect()
     }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_dropped_request_is_skipped_unless_it_releases() {
         let (mut waiting, kept) = jobs(&["a", "b"]);
-        waiting[1].asks[0].op = Op::Release { claim: ClaimId::random(), used: 0, bar: 0 };
+        waiting[1].ops[0].op = Op::Release { claim: ClaimId::random(), used: 0, bar: 0 };
         drop(kept);
         assert_eq!(names(&take(&mut waiting, 99)), ["b"]);
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn renewals_go_in_parts_of_distinct_names() {
+    fn renewals_are_split_into_parts_of_distinct_names() {
         assert_eq!(distinct(&renewals([1, 2, 1, 1, 3]), 9), [vec![0, 1, 4], vec![2], vec![3]]);
         assert!(distinct(&[], 9).is_empty());
     }
@@ -158,28 +158,24 @@ mod tests {
         assert_eq!(lengths, [500, 500, 200]);
     }
 
-    mod outside {
-        use super::*;
+    #[test]
+    fn urgent_requests_go_first_and_share_their_statement() {
+        let ((mut urgent, _kept), (mut others, _others)) =
+            (jobs(&["u1", "u2"]), jobs(&["a", "b", "c"]));
+        let batch = super::take([&mut urgent, &mut others], 4);
+        assert_eq!(names(&batch), ["u1", "u2", "a", "b"]);
+        urgent.extend(jobs(&["x y z v w"]).0);
+        let batch = super::take([&mut urgent, &mut others], 4);
+        assert_eq!(names(&batch), ["c"], "nobody waits for the urgent one");
+    }
 
-        #[test]
-        fn urgent_requests_go_first_and_share_their_statement() {
-            let ((mut urgent, _kept), (mut others, _others)) =
-                (jobs(&["u1", "u2"]), jobs(&["a", "b", "c"]));
-            let batch = super::super::take([&mut urgent, &mut others], 4);
-            assert_eq!(names(&batch), ["u1", "u2", "a", "b"]);
-            urgent.extend(jobs(&["x y z v w"]).0);
-            let batch = super::super::take([&mut urgent, &mut others], 4);
-            assert_eq!(names(&batch), ["c"], "nobody waits for the urgent one");
-        }
-
-        #[test]
-        fn others_do_not_pass_an_urgent_job_that_does_not_fit() {
-            let ((mut urgent, _kept), (mut others, _others)) =
-                (jobs(&["u1", "x y z v w"]), jobs(&["a"]));
-            for expected in [vec!["u1"], vec!["x y z v w"], vec!["a"]] {
-                let batch = super::super::take([&mut urgent, &mut others], 4);
-                assert_eq!(names(&batch), expected);
-            }
+    #[test]
+    fn other_jobs_do_not_overtake_an_urgent_job_that_is_too_large() {
+        let ((mut urgent, _kept), (mut others, _others)) =
+            (jobs(&["u1", "x y z v w"]), jobs(&["a"]));
+        for expected in [vec!["u1"], vec!["x y z v w"], vec!["a"]] {
+            let batch = super::take([&mut urgent, &mut others], 4);
+            assert_eq!(names(&batch), expected);
         }
     }
 }

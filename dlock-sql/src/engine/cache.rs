@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_lock_is_not_remembered() {
+    fn an_uncontended_lock_is_not_remembered() {
         let mut cache = Cache::new();
         let (row, replayed) = row(1, false);
         cache.learn(&name(1), [&release()], 50, seen(&row, &replayed));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_bounded_and_keeps_the_latest() {
+    fn the_cache_stays_bounded_and_keeps_the_latest() {
         let mut cache = Cache { used: Halves::new(8), renewed: Halves::new(8) };
         let (row, replayed) = row(10, true);
         for op in [release(), renewal()] {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_that_are_renewed_in_turns_are_folded_however_many() {
+    fn locks_renewed_in_turns_are_folded_whatever_their_number() {
         let mut cache = Cache { used: Halves::new(8), renewed: Halves::new(64) };
         let (fresh, due) = (row(0, true), row(10, true));
         let mut logs = [0; 400];

@@ -5,7 +5,7 @@
 //! | `apply` | appends operations | yes: each operation is idempotent by claim id |
 //! | `read`, `page`, `range` | nothing | yes |
 //! | `delete` | removes rows that are still as they were read | yes: a row that changed stays |
-//! | `tell` | nothing | yes: a notification is only a hint |
+//! | `notify` | nothing | yes: a notification is only a hint |
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use dlock_core::{Error, Finding, LockName, machine::Micros};
 
 use super::{
     fault::Fault,
-    names::Range,
-    note::Note,
+    list::Range,
+    notification::Notification,
     row::{Mark, Row, Wanted, Write},
 };
 
@@ -23,7 +23,7 @@ use super::{
 /// A call on a broken connection opens a new one, or fails so that the retry opens one.
 pub(crate) trait Conn: Send + 'static {
     /// Whether a write can be answered before it is safe from a crash.
-    const CAN_HURRY: bool = false;
+    const CAN_SKIP_SYNC: bool = false;
 
     /// Whether a statement can reach the database after its sender has stopped waiting.
     const CAN_BE_LATE: bool = true;
@@ -59,7 +59,7 @@ pub(crate) trait Conn: Send + 'static {
     ) -> impl Future<Output = Result<Vec<Result<Row, Error>>, Fault>> + Send;
 
     /// Reads these rows, in their order.
-    fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Result<Sighting, Fault>> + Send;
+    fn read(&mut self, wanted: &[Wanted]) -> impl Future<Output = Result<RowsRead, Fault>> + Send;
 
     /// Returns a number that changes when another connection has written. `None` if the database
     /// has none.
@@ -89,13 +89,16 @@ pub(crate) trait Conn: Send + 'static {
 
     /// Notifies other clients of grants, if the database can. Polls find the grants of lost
     /// notifications.
-    fn tell(&mut self, notes: &[Note]) -> impl Future<Output = Result<(), Fault>> + Send {
-        let _ = notes;
+    fn notify(
+        &mut self,
+        notifications: &[Notification],
+    ) -> impl Future<Output = Result<(), Fault>> + Send {
+        let _ = notifications;
         std::future::ready(Ok(()))
     }
 
     /// Returns whether answered writes survive a crash, with the current settings.
-    fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send {
+    fn is_durable(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send {
         std::future::ready(Ok(true))
     }
 
@@ -107,7 +110,7 @@ pub(crate) trait Conn: Send + 'static {
 }
 
 /// A connection that receives notifications, for databases that have them.
-pub(crate) trait Ears: Send + 'static {
+pub(crate) trait Listener: Send + 'static {
     /// Returns whether it listens. If not, it is opened when the first claim waits.
     fn is_open(&self) -> bool;
 
@@ -122,10 +125,10 @@ pub(crate) trait Ears: Send + 'static {
 /// The listener of a database without notifications. It has no values.
 #[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
 #[derive(Debug)]
-pub(crate) enum Deaf {}
+pub(crate) enum NoListener {}
 
 #[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
-impl Ears for Deaf {
+impl Listener for NoListener {
     fn is_open(&self) -> bool {
         match *self {}
     }
@@ -141,7 +144,7 @@ impl Ears for Deaf {
 
 /// The result of a read.
 #[derive(Debug)]
-pub(crate) struct Sighting {
+pub(crate) struct RowsRead {
     /// The database's time. Zero if no name was read.
     pub(crate) now: Micros,
     /// The rows, `None` for a lock without one. If a row can't be read, the error is only for its
@@ -149,7 +152,7 @@ pub(crate) struct Sighting {
     pub(crate) rows: Vec<Option<Result<Row, Error>>>,
 }
 
-impl Sighting {
+impl RowsRead {
     /// Returns the empty result for this number of names.
     pub(crate) fn of(names: usize) -> Self {
         Self { now: 0, rows: std::iter::repeat_with(|| None).take(names).collect() }

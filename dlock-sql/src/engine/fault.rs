@@ -1,8 +1,8 @@
 //! The failures of calls, and the remedy for each.
 //!
-//! The certainty of the error decides what a later answer means, and the cure decides whether there
-//! is a retry. The two are independent: a statement that timed out may have been applied, and is
-//! retried; one that the server refused was not applied, and may be retried or not.
+//! The certainty of the error decides what a later answer means, and the remedy decides whether
+//! there is a retry. The two are independent: a statement that timed out may have been applied, and
+//! is retried; one that the server refused was not applied, and may be retried or not.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,12 +12,12 @@ use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) error: Error,
-    pub(crate) cure: Cure,
+    pub(crate) remedy: Remedy,
 }
 
 /// The remedy for a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cure {
+pub(crate) enum Remedy {
     /// A retry, soon.
     Retry,
     /// A few retries without a pause: another client's write caused the fault.
@@ -43,7 +43,7 @@ impl Fault {
 
     /// Returns a transient fault that lasts until a person does something. Nothing was applied.
     pub(crate) fn stuck(text: impl Into<Cow<'static, str>>) -> Self {
-        Self::passing(text).with_cure(Cure::None)
+        Self::passing(text).with_remedy(Remedy::None)
     }
 
     /// Returns the fault of a lost answer: it is unknown whether the call was applied. The fault
@@ -51,7 +51,7 @@ impl Fault {
     pub(crate) fn cut(text: impl Into<Cow<'static, str>>) -> Self {
         // It is retried anyway: operations are idempotent, and the doubt is remembered.
         let error = Error::new(ErrorKind::Unavailable, text);
-        Self { error: error.with_certainty(Certainty::Unknown), cure: Cure::Retry }
+        Self { error: error.with_certainty(Certainty::Unknown), remedy: Remedy::Retry }
     }
 
     /// Returns the fault of tables that belong to a later version than this one.
@@ -72,7 +72,7 @@ impl Fault {
             "the request came to the database too late and had no effect: check whether the \
              database is overloaded or its clock jumps, or raise dlock.response_timeout",
         )
-        .with_cure(Cure::AtOnce)
+        .with_remedy(Remedy::AtOnce)
     }
 
     #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -80,8 +80,8 @@ impl Fault {
         self.error.kind() == ErrorKind::Config(ConfigIssue::SchemaMissing)
     }
 
-    pub(crate) fn with_cure(self, cure: Cure) -> Self {
-        Self { cure, ..self }
+    pub(crate) fn with_remedy(self, remedy: Remedy) -> Self {
+        Self { remedy, ..self }
     }
 
     pub(crate) fn with_certainty(self, certainty: Certainty) -> Self {
@@ -100,12 +100,12 @@ impl Fault {
     /// Changes the fault to that of a failed connect: nothing was applied, and no row caused it.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
-        // Both cures would look for the row that caused the fault, but no statement was sent.
-        let cure = match self.cure {
-            Cure::Apart | Cure::Unclear => Cure::Retry,
-            cure => cure,
+        // Both remedies would look for the row that caused the fault, but no statement was sent.
+        let remedy = match self.remedy {
+            Remedy::Apart | Remedy::Unclear => Remedy::Retry,
+            remedy => remedy,
         };
-        self.with_cure(cure).with_certainty(Certainty::NotApplied)
+        self.with_remedy(remedy).with_certainty(Certainty::NotApplied)
     }
 }
 
@@ -131,7 +131,7 @@ impl std::error::Error for DatabaseGone {}
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
-        Self { error, cure: Cure::None }
+        Self { error, remedy: Remedy::None }
     }
 }
 

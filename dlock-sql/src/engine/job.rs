@@ -16,7 +16,7 @@ use tokio::{
 
 use super::{
     lanes::{Ends, Lanes, Message, lanes},
-    told::Told,
+    outcome::OpOutcome,
 };
 
 /// An operation, and its answer once there is one.
@@ -24,27 +24,27 @@ use super::{
 pub(crate) struct PendingOp {
     pub(crate) name: LockName,
     pub(crate) op: Op,
-    pub(crate) told: Option<Result<Told, Error>>,
+    pub(crate) result: Option<Result<OpOutcome, Error>>,
 }
 
 impl PendingOp {
     pub(crate) fn new(name: LockName, op: Op) -> Self {
-        Self { name, op, told: None }
+        Self { name, op, result: None }
     }
 }
 
 /// The answer to each of a job's operations, in order.
-pub(crate) type Answers = Vec<Result<Told, Error>>;
+pub(crate) type Answers = Vec<Result<OpOutcome, Error>>;
 
 /// Operations on distinct names.
 #[derive(Debug)]
 pub(crate) struct Job {
-    pub(crate) asks: Vec<PendingOp>,
+    pub(crate) ops: Vec<PendingOp>,
     /// Whether they take effect together or not at all.
     pub(crate) together: bool,
     /// The later of two times: when it was sent, and the last answer of the database before its
     /// turn.
-    pub(crate) asked: Instant,
+    pub(crate) since: Instant,
     /// Whether an earlier sending may have taken effect.
     pub(crate) in_doubt: bool,
     /// `None` after the answer.
@@ -52,42 +52,44 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(asks: Vec<PendingOp>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
+    pub(crate) fn new(ops: Vec<PendingOp>, together: bool) -> (Self, oneshot::Receiver<Answers>) {
         let (reply, answer) = oneshot::channel();
         // Its retry budget starts here. The worker may move that start: see `admit`.
-        let asked = Clock::Boot.now();
-        (Self { asks, together, asked, in_doubt: false, reply: Some(reply) }, answer)
+        let since = Clock::Boot.now();
+        (Self { ops, together, since, in_doubt: false, reply: Some(reply) }, answer)
     }
 
     /// Returns whether no caller needs it any more. A release is always needed.
     pub(crate) fn is_moot(&self) -> bool {
         self.reply.as_ref().is_none_or(oneshot::Sender::is_closed)
-            && !self.asks.iter().any(|ask| matches!(ask.op, Op::Release { .. }))
+            && !self.ops.iter().any(|pending| matches!(pending.op, Op::Release { .. }))
     }
 
     /// Returns whether all of its operations have their answers.
     pub(crate) fn is_done(&self) -> bool {
-        self.asks.iter().all(|ask| ask.told.is_some())
+        self.ops.iter().all(|pending| pending.result.is_some())
     }
 
     /// Moves its contents out, and leaves an empty job without operations or a caller.
     pub(crate) fn take(&mut self) -> Self {
-        Self { asks: std::mem::take(&mut self.asks), reply: self.reply.take(), ..*self }
+        Self { ops: std::mem::take(&mut self.ops), reply: self.reply.take(), ..*self }
     }
 
     /// Sends the answers, once.
     pub(crate) fn finish(&mut self) {
         let Some(reply) = self.reply.take() else { return };
-        let told = |ask: PendingOp| ask.told.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)));
+        let result = |pending: PendingOp| {
+            pending.result.unwrap_or_else(|| Err(unanswered(Certainty::Unknown)))
+        };
         // The caller may have stopped waiting.
-        let _ = reply.send(std::mem::take(&mut self.asks).into_iter().map(told).collect());
+        let _ = reply.send(std::mem::take(&mut self.ops).into_iter().map(result).collect());
     }
 
     /// Answers that the whole job failed.
     pub(crate) fn fail(&mut self, error: &Error) {
-        for ask in &mut self.asks {
+        for pending in &mut self.ops {
             // Overwrites earlier answers: the operations of one job succeed or fail together.
-            ask.told = Some(Err(error.clone()));
+            pending.result = Some(Err(error.clone()));
         }
         self.finish();
     }
@@ -96,7 +98,7 @@ impl Job {
 impl Message for Job {
     fn is_urgent(&self) -> bool {
         // Only renewals of held claims are jobs that are not `together`.
-        !self.together || self.asks.iter().all(|ask| matches!(ask.op, Op::Release { .. }))
+        !self.together || self.ops.iter().all(|pending| matches!(pending.op, Op::Release { .. }))
     }
 }
 
@@ -105,53 +107,53 @@ impl Message for Job {
 pub(crate) struct Jobs {
     writers: Arc<[Lanes<Job>]>,
     /// The queue of the worker for renewals, if there is one.
-    keeper: Option<Lanes<Job>>,
+    renewer: Option<Lanes<Job>>,
 }
 
 impl Jobs {
-    /// Creates the queues and their receiving ends. The keeper's end is the last.
-    pub(crate) fn channels(writers: usize, keeper: bool) -> (Self, Vec<Ends<Job>>) {
+    /// Creates the queues and their receiving ends. The end of the worker for renewals is the last.
+    pub(crate) fn channels(writers: usize, renewer: bool) -> (Self, Vec<Ends<Job>>) {
         let (senders, mut receivers): (Vec<_>, Vec<_>) = (0..writers).map(|_| lanes()).unzip();
-        let keeper = keeper.then(|| {
+        let renewer = renewer.then(|| {
             let (sender, receiver) = lanes();
             receivers.push(receiver);
             sender
         });
-        (Self { writers: senders.into(), keeper }, receivers)
+        (Self { writers: senders.into(), renewer }, receivers)
     }
 
     /// Applies these operations together. If the future is dropped, they may be applied or not.
-    pub(crate) async fn ask(&self, asks: Vec<PendingOp>) -> Result<Vec<Told>, Error> {
-        let queue = self.queue_of(&asks);
-        self.ask_at(queue, asks, true).await?.into_iter().collect()
+    pub(crate) async fn send(&self, ops: Vec<PendingOp>) -> Result<Vec<OpOutcome>, Error> {
+        let queue = self.queue_of(&ops);
+        self.send_to(queue, ops, true).await?.into_iter().collect()
     }
 
     /// Applies these renewals separately: the failure of one does not affect the others.
     ///
     /// # Errors
     /// An error if the worker has ended.
-    pub(crate) async fn keep(&self, asks: Vec<PendingOp>) -> Result<Answers, Error> {
-        let queue = self.keeper.as_ref().unwrap_or_else(|| self.queue_of(&asks));
-        self.ask_at(queue, asks, false).await
+    pub(crate) async fn renew(&self, ops: Vec<PendingOp>) -> Result<Answers, Error> {
+        let queue = self.renewer.as_ref().unwrap_or_else(|| self.queue_of(&ops));
+        self.send_to(queue, ops, false).await
     }
 
-    async fn ask_at(
+    async fn send_to(
         &self,
         queue: &Lanes<Job>,
-        asks: Vec<PendingOp>,
+        ops: Vec<PendingOp>,
         together: bool,
     ) -> Result<Answers, Error> {
-        if asks.is_empty() {
+        if ops.is_empty() {
             return Ok(Vec::new());
         }
-        let (job, answer) = Job::new(asks, together);
+        let (job, answer) = Job::new(ops, together);
         let lane = queue.of(&job);
         lane.send(job).await.map_err(|_| gone())?;
         answer_of(answer, lane).await.ok_or_else(|| unanswered(Certainty::Unknown))
     }
 
-    fn queue_of(&self, asks: &[PendingOp]) -> &Lanes<Job> {
-        &self.writers[asks.first().map_or(0, |ask| self.home(&ask.name))]
+    fn queue_of(&self, ops: &[PendingOp]) -> &Lanes<Job> {
+        &self.writers[ops.first().map_or(0, |pending| self.home(&pending.name))]
     }
 
     /// Returns the index of the worker for a name. The hash has no random state, so that a name
@@ -163,9 +165,9 @@ impl Jobs {
     }
 
     /// Applies one operation.
-    pub(crate) async fn ask_one(&self, name: LockName, op: Op) -> Result<Told, Error> {
-        let told = self.ask(vec![PendingOp::new(name, op)]).await?;
-        told.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
+    pub(crate) async fn send_one(&self, name: LockName, op: Op) -> Result<OpOutcome, Error> {
+        let results = self.send(vec![PendingOp::new(name, op)]).await?;
+        results.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
     }
 }
 
@@ -206,7 +208,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_message_that_outlives_its_receiver_is_not_waited_for() {
+    async fn a_message_without_a_receiver_is_not_awaited() {
         let (queue, receiver) = mpsc::channel::<oneshot::Sender<u8>>(1);
         let permit = queue.clone().reserve_owned().await.unwrap();
         let (reply, answer) = oneshot::channel();
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_of_a_task_that_has_ended_since_counts() {
+    async fn an_answer_sent_before_the_task_ended_counts() {
         let (queue, receiver) = mpsc::channel::<()>(1);
         let (reply, answer) = oneshot::channel();
         reply.send(7).unwrap();

@@ -86,71 +86,68 @@ impl<T> Ends<T> {
 
 #[cfg(test)]
 mod tests {
-    mod outside {
-        use std::{
-            collections::VecDeque,
-            pin::pin,
-            task::{Context, Poll, Waker},
-        };
+    use std::{
+        collections::VecDeque,
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
 
-        use super::super::*;
+    use super::*;
 
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        struct TestMessage {
-            is_urgent: bool,
-            number: usize,
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct TestMessage {
+        is_urgent: bool,
+        number: usize,
+    }
+
+    impl Message for TestMessage {
+        fn is_urgent(&self) -> bool {
+            self.is_urgent
         }
+    }
 
-        impl Message for TestMessage {
-            fn is_urgent(&self) -> bool {
-                self.is_urgent
-            }
+    /// Returns the message that has arrived, if there is one.
+    fn recv(ends: &mut Ends<TestMessage>) -> Option<Option<TestMessage>> {
+        match pin!(ends.recv()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(message) => Some(message),
+            Poll::Pending => None,
         }
+    }
 
-        /// Returns the message that has arrived, if there is one.
-        fn recv(ends: &mut Ends<TestMessage>) -> Option<Option<TestMessage>> {
-            match pin!(ends.recv()).poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(message) => Some(message),
-                Poll::Pending => None,
-            }
-        }
-
-        /// All sequences of this number of steps: two kinds send, and one receives.
-        #[test]
-        fn urgent_requests_go_first_and_each_lane_keeps_its_order() {
-            const STEPS: u32 = 8;
-            for sequence in 0..3usize.pow(STEPS) {
-                let (lanes, mut ends) = lanes();
-                let mut model = [VecDeque::new(), VecDeque::new()];
-                for step in 0..STEPS {
-                    let lane = sequence / 3usize.pow(step) % 3;
-                    if lane == 2 {
-                        let next = model[0].pop_front().or_else(|| model[1].pop_front());
-                        assert_eq!(recv(&mut ends), next.map(Some), "{sequence}");
-                        continue;
-                    }
-                    let number = usize::try_from(step).unwrap();
-                    let sent = TestMessage { is_urgent: lane == 0, number };
-                    lanes.of(&sent).try_send(sent).unwrap();
-                    model[lane].push_back(sent);
-                }
-                drop(lanes);
-                for left in model.into_iter().flatten() {
-                    assert_eq!(recv(&mut ends), Some(Some(left)), "{sequence}");
-                }
-                assert_eq!(recv(&mut ends), Some(None));
-            }
-        }
-
-        #[test]
-        fn a_full_lane_leaves_the_other_alone() {
+    /// All sequences of this number of steps: two kinds send, and one receives.
+    #[test]
+    fn urgent_requests_go_first_and_each_lane_keeps_its_order() {
+        const STEPS: u32 = 8;
+        for sequence in 0..3usize.pow(STEPS) {
             let (lanes, mut ends) = lanes();
-            let [urgent, other] =
-                [true, false].map(|is_urgent| TestMessage { is_urgent, number: 0 });
-            while lanes.of(&other).try_send(other).is_ok() {}
-            lanes.of(&urgent).try_send(urgent).unwrap();
-            assert_eq!(ends.try_urgent(), Some(urgent));
-            assert_eq!((ends.try_urgent(), ends.try_other()), (None, Some(other)));
+            let mut model = [VecDeque::new(), VecDeque::new()];
+            for step in 0..STEPS {
+                let lane = sequence / 3usize.pow(step) % 3;
+                if lane == 2 {
+                    let next = model[0].pop_front().or_else(|| model[1].pop_front());
+                    assert_eq!(recv(&mut ends), next.map(Some), "{sequence}");
+                    continue;
+                }
+                let number = usize::try_from(step).unwrap();
+                let sent = TestMessage { is_urgent: lane == 0, number };
+                lanes.of(&sent).try_send(sent).unwrap();
+                model[lane].push_back(sent);
+            }
+            drop(lanes);
+            for left in model.into_iter().flatten() {
+                assert_eq!(recv(&mut ends), Some(Some(left)), "{sequence}");
+            }
+            assert_eq!(recv(&mut ends), Some(None));
         }
+    }
+
+    #[test]
+    fn a_full_lane_leaves_the_other_alone() {
+        let (lanes, mut ends) = lanes();
+        let [urgent, other] = [true, false].map(|is_urgent| TestMessage { is_urgent, number: 0 });
+        while lanes.of(&other).try_send(other).is_ok() {}
+        lanes.of(&urgent).try_send(urgent).unwrap();
+        assert_eq!(ends.try_urgent(), Some(urgent));
+        assert_eq!((ends.try_urgent(), ends.try_other()), (None, Some(other)));
     }
 }

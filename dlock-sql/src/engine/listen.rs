@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use dlock_core::Clock;
 use tokio::{select, sync::oneshot};
 
-use super::{conn::Ears, note::Note, patience::jittered, waiters::Waiters};
+use super::{conn::Listener, notification::Notification, retry_budget::jittered, waiters::Waiters};
 
 /// The pause before a reconnect. It doubles up to the longest until a notification arrives.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -18,17 +18,17 @@ const LONGEST: Duration = Duration::from_secs(2);
 
 /// Listens until the engine is dropped. A listener that is not open yet is opened when the first
 /// claim waits, so that a client that never waits needs no connection for it.
-pub(crate) async fn listen<E: Ears>(
-    mut ears: E,
+pub(crate) async fn listen<E: Listener>(
+    mut listener: E,
     waiters: Arc<Waiters>,
     mut closed: oneshot::Receiver<()>,
 ) {
     let listening = async {
         let mut pause = PAUSE;
-        let mut is_open = ears.is_open();
+        let mut is_open = listener.is_open();
         if !is_open {
             waiters.has_waited().await;
-            is_open = ears.open().await.inspect_err(|error| {
+            is_open = listener.open().await.inspect_err(|error| {
                 tracing::warn!(target: "dlock", %error, "LISTEN failed, falling back to polling");
             }).is_ok();
         }
@@ -36,11 +36,11 @@ pub(crate) async fn listen<E: Ears>(
             waiters.listens(is_open);
             while is_open {
                 select! {
-                    heard = ears.next() => match heard {
+                    received = listener.next() => match received {
                         Ok(text) => {
                             pause = PAUSE;
-                            if let Some(note) = Note::read(&text) {
-                                waiters.told(&note);
+                            if let Some(notification) = Notification::read(&text) {
+                                waiters.notify(&notification);
                             }
                         }
                         Err(error) => {
@@ -58,7 +58,7 @@ pub(crate) async fn listen<E: Ears>(
             while !is_open {
                 tokio::time::sleep(jittered(pause, Clock::Boot.now())).await;
                 pause = (pause * 2).min(LONGEST);
-                match ears.open().await {
+                match listener.open().await {
                     Ok(()) => is_open = true,
                     Err(error) => {
                         tracing::debug!(target: "dlock", %error, "listener failed, will be retried");

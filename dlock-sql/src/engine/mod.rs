@@ -4,9 +4,9 @@
 //! callers --jobs--> workers --one statement per batch--> database    writes, a connection each
 //!    ^                 |                                  |  |
 //!    |                 v                                  |  v
-//!    +-- bells --- waiters <------- reader <-- rows that changed     reads, one connection
+//!    +-- wakes --- waiters <------- reader <-- rows that changed     reads, one connection
 //!                      ^                                  v
-//!                      +----------- listener <--------- notes        if it can notify
+//!                      +----------- listener <-- notifications       if it can notify
 //! ```
 //! The jobs of a name go to one worker, which knows its row. Renewals may have a worker of their
 //! own. A database supplies a [`Conn`], which is five statements, and its own way to open a
@@ -17,84 +17,84 @@
 //! again. It is idempotent by claim id, and if it arrives after its deadline, it does nothing.
 //! `proof/dlock-models/src/sql_queue/` checks the protocol.
 
-mod aside;
+mod backend;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod backoff;
 mod batch;
 mod cache;
 mod conn;
-mod crowd;
-mod doubts;
+mod durability;
+mod examine;
 mod fault;
-mod finding;
 mod job;
-mod kept;
 mod lanes;
-mod links;
+mod list;
 mod listen;
-mod names;
-mod note;
+mod locked_rows;
+mod notification;
+mod outcome;
 mod pace;
 mod part;
-mod patience;
+mod queue_limit;
 mod reader;
+mod retry_budget;
 mod row;
 mod snapshots;
 mod sweep;
 mod tasks;
-mod told;
-mod verbs;
+mod unanswered;
 mod waiters;
 mod worker;
 
 use std::time::Duration;
 
+pub(crate) use backend::Engine;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use backoff::Backoff;
-#[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
-pub(crate) use conn::Deaf;
 #[cfg(any(feature = "postgres", all(feature = "sqlite", unix)))]
-pub(crate) use conn::Ears;
-pub(crate) use conn::{Conn, Paged, Sighting};
+pub(crate) use conn::Listener;
+#[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
+pub(crate) use conn::NoListener;
+pub(crate) use conn::{Conn, Paged, RowsRead};
 pub(crate) use dlock_core::machine::Micros;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use dlock_core::{Clock, LockName};
 use dlock_core::{
     Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
 };
+pub(crate) use durability::DurabilityMonitor;
+pub(crate) use examine::of_tables;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use examine::room;
 #[cfg(feature = "sqlite")]
 pub(crate) use fault::DatabaseGone;
-pub(crate) use fault::{Cure, Fault};
-pub(crate) use finding::of_tables;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use finding::room;
+pub(crate) use fault::{Fault, Remedy};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use job::{answer_of, gone};
-pub(crate) use kept::Kept;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use lanes::{Ends, Lanes, Message, lanes};
-pub(crate) use links::Links;
+pub(crate) use list::Range;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use links::sight;
-pub(crate) use names::Range;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use names::{Listed, PAGE, list};
+pub(crate) use list::{Listed, PAGE, list};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub(crate) use note::Note;
+pub(crate) use notification::Notification;
 pub(crate) use pace::Rarely;
-pub(crate) use patience::{Patience, retry};
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use reader::Reply;
+pub(crate) use retry_budget::{RetryBudget, retry};
 pub(crate) use row::{Mark, Row, Wanted, Write, in_order};
 #[cfg(feature = "postgres")]
 pub(crate) use sweep::Rounds;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use tasks::spawn;
-pub(crate) use verbs::Engine;
+
+use self::outcome::ClockSample;
 
 /// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineSettings {
     /// How long a transient fault is retried.
-    pub(crate) patience: Duration,
+    pub(crate) response_timeout: Duration,
     /// How long the row of an unused lock is kept.
     pub(crate) retention: Duration,
     /// The step of the database's clock.
@@ -105,6 +105,30 @@ pub(crate) struct EngineSettings {
     pub(crate) home: u32,
     /// How often the rows are polled while the listener works.
     pub(crate) rarely: Rarely,
+}
+
+/// The connections of an engine.
+#[derive(Debug)]
+pub(crate) struct Connections<C, E> {
+    /// The connections that write, at least one.
+    pub(crate) writers: Vec<C>,
+    /// The connection for renewals only.
+    pub(crate) renewer: Option<C>,
+    pub(crate) reader: C,
+    /// A listener, which may not be open yet.
+    pub(crate) listener: Option<E>,
+    /// A sample of the database's clock, so that the first statements have a deadline.
+    pub(crate) sample: Option<ClockSample>,
+}
+
+/// Reads the database's clock.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) async fn sample<C: Conn>(conn: &mut C) -> Option<ClockSample> {
+    // The answer about any name contains the time.
+    let wanted = [Wanted { name: LockName::new("dlock").ok()?, known: None }];
+    let sent = Clock::Boot.now();
+    let seen = conn.read(&wanted).await.ok()?;
+    Some(ClockSample { sent, now: seen.now })
 }
 
 /// Converts a time to the form that statements take.

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_looked_at_often_at_first_and_rarely_later() {
+    fn a_wait_is_polled_often_at_first_and_rarely_later() {
         let mut pace = Pace::new(at(0), Duration::ZERO);
         pace.observe(1, at(0));
         assert_eq!(pace.delay(at(1)), SHORTEST);

@@ -17,7 +17,7 @@ const SHORTEST: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     job: usize,
-    asks: Range<usize>,
+    ops: Range<usize>,
 }
 
 impl Unit {
@@ -25,8 +25,8 @@ impl Unit {
         &batch[self.job]
     }
 
-    pub(crate) fn asks_of<'a>(&self, batch: &'a [Job]) -> &'a [PendingOp] {
-        batch[self.job].asks.get(self.asks.clone()).unwrap_or_default()
+    pub(crate) fn ops_of<'a>(&self, batch: &'a [Job]) -> &'a [PendingOp] {
+        batch[self.job].ops.get(self.ops.clone()).unwrap_or_default()
     }
 }
 
@@ -36,23 +36,23 @@ pub(crate) type Part = Vec<Unit>;
 /// Returns all units of a batch.
 pub(crate) fn whole(batch: &[Job]) -> Part {
     let mut part = Part::with_capacity(batch.len());
-    for (job, Job { asks, together, .. }) in batch.iter().enumerate() {
+    for (job, Job { ops, together, .. }) in batch.iter().enumerate() {
         match together {
-            true => part.push(Unit { job, asks: 0..asks.len() }),
-            false => part.extend((0..asks.len()).map(|at| Unit { job, asks: at..at + 1 })),
+            true => part.push(Unit { job, ops: 0..ops.len() }),
+            false => part.extend((0..ops.len()).map(|at| Unit { job, ops: at..at + 1 })),
         }
     }
     part
 }
 
 /// Returns the indices of its operations: the job, and the operation in it.
-pub(crate) fn places(part: &[Unit]) -> impl Iterator<Item = (usize, usize)> {
-    part.iter().flat_map(|unit| unit.asks.clone().map(move |ask| (unit.job, ask)))
+pub(crate) fn positions(part: &[Unit]) -> impl Iterator<Item = (usize, usize)> {
+    part.iter().flat_map(|unit| unit.ops.clone().map(move |op| (unit.job, op)))
 }
 
 /// Its names.
 pub(crate) fn names(batch: &[Job], part: &[Unit]) -> HashSet<LockName> {
-    part.iter().flat_map(|unit| unit.asks_of(batch)).map(|ask| ask.name.clone()).collect()
+    part.iter().flat_map(|unit| unit.ops_of(batch)).map(|pending| pending.name.clone()).collect()
 }
 
 /// Returns the units with one of these names, and the others.
@@ -61,14 +61,15 @@ pub(crate) fn touching(
     part: Part,
     is_one: impl Fn(&LockName) -> bool,
 ) -> (Part, Part) {
-    part.into_iter().partition(|unit| unit.asks_of(batch).iter().any(|ask| is_one(&ask.name)))
+    part.into_iter()
+        .partition(|unit| unit.ops_of(batch).iter().any(|pending| is_one(&pending.name)))
 }
 
 /// Leaves out units that are done, or for which no caller waits any more.
 pub(crate) fn wanted(batch: &[Job], mut part: Part) -> Part {
     let mut last = (usize::MAX, false);
     part.retain(|unit| {
-        if unit.asks_of(batch).iter().all(|ask| ask.told.is_some()) {
+        if unit.ops_of(batch).iter().all(|pending| pending.result.is_some()) {
             return false;
         }
         // Checked once for each job: a caller that stops waiting meanwhile must not split its job.
@@ -98,15 +99,15 @@ pub(crate) fn halves(batch: &[Job], part: &Part) -> Option<[Part; 2]> {
             return (!rest.is_empty()).then_some([rest, second]);
         }
         second.extend(more);
-        second.sort_by_key(|unit| (unit.job, unit.asks.start));
+        second.sort_by_key(|unit| (unit.job, unit.ops.start));
     }
 }
 
 /// Records this error for all units, and answers the jobs that are done.
 pub(crate) fn fail(batch: &mut [Job], part: &[Unit], error: &Error) {
-    for (job, ask) in places(part) {
-        if let Some(ask) = batch[job].asks.get_mut(ask) {
-            ask.told = Some(Err(error.clone()));
+    for (job, op) in positions(part) {
+        if let Some(pending) = batch[job].ops.get_mut(op) {
+            pending.result = Some(Err(error.clone()));
         }
     }
     finish(batch, part);
@@ -124,14 +125,14 @@ pub(crate) fn finish(batch: &mut [Job], part: &[Unit]) {
 
 /// Moves the jobs of a part out of the batch.
 pub(crate) fn take(batch: &mut [Job], part: &[Unit]) -> Vec<Job> {
-    part.iter().map(|unit| batch[unit.job].take()).filter(|job| !job.asks.is_empty()).collect()
+    part.iter().map(|unit| batch[unit.job].take()).filter(|job| !job.ops.is_empty()).collect()
 }
 
 /// Returns how long to wait for the answer, if the batch contains renewals. The core abandons a
 /// renewal after a third of its lease. Half of that leaves time for a retry on another connection.
 pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
-    let asks = batch.iter().flat_map(|job| &job.asks);
-    let leases = asks.filter_map(|ask| match ask.op {
+    let ops = batch.iter().flat_map(|job| &job.ops);
+    let leases = ops.filter_map(|pending| match pending.op {
         Op::Renew { lease, .. } => Some(Duration::from_micros(lease)),
         _ => None,
     });
@@ -140,16 +141,16 @@ pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
 
 /// Returns how long an answer to these jobs is useful. A grant is useless after its lease, and the
 /// core abandons a renewal after a third of the lease.
-pub(crate) fn patience<'a>(
-    asks: impl Iterator<Item = &'a PendingOp>,
+pub(crate) fn useful_time<'a>(
+    ops: impl Iterator<Item = &'a PendingOp>,
     longest: Duration,
 ) -> Duration {
-    let lease = |ask: &PendingOp| match ask.op {
+    let lease = |pending: &PendingOp| match pending.op {
         Op::Acquire { lease, .. } | Op::Join { lease, .. } => Duration::from_micros(lease),
         Op::Renew { lease, .. } => Duration::from_micros(lease / 3).max(SHORTEST),
         _ => longest,
     };
-    asks.map(lease).min().map_or(longest, |shortest| shortest.min(longest))
+    ops.map(lease).min().map_or(longest, |shortest| shortest.min(longest))
 }
 
 #[cfg(test)]
@@ -165,15 +166,15 @@ mod tests {
             lease: 6_000_000,
             is_last: false,
         };
-        let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), op.clone());
+        let pending = |name: &str| PendingOp::new(LockName::new(name).unwrap(), op.clone());
         let job = |&(names, together): &(&str, bool)| {
-            Job::new(names.split(' ').map(ask).collect(), together).0
+            Job::new(names.split(' ').map(pending).collect(), together).0
         };
         jobs.iter().map(job).collect()
     }
 
     #[test]
-    fn renewals_are_parted_and_what_belongs_together_is_not() {
+    fn renewals_are_split_and_joint_operations_are_not() {
         let batch = batch(&[("a b", true), ("c d e", false), ("a", true)]);
         let part = whole(&batch);
         assert_eq!(part.len(), 5);
@@ -194,13 +195,14 @@ mod tests {
             assert!(part.is_sorted_by_key(|unit| unit.job), "{part:?}");
         }
         assert_eq!(one.len() + other.len(), batch.len());
-        assert_eq!(halves(&batch, &vec![Unit { job: 1, asks: 0..2 }]), None);
+        assert_eq!(halves(&batch, &vec![Unit { job: 1, ops: 0..2 }]), None);
     }
 
     #[test]
-    fn a_job_that_is_parted_is_answered_when_all_of_it_is_done() {
-        let ask = |name: &str| PendingOp::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
-        let (job, mut answer) = Job::new(vec![ask("a"), ask("b")], false);
+    fn a_split_job_is_answered_when_all_of_it_is_done() {
+        let pending =
+            |name: &str| PendingOp::new(LockName::new(name).unwrap(), Op::Raise { above: 1 });
+        let (job, mut answer) = Job::new(vec![pending("a"), pending("b")], false);
         let mut batch = vec![job];
         let part = whole(&batch);
         let error = Error::new(dlock_core::ErrorKind::Unavailable, "locked");

@@ -20,16 +20,16 @@ use tokio::{
 use super::{
     EngineSettings,
     conn::{Conn, Paged},
-    fault::{Cure, Fault},
-    kept::Kept,
-    names::{self, Listed, Range},
-    note::Note,
+    durability::DurabilityMonitor,
+    fault::{Fault, Remedy},
+    list::{self, Listed, Range},
+    notification::Notification,
+    outcome::ClockSample,
     pace,
-    patience::{Patience, retry},
+    retry_budget::{RetryBudget, retry},
     row::{Mark, Wanted},
     snapshots::Snapshots,
-    tasks::Napper,
-    told::Sight,
+    tasks::Sleeper,
     waiters::Waiters,
     worker::Shared,
 };
@@ -38,7 +38,7 @@ use super::{
 const QUEUE: usize = 64;
 
 /// The number of notifications that may queue, and that are sent together.
-pub(crate) const NOTES: usize = 1024;
+pub(crate) const NOTIFICATIONS: usize = 1024;
 const TOGETHER: usize = 64;
 
 /// The sleep without waiters. The next waiter ends it.
@@ -46,19 +46,19 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// A read for a caller.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum ReadRequest {
     /// The state of a lock.
-    State(LockName, Reply<LockState>),
+    Inspect(LockName, Reply<LockState>),
     /// The first names of a range.
-    Names(Range, Reply<Vec<Listed>>),
+    List(Range, Reply<Vec<Listed>>),
     /// The findings about the database.
-    Findings(Reply<Vec<Finding>>),
+    Examine(Reply<Vec<Finding>>),
 }
 
 /// The channel for the answer to a caller.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-impl Look {
+impl ReadRequest {
     pub(crate) fn channel() -> (mpsc::Sender<Self>, mpsc::Receiver<Self>) {
         mpsc::channel(QUEUE)
     }
@@ -67,15 +67,15 @@ impl Look {
 #[derive(Debug)]
 pub(crate) struct Reader<C> {
     conn: C,
-    looks: mpsc::Receiver<Look>,
-    notes: mpsc::Receiver<Note>,
+    reads: mpsc::Receiver<ReadRequest>,
+    notifications: mpsc::Receiver<Notification>,
     waiters: Arc<Waiters>,
     snapshots: Arc<Snapshots>,
     clocks: Arc<StoreClocks>,
-    kept: Kept,
+    durability: DurabilityMonitor,
     settings: EngineSettings,
     /// When it last polled, or when the first waiter came.
-    looked: Instant,
+    polled: Instant,
     /// The names with waiters, as of `changes`.
     names: Vec<LockName>,
     changes: u64,
@@ -83,99 +83,99 @@ pub(crate) struct Reader<C> {
     version: Option<i64>,
     /// The shortest time until the next poll.
     rest: Duration,
-    napper: Napper,
+    sleeper: Sleeper,
 }
 
 impl<C: Conn> Reader<C> {
     pub(crate) fn new(
         conn: C,
-        looks: mpsc::Receiver<Look>,
-        notes: mpsc::Receiver<Note>,
+        reads: mpsc::Receiver<ReadRequest>,
+        notifications: mpsc::Receiver<Notification>,
         shared: &Shared,
         settings: EngineSettings,
     ) -> Self {
         Self {
             conn,
-            looks,
-            notes,
+            reads,
+            notifications,
             waiters: shared.waiters.clone(),
             snapshots: shared.snapshots.clone(),
             clocks: shared.clocks.clone(),
-            kept: shared.kept.clone(),
+            durability: shared.durability.clone(),
             settings,
-            looked: Clock::Boot.now(),
+            polled: Clock::Boot.now(),
             names: Vec::new(),
             changes: 0,
             version: None,
             rest: Duration::ZERO,
-            napper: Napper::default(),
+            sleeper: Sleeper::default(),
         }
     }
 
     /// Reads until the backend is dropped. Each round does all that is due, so that a stream of
     /// notifications or reads can't delay a poll for ever.
     pub(crate) async fn run(mut self) {
-        let mut notes = Vec::with_capacity(TOGETHER);
+        let mut notifications = Vec::with_capacity(TOGETHER);
         loop {
             let now = Clock::Boot.now();
             let delay = self.waiters.delay().map(|delay| delay.max(self.rest));
             let left = match delay {
-                Some(_) if self.waiters.wants_a_look() => Duration::ZERO,
-                Some(delay) => self.looked.saturating_add(delay).since(now),
+                Some(_) if self.waiters.wants_a_poll() => Duration::ZERO,
+                Some(delay) => self.polled.saturating_add(delay).since(now),
                 None => {
-                    self.looked = now;
+                    self.polled = now;
                     LONGEST_SLEEP
                 }
             };
             if left.is_zero() {
                 self.poll().await;
             }
-            if let Ok(look) = self.looks.try_recv() {
-                self.show(look).await;
+            if let Ok(request) = self.reads.try_recv() {
+                self.serve(request).await;
             }
             select! {
                 biased;
-                _ = self.notes.recv_many(&mut notes, TOGETHER), if !self.notes.is_closed() => {
-                    self.tell(&mut notes).await;
+                _ = self.notifications.recv_many(&mut notifications, TOGETHER), if !self.notifications.is_closed() => {
+                    self.notify(&mut notifications).await;
                 }
-                look = self.looks.recv() => match look {
-                    Some(look) => self.show(look).await,
+                request = self.reads.recv() => match request {
+                    Some(request) => self.serve(request).await,
                     None => break,
                 },
-                () = self.kept.is_due() => self.kept.looked(self.conn.keeps().await),
+                () = self.durability.due() => self.durability.record_check(self.conn.is_durable().await),
                 () = self.waiters.arrived() => {}
-                () = self.napper.nap(left), if !left.is_zero() => {}
+                () = self.sleeper.sleep(left), if !left.is_zero() => {}
                 // The poll may have changed the due times, so the loop starts again at once.
                 () = std::future::ready(()), if left.is_zero() => {}
             }
         }
         // The last releases of this process may have granted locks to others: send those
         // notifications before closing.
-        while self.notes.recv_many(&mut notes, TOGETHER).await > 0 {
-            self.tell(&mut notes).await;
+        while self.notifications.recv_many(&mut notifications, TOGETHER).await > 0 {
+            self.notify(&mut notifications).await;
         }
         self.conn.close().await;
     }
 
     /// Sends notifications, and once more if the connection had broken. If a waiter gets one twice,
     /// it ignores the second. If it gets none, it finds the grant by polling.
-    async fn tell(&mut self, notes: &mut Vec<Note>) {
-        if notes.is_empty() {
+    async fn notify(&mut self, notifications: &mut Vec<Notification>) {
+        if notifications.is_empty() {
             return;
         }
-        let mut told = self.conn.tell(notes).await;
-        if matches!(&told, Err(fault) if fault.cure != Cure::None) {
-            told = self.conn.tell(notes).await;
+        let mut sent = self.conn.notify(notifications).await;
+        if matches!(&sent, Err(fault) if fault.remedy != Remedy::None) {
+            sent = self.conn.notify(notifications).await;
         }
-        if let Err(fault) = told {
+        if let Err(fault) = sent {
             tracing::debug!(target: "dlock", error = %fault.error, "notifying waiters failed");
         }
-        notes.clear();
+        notifications.clear();
     }
 
     async fn poll(&mut self) {
         let started = Clock::Boot.now();
-        self.rest = match self.look_at_rows().await {
+        self.rest = match self.read_rows().await {
             Ok(()) => Clock::Boot.now().since(started) * self.settings.rest,
             Err(fault) => {
                 // The heartbeats of waiters are writes on another connection, and their answers
@@ -184,10 +184,10 @@ impl<C: Conn> Reader<C> {
                 pace::LONGEST
             }
         };
-        self.looked = Clock::Boot.now();
+        self.polled = Clock::Boot.now();
     }
 
-    async fn look_at_rows(&mut self) -> Result<(), Fault> {
+    async fn read_rows(&mut self) -> Result<(), Fault> {
         // A claim that has just joined may have been granted before the last read. So it needs a
         // read even if the version is the same.
         let joined = self.waiters.names(self.changes);
@@ -207,15 +207,15 @@ impl<C: Conn> Reader<C> {
         // Stored only after the read. The version was taken before it, so a write in between leads
         // to another read. The other order could miss that write.
         self.version = version;
-        let sight = Sight { sent, now: seen.now };
+        let sample = ClockSample { sent, now: seen.now };
         if !self.names.is_empty() {
-            self.clocks.observe(0, sight.now, sight.sent);
+            self.clocks.observe(0, sample.now, sample.sent);
         }
         for (Wanted { name, known }, row) in wanted.iter().zip(seen.rows) {
             // The waiters of a row that can't be read get the error with their next heartbeat.
             let Ok(row) = row.transpose() else { continue };
             let mark = row.as_ref().map_or(Mark::default(), |row| row.mark());
-            if !self.waiters.is_news(name, mark) {
+            if !self.waiters.is_new(name, mark) {
                 continue;
             }
             let replay = |row| self.snapshots.replay(name, &row, known.as_deref());
@@ -223,31 +223,31 @@ impl<C: Conn> Reader<C> {
                 Ok(replayed) => replayed.map(|(replayed, _)| replayed.machine).unwrap_or_default(),
                 Err(_) => continue,
             };
-            self.waiters.observe(name, mark, &machine, sight);
+            self.waiters.observe(name, mark, &machine, sample);
         }
         Ok(())
     }
 
-    async fn show(&mut self, look: Look) {
+    async fn serve(&mut self, request: ReadRequest) {
         // The caller may have stopped waiting.
-        match look {
-            Look::State(name, reply) => drop(reply.send(self.state(name).await)),
-            Look::Names(range, reply) => drop(reply.send(self.names(&range).await)),
-            Look::Findings(reply) => drop(reply.send(self.findings().await)),
+        match request {
+            ReadRequest::Inspect(name, reply) => drop(reply.send(self.inspect(name).await)),
+            ReadRequest::List(range, reply) => drop(reply.send(self.list(&range).await)),
+            ReadRequest::Examine(reply) => drop(reply.send(self.examine().await)),
         }
     }
 
-    async fn state(&mut self, name: LockName) -> Result<LockState, Error> {
+    async fn inspect(&mut self, name: LockName) -> Result<LockState, Error> {
         let wanted = [Wanted { name, known: None }];
-        let seen = retry!(self.patience(), self.conn.read(&wanted).await)?;
+        let seen = retry!(self.retry_budget(), self.conn.read(&wanted).await)?;
         let row = seen.rows.into_iter().flatten().next().transpose()?;
         let replayed = row.map(|row| row.replay()).transpose()?;
         let machine = replayed.map(|replayed| replayed.machine).unwrap_or_default();
         Ok(state(&machine, seen.now, self.settings.tick))
     }
 
-    async fn names(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
-        let rows = retry!(self.patience(), self.conn.range(range, names::PAGE).await)?;
+    async fn list(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
+        let rows = retry!(self.retry_budget(), self.conn.range(range, list::PAGE).await)?;
         let listed = rows.into_iter().map(|Paged { name, now, row }| {
             // A row that can't be read counts as used: `inspect` then reports the reason.
             let replayed = row.map(|row| row.replay()).and_then(Result::ok);
@@ -257,12 +257,12 @@ impl<C: Conn> Reader<C> {
         Ok(listed.collect())
     }
 
-    async fn findings(&mut self) -> Result<Vec<Finding>, Error> {
-        retry!(self.patience(), self.conn.examine().await)
+    async fn examine(&mut self) -> Result<Vec<Finding>, Error> {
+        retry!(self.retry_budget(), self.conn.examine().await)
     }
 
-    fn patience(&self) -> Patience {
-        Patience::of(self.settings.patience)
+    fn retry_budget(&self) -> RetryBudget {
+        RetryBudget::of(self.settings.response_timeout)
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) struct Write {
     pub(crate) known: Option<Arc<KnownSnapshot>>,
     /// Whether a crash may lose it.
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no other has such writes"))]
-    pub(crate) hurries: bool,
+    pub(crate) skips_sync: bool,
 }
 
 impl Write {
@@ -185,7 +185,7 @@ mod tests {
             op: String::new(),
             fold: None,
             known: None,
-            hurries: false,
+            skips_sync: false,
         };
         let (writes, row) = ([write("a"), write("b")], |name, base| {
             (name, Ok(Row { base, snap: String::new(), log: String::new() }))

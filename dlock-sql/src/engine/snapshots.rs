@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_its_known_snapshot_tells_what_the_whole_tells() {
+    fn a_row_without_its_snapshot_replays_to_the_same_state() {
         let (snapshots, name, whole) = (Snapshots::default(), name(1), row(7, 9));
         assert!(snapshots.known(&name).is_none());
         let (first, len) = snapshots.replay(&name, &whole, None).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_bounded() {
+    fn snapshots_stay_bounded() {
         let snapshots = Snapshots::default();
         for n in 0..1000 {
             snapshots.replay(&name(n), &row(7, 9), None).unwrap();

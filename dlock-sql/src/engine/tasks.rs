@@ -16,24 +16,24 @@ pub(crate) fn spawn(runtime: &Handle, task: impl Future<Output = ()> + Send + 's
 
 /// Sleeps with a precision of a tenth of a millisecond.
 #[derive(Debug, Default)]
-pub(crate) struct Napper {
+pub(crate) struct Sleeper {
     /// A blocking thread that sleeps, or waits for a free thread to do so.
-    sleeper: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Napper {
-    pub(crate) async fn nap(&mut self, duration: Duration) {
+impl Sleeper {
+    pub(crate) async fn sleep(&mut self, duration: Duration) {
         if duration >= TIMER_STEP {
             return tokio::time::sleep(duration).await;
         }
         // At most one: if all blocking threads of the runtime are busy, more would pile up.
-        let sleeper = match self.sleeper.take() {
-            Some(sleeper) if !sleeper.is_finished() => sleeper,
+        let thread = match self.thread.take() {
+            Some(thread) if !thread.is_finished() => thread,
             _ => tokio::task::spawn_blocking(move || std::thread::sleep(duration)),
         };
         select! {
             // It fails only if the runtime shuts down.
-            _ = self.sleeper.insert(sleeper) => {}
+            _ = self.thread.insert(thread) => {}
             () = tokio::time::sleep(TIMER_STEP) => {}
         }
     }

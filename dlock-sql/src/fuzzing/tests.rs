@@ -94,9 +94,9 @@ fn postgres_arguments() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn notes() {
+fn notifications() {
     let pieces = &["00000000000000000000000000000007", " 9", " 2", " 5 8 a", "+", " ", "\n", "é"];
-    try_on(pieces, super::note);
+    try_on(pieces, super::notification);
 }
 
 #[cfg(all(feature = "mysql", feature = "postgres"))]

@@ -6,7 +6,7 @@ use dlock_core::{DynBackend, Error, Factory, Scope, WakeUp, current_io_runtime};
 
 use super::{config::MysqlConfig, open::open, plain::open_plain, queries};
 use crate::{
-    engine::{Engine, Kept, guarantees},
+    engine::{DurabilityMonitor, Engine, guarantees},
     server::needs_io,
 };
 
@@ -67,16 +67,25 @@ impl Mysql {
     /// if the server is too old. `Unavailable` if it can't be reached.
     pub async fn open(config: MysqlConfig) -> Result<DynBackend, Error> {
         let store: Arc<str> = config.store.as_str().into();
-        let place = |error: Error| error.during("open").with_store(&store);
-        let config = config.supported().map_err(place)?;
-        let runtime = current_io_runtime(needs_io).map_err(place)?;
+        let with_context = |error: Error| error.during("open").with_store(&store);
+        let config = config.supported().map_err(with_context)?;
+        let runtime = current_io_runtime(needs_io).map_err(with_context)?;
         if let Some(scheme) = config.plain {
-            return open_plain(&config, scheme, &runtime, store.clone()).await.map_err(place);
+            return open_plain(&config, scheme, &runtime, store.clone())
+                .await
+                .map_err(with_context);
         }
-        let opened = open(&config).await.map_err(place)?;
+        let opened = open(&config).await.map_err(with_context)?;
         let guarantees = guarantees(Scope::Network, WakeUp::Poll);
         let settings = config.settings(queries::TICK, 0);
-        let kept = Kept::new(opened.keeps);
-        Ok(Arc::new(Engine::start(&runtime, store, guarantees, opened.links, settings, kept)))
+        let durability = DurabilityMonitor::new(opened.is_durable);
+        Ok(Arc::new(Engine::start(
+            &runtime,
+            store,
+            guarantees,
+            opened.connections,
+            settings,
+            durability,
+        )))
     }
 }

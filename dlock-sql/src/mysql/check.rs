@@ -11,7 +11,7 @@ pub(super) struct Server {
     /// Whether it has `RETURNING`.
     pub(super) returning: bool,
     /// Whether commits survive a crash.
-    pub(super) keeps: bool,
+    pub(super) is_durable: bool,
 }
 
 /// Checks the server's version and settings.
@@ -60,7 +60,7 @@ fn read(settings: &ServerSettings) -> Result<Server, Error> {
             ));
         }
     }
-    Ok(Server { returning, keeps: settings.keep() })
+    Ok(Server { returning, is_durable: settings.is_durable() })
 }
 
 /// Refuses versions that are too old. Returns true if this version has `RETURNING`.

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     engine::{Backoff, Fault},
-    server::{Idle, Taken, Texts, from_primary, late},
+    server::{Borrowed, Idle, Texts, from_primary, late},
 };
 
 const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
@@ -27,7 +27,7 @@ const TABLES: [&str; 3] = ["dlock_lock", "dlock_schema", "dlock_plain"];
 pub(super) struct MysqlConn {
     pub(super) way: Connector,
     /// The connection for the next statement, if it has been taken already.
-    conn: Option<Taken<MySql>>,
+    conn: Option<Borrowed<MySql>>,
     /// With the largest statement on each.
     idle: Idle<(MySqlConnection, usize)>,
     /// The largest statement, in bytes, on this connection or on the last one.
@@ -125,7 +125,7 @@ impl MysqlConn {
         if let Ok(Err(error)) = &result
             && is_duplicate(error)
         {
-            self.keep(conn);
+            self.put_back(conn);
             return Ok(0);
         }
         self.end(conn, result).map(|done| done.rows_affected())
@@ -140,7 +140,7 @@ impl MysqlConn {
         own.end(conn, result).map(drop)
     }
 
-    async fn take(&mut self) -> Result<Taken<MySql>, Fault> {
+    async fn take(&mut self) -> Result<Borrowed<MySql>, Fault> {
         if let Some(conn) = self.conn.take() {
             return Ok(conn);
         }
@@ -148,7 +148,7 @@ impl MysqlConn {
             && let Some((conn, packet)) = self.idle.take()
         {
             self.packet = packet;
-            return Ok(Taken::Own(conn));
+            return Ok(Borrowed::Own(conn));
         }
         // The pause comes before the connect, so that a failing server gets few new connections.
         self.backoff.pause().await?;
@@ -169,7 +169,7 @@ impl MysqlConn {
     /// Ends a statement, with or without an answer.
     fn end<T>(
         &mut self,
-        conn: Taken<MySql>,
+        conn: Borrowed<MySql>,
         result: Result<Result<T, sqlx::Error>, Elapsed>,
     ) -> Result<T, Fault> {
         let Ok(result) = result else {
@@ -184,23 +184,23 @@ impl MysqlConn {
             }
             result => {
                 self.backoff.worked();
-                self.keep(conn);
+                self.put_back(conn);
                 result.map_err(classify)
             }
         }
     }
 
-    fn keep(&mut self, conn: Taken<MySql>) {
+    fn put_back(&mut self, conn: Borrowed<MySql>) {
         match conn {
             // A pooled connection returns to the pool after each statement, so that it is checked
             // before the next.
-            Taken::Own(conn) => self.idle.put((conn, self.packet)),
-            Taken::Pooled(conn) => drop(conn),
+            Borrowed::Own(conn) => self.idle.put((conn, self.packet)),
+            Borrowed::Pooled(conn) => drop(conn),
         }
     }
 
     /// Drops a connection that has broken.
-    fn discard(&self, conn: Taken<MySql>) {
+    fn discard(&self, conn: Borrowed<MySql>) {
         conn.discard();
         self.idle.clear();
     }
@@ -209,7 +209,7 @@ impl MysqlConn {
     /// them does so.
     pub(super) async fn close(mut self) {
         if let Some(conn) = self.conn.take() {
-            self.keep(conn);
+            self.put_back(conn);
         }
         for (conn, _) in self.idle.into_last() {
             if let Ok(Err(error)) = timeout(self.way.timeout, conn.close()).await {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     engine::Fault,
-    server::{Taken, Target, late, reach, silent_at_first, tries},
+    server::{Borrowed, Target, late, reach, silent_at_first, tries},
 };
 
 /// The source of connections.
@@ -61,21 +61,21 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Creates a connector. An attempt may take half of `patience`, so that there is time for a
-    /// retry.
-    pub(super) fn new(source: Source, patience: Duration) -> Self {
+    /// Creates a connector. An attempt may take half of `response_timeout`, so that there is time
+    /// for a retry.
+    pub(super) fn new(source: Source, response_timeout: Duration) -> Self {
         // If possible, the server ends a statement before this client stops waiting. Then there is
         // an answer, and no doubt whether the statement was applied.
-        let timeout = patience / 2;
-        let seconds = (patience.as_secs() / 10).max(1).to_string();
+        let timeout = response_timeout / 2;
+        let seconds = (response_timeout.as_secs() / 10).max(1).to_string();
         let limit = format!("{:.3}", (timeout.mul_f64(0.7)).as_secs_f64().max(0.005));
         let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
         let (pooled, knows_table) = (pooled_check(None), false);
         Self { source, session, pooled, knows_table, timeout, limit: timeout, returning: false }
     }
 
-    /// Makes it refuse pooled connections on which this table is another one, or is locked. The name
-    /// has its database, and is quoted.
+    /// Makes it refuse pooled connections on which this table is another one, or is locked. The
+    /// name has its database, and is quoted.
     pub(super) fn watch(&mut self, table: &str) {
         self.pooled = pooled_check(Some(table));
         self.knows_table = true;
@@ -97,7 +97,7 @@ impl Connector {
 
     /// Connects, and returns the largest size of a statement there. If the connect fails, nothing
     /// was applied.
-    pub(super) async fn connect(&self) -> Result<(Taken<MySql>, usize), Fault> {
+    pub(super) async fn connect(&self) -> Result<(Borrowed<MySql>, usize), Fault> {
         let connected = match &self.source {
             Source::Own(options) => self.own(options).await,
             Source::Beside(pool) => self.own(&beside(pool)).await,
@@ -111,12 +111,12 @@ impl Connector {
         connected.map_err(Fault::before_anything_was_sent)
     }
 
-    async fn own(&self, options: &MySqlConnectOptions) -> Result<(Taken<MySql>, usize), Fault> {
+    async fn own(&self, options: &MySqlConnectOptions) -> Result<(Borrowed<MySql>, usize), Fault> {
         let connect = reach(options, self.limit, classify, |options| async move {
             let mut conn = options.connect().await.map_err(classify)?;
             let session = sqlx::raw_sql(AssertSqlSafe(self.session.clone()));
             let rows = session.fetch_all(&mut conn).await.map_err(classify)?;
-            Ok((Taken::Own(conn), packet(&rows)?))
+            Ok((Borrowed::Own(conn), packet(&rows)?))
         });
         timeout(self.limit, connect)
             .await
@@ -130,7 +130,7 @@ impl Connector {
     /// A `begin()` that was dropped half-way leaves a transaction open that the driver does not
     /// know of (<https://github.com/launchbadge/sqlx/issues/2054>). Writes in it are invisible to
     /// others, and are rolled back later.
-    async fn pooled(&self, pool: &MySqlPool) -> Result<(Taken<MySql>, usize), Fault> {
+    async fn pooled(&self, pool: &MySqlPool) -> Result<(Borrowed<MySql>, usize), Fault> {
         // After all idle connections, the next one is new. If a new one has the wrong settings, all
         // connections have them.
         let mut left = tries(pool.num_idle(), pool.size());
@@ -144,7 +144,7 @@ impl Connector {
                 Ok(Ok(rows)) => {
                     let found = fitness(&rows, self.knows_table)?;
                     if found == FIT {
-                        return Ok((Taken::Pooled(conn), packet(&rows)?));
+                        return Ok((Borrowed::Pooled(conn), packet(&rows)?));
                     }
                     drop(conn.detach());
                     // A temporary table is no setting, so that a new connection may lack it.
@@ -194,7 +194,7 @@ impl Connector {
 }
 
 impl Target for MySqlConnectOptions {
-    fn place(&self) -> Option<(&str, u16)> {
+    fn host_and_port(&self) -> Option<(&str, u16)> {
         self.get_socket().is_none().then(|| (self.get_host(), self.get_port()))
     }
 

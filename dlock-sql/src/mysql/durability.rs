@@ -48,7 +48,7 @@ impl ServerSettings {
     }
 
     /// Returns whether commits survive a crash of the server and of its machine.
-    pub(super) fn keep(&self) -> bool {
+    pub(super) fn is_durable(&self) -> bool {
         self.weaknesses().is_empty()
     }
 
@@ -124,7 +124,7 @@ impl ServerSettings {
 }
 
 #[cfg(test)]
-mod outside {
+mod tests {
     use super::*;
 
     const KEPT: [(&str, &str); 8] = [
@@ -145,10 +145,10 @@ mod outside {
 
     #[test]
     fn a_promise_needs_each_setting_that_it_depends_on() {
-        assert!(settings(&KEPT).keep());
+        assert!(settings(&KEPT).is_durable());
         // A server without a setting does not do what it controls. All servers have the first.
-        assert!(settings(&KEPT[..1]).keep());
-        assert!(!settings(&KEPT[1..]).keep());
+        assert!(settings(&KEPT[..1]).is_durable());
+        assert!(!settings(&KEPT[1..]).is_durable());
         for (name, value, about, remedy) in [
             ("innodb_flush_log_at_trx_commit", "2", "durability", "trx_commit = 1"),
             ("innodb_flush_log_at_trx_commit", "0", "durability", "trx_commit = 1"),
@@ -166,7 +166,7 @@ mod outside {
             let mut other = settings(&KEPT);
             other.0.insert(name.to_owned(), value.to_owned());
             let found = other.weaknesses();
-            assert!(!other.keep(), "{name} {value}");
+            assert!(!other.is_durable(), "{name} {value}");
             assert_eq!((found.len(), found[0].about), (1, about), "{name} {value}");
             assert!(found[0].remedy.as_deref().unwrap_or_default().contains(remedy), "{found:?}");
         }
@@ -176,6 +176,6 @@ mod outside {
             [("log_bin", "OFF"), ("sync_binlog", "0")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
-        assert!(without.keep());
+        assert!(without.is_durable());
     }
 }

@@ -4,19 +4,17 @@ use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
 use crate::{
-    engine::{Cure, Fault},
+    engine::{Fault, Remedy},
     server::{POOL_CLOSED, POOL_TIMED_OUT},
 };
 
-pub(crate) mod numbers;
-
-use numbers::{by_number, foreign};
+use super::error_codes::{self, by_number, foreign};
 
 /// Returns the meaning of an error of the server or the driver.
 pub(super) fn classify(error: sqlx::Error) -> Fault {
     use ConfigIssue::Access;
 
-    let Fault { error: meaning, cure } = match &error {
+    let Fault { error: meaning, remedy } = match &error {
         sqlx::Error::Database(database) => {
             by_number(number(&error).unwrap_or(0), database.message())
         }
@@ -61,12 +59,12 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
         None => meaning.to_string(),
     };
     let (kind, certainty) = (meaning.kind(), meaning.certainty());
-    Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), cure }
+    Fault { error: Error::new(kind, message).with_certainty(certainty).with_source(error), remedy }
 }
 
 /// Returns the fault of a statement that was not sent, since it is larger than the server accepts.
 pub(super) fn too_large() -> Fault {
-    by_number(numbers::PACKET_TOO_LARGE, "")
+    by_number(error_codes::PACKET_TOO_LARGE, "")
 }
 
 pub(super) fn overtaken() -> Fault {
@@ -79,39 +77,39 @@ pub(super) fn overtaken() -> Fault {
 /// Returns whether the connection can be used again. After a refusal for an unknown reason it can:
 /// a bad row that is written repeatedly must not cost a connection each time.
 pub(super) fn is_harmless(error: &sqlx::Error) -> bool {
-    use numbers::{CHANGED, DEADLOCK, LOCK_WAIT_TIMEOUT, PACKET_TOO_LARGE};
+    use super::error_codes::{CHANGED, DEADLOCK, LOCK_WAIT_TIMEOUT, PACKET_TOO_LARGE};
     let said = error.as_database_error().map_or("", |error| error.message());
     number(error).is_some_and(|number| {
         [LOCK_WAIT_TIMEOUT, DEADLOCK, CHANGED].contains(&number)
-            || number != PACKET_TOO_LARGE && by_number(number, said).cure == Cure::Unclear
+            || number != PACKET_TOO_LARGE && by_number(number, said).remedy == Remedy::Unclear
     })
 }
 
 /// Returns whether the row exists already.
 pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
-    number(error) == Some(numbers::DUPLICATE)
+    number(error) == Some(error_codes::DUPLICATE)
 }
 
 /// Returns whether the server reports that a transaction is open already.
 pub(super) fn is_in_transaction(error: &sqlx::Error) -> bool {
-    number(error) == Some(numbers::IN_TRANSACTION)
+    number(error) == Some(error_codes::IN_TRANSACTION)
 }
 
 /// Returns whether the server has no room for another prepared statement.
 pub(super) fn has_no_room(error: &sqlx::Error) -> bool {
-    number(error) == Some(numbers::TOO_MANY_STATEMENTS)
+    number(error) == Some(error_codes::TOO_MANY_STATEMENTS)
 }
 
 /// Returns whether the server refuses a table because the session has locked others.
 pub(super) fn is_locked_out(error: &sqlx::Error) -> bool {
-    number(error) == Some(numbers::OTHERS_LOCKED)
+    number(error) == Some(error_codes::OTHERS_LOCKED)
 }
 
 /// Returns whether the server reports that the user lacks a right.
 pub(super) fn is_denied(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     let error = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
-    error.and_then(number).is_some_and(|number| numbers::DENIED.contains(&number))
+    error.and_then(number).is_some_and(|number| error_codes::DENIED.contains(&number))
 }
 
 fn number(error: &sqlx::Error) -> Option<u16> {
@@ -157,7 +155,7 @@ mod tests {
     fn the_drivers_error_is_the_source() {
         let io = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         let fault = classify(sqlx::Error::Io(io));
-        assert_eq!(fault.cure, Cure::Retry);
+        assert_eq!(fault.remedy, Remedy::Retry);
         assert_eq!(fault.error.kind(), ErrorKind::Unavailable);
         assert_eq!(fault.error.certainty(), Certainty::Unknown);
         assert!(std::error::Error::source(&fault.error).is_some());
@@ -179,7 +177,7 @@ mod tests {
             (sqlx::Error::Protocol("unexpected packet".into()), "address"),
         ] {
             let fault = classify(error);
-            assert_eq!(fault.cure, Cure::None);
+            assert_eq!(fault.remedy, Remedy::None);
             assert!(fault.error.to_string().contains(says), "{}", fault.error);
         }
         // MySQL 8.4 disables that plugin by default, and 9.0 does not have it.

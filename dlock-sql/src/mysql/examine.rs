@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_setting_that_is_amiss_is_found_alone() {
+    fn each_wrong_setting_is_found_alone() {
         let well = [
             ("version", "10.11.6-MariaDB"),
             ("innodb_flush_log_at_trx_commit", "1"),

@@ -120,14 +120,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_hexadecimal_whatever_they_hold() {
+    fn names_are_written_in_hexadecimal() {
         let name = |text| LockName::new(text).unwrap();
         assert_eq!(
             wanted([(&name("a\"\\"), 0), (&name("ä🔒"), 7)]),
             r#"[["61225c",0],["c3a4f09f9492",7]]"#
         );
         let op = "R 1".to_owned();
-        let write = Write { name: name("é"), op, fold: None, known: None, hurries: false };
+        let write = Write { name: name("é"), op, fold: None, known: None, skips_sync: false };
         assert_eq!(writes(&[write], 1 << 20), r#"[["c3a9",0,0,"R 1","",0]]"#);
         let mark = Mark { base: 7, len: 9 };
         assert_eq!(
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_needs_escaping() {
+    fn other_arguments_need_no_escaping() {
         let claim = ClaimId::random();
         let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
         let note = Note::new("\"é\\'; %").ok();

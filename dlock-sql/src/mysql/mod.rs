@@ -7,7 +7,8 @@ mod config;
 mod conn;
 mod connector;
 mod durability;
-pub(crate) mod error;
+mod error;
+pub(crate) mod error_codes;
 mod examine;
 pub(crate) mod json;
 mod open;
@@ -16,6 +17,7 @@ mod queries;
 mod rows;
 mod schema;
 mod statement;
+mod url;
 
 pub use backend::{MYSQL, Mysql};
 pub use config::MysqlConfig;

@@ -9,27 +9,32 @@ use super::{
     connector::{Connector, Source},
     schema::{Tables, prepare},
 };
-use crate::engine::{Deaf, Fault, Links, Patience, retry, sight};
+use crate::engine::{Connections, Fault, NoListener, RetryBudget, retry, sample};
 
 /// An open database.
 pub(super) struct Opened {
-    pub(super) links: Links<MysqlConn, Deaf>,
+    pub(super) connections: Connections<MysqlConn, NoListener>,
     /// Whether commits survive a crash of the server.
-    pub(super) keeps: bool,
+    pub(super) is_durable: bool,
 }
 
 /// Opens the database. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
-    let conn = |source: Source| MysqlConn::new(Connector::new(source, config.patience));
+    let conn = |source: Source| MysqlConn::new(Connector::new(source, config.response_timeout));
     let mut first = conn(config.driver.shared());
-    let server =
-        retry!(Patience::of(config.patience), check(&mut first, config.create_schema).await)?;
+    let server = retry!(
+        RetryBudget::of(config.response_timeout),
+        check(&mut first, config.create_schema).await
+    )?;
     let database = match config.driver.pool {
         Some(_) => {
             let mut own = conn(config.driver.own());
             let database = same_database(&mut first, &mut own).await?;
             // A temporary table of the pooled session may have hidden a table so far.
-            retry!(Patience::of(config.patience), prepare(&mut own, Tables::Locks, false).await)?;
+            retry!(
+                RetryBudget::of(config.response_timeout),
+                prepare(&mut own, Tables::Locks, false).await
+            )?;
             own.close().await;
             database
         }
@@ -37,13 +42,16 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     };
     first = first.within(&database);
     let mut first = first.returning(config.driver.returning.unwrap_or(server.returning));
-    let sight = sight(&mut first).await;
+    let sample = sample(&mut first).await;
     let another = || first.another();
-    let keeper = Some(first.another_from(config.driver.own()));
+    let renewer = Some(first.another_from(config.driver.own()));
     let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
     let writers = [first].into_iter().chain(others).collect();
-    Ok(Opened { links: Links { writers, keeper, reader, ears: None, sight }, keeps: server.keeps })
+    Ok(Opened {
+        connections: Connections { writers, renewer, reader, listener: None, sample },
+        is_durable: server.is_durable,
+    })
 }
 
 /// Returns the database in which pooled and dedicated connections find the tables. It has to be the

@@ -22,8 +22,8 @@ use super::{
     statement::Statement,
 };
 use crate::{
-    engine::{Fault, Kept, Listed, Patience, Range, retry},
-    plain::{self, Argument, Looked, PlainConn, PlainRow, Scheme, Statements, no_answer},
+    engine::{DurabilityMonitor, Fault, Listed, Range, RetryBudget, retry},
+    plain::{self, Argument, PlainConn, PlainRead, PlainRow, Scheme, Statements, no_answer},
 };
 
 macro_rules! now {
@@ -61,7 +61,7 @@ pub(crate) const STATEMENTS: Statements = Statements {
     ),
     delete: "DELETE FROM dlock_plain WHERE name = ? AND holder = ?",
     free: "UPDATE dlock_plain SET state = 'free' WHERE name = ? AND holder = ? AND state = 'held'",
-    look: concat!(
+    read: concat!(
         "SELECT clock.now, p.holder, p.state = 'held', p.version, p.expiry - clock.now FROM (SELECT ",
         now!(),
         " AS now) AS clock LEFT JOIN dlock_plain AS p ON p.name = ?",
@@ -88,19 +88,19 @@ impl PlainConn for MysqlConn {
         MysqlConn::change(self, query).await
     }
 
-    async fn look(&mut self, statement: &'static str, name: &LockName) -> Result<Looked, Fault> {
+    async fn read(&mut self, statement: &'static str, name: &LockName) -> Result<PlainRead, Fault> {
         let query = self.query(statement).bind(name.as_str().as_bytes());
         let rows = self.fetch(query).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         let now = get(row, 0)?;
         // Every answer contains the clock, even without a row.
         let Some(holder) = get::<Option<Vec<u8>>>(row, 1)? else {
-            return Ok(Looked { now, row: None });
+            return Ok(PlainRead { now, row: None });
         };
         let holder = String::from_utf8_lossy(&holder).into_owned();
         let is_held = get::<i64>(row, 2)? != 0;
         let (version, left) = (get(row, 3)?, get(row, 4)?);
-        Ok(Looked { now, row: Some(PlainRow { holder, is_held, version, left }) })
+        Ok(PlainRead { now, row: Some(PlainRow { holder, is_held, version, left }) })
     }
 
     async fn range(
@@ -116,9 +116,9 @@ impl PlainConn for MysqlConn {
         rows.iter().map(listed).collect()
     }
 
-    async fn keeps(&mut self) -> Result<bool, Fault> {
+    async fn is_durable(&mut self) -> Result<bool, Fault> {
         // Both can change while the store is open: the settings, and the engine of the table.
-        Ok(check_server(self).await?.keeps && is_innodb(self).await?)
+        Ok(check_server(self).await?.is_durable && is_innodb(self).await?)
     }
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
@@ -144,15 +144,18 @@ pub(super) async fn open_plain(
     runtime: &Handle,
     store: Arc<str>,
 ) -> Result<DynBackend, Error> {
-    let way = Connector::new(config.driver.own(), config.patience);
+    let way = Connector::new(config.driver.own(), config.response_timeout);
     let mut conn = MysqlConn::new(way);
-    let prepared =
-        retry!(Patience::of(config.patience), prepare_plain(&mut conn, config.create_schema).await);
-    let kept = Kept::new(prepared?);
+    let prepared = retry!(
+        RetryBudget::of(config.response_timeout),
+        prepare_plain(&mut conn, config.create_schema).await
+    );
+    let durability = DurabilityMonitor::new(prepared?);
     let home = conn.database().await?;
     let conn = conn.within(&home);
-    let patience = config.patience;
-    let store = plain::start(runtime, store, kept, conn, scheme, STATEMENTS, patience);
+    let response_timeout = config.response_timeout;
+    let store =
+        plain::start(runtime, store, durability, conn, scheme, STATEMENTS, response_timeout);
     Ok(Arc::new(store))
 }
 
@@ -161,7 +164,7 @@ pub(super) async fn open_plain(
 async fn prepare_plain(conn: &mut MysqlConn, create: bool) -> Result<bool, Fault> {
     check_server(conn).await?;
     prepare(conn, Tables::Plain, create).await?;
-    PlainConn::keeps(conn).await
+    PlainConn::is_durable(conn).await
 }
 
 /// Returns whether the engine is InnoDB. Other engines lose the last grants in a crash, or all of

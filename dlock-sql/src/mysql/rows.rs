@@ -16,7 +16,7 @@ use super::{
     statement::Statement,
 };
 use crate::engine::{
-    Conn, Fault, Mark, Micros, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+    Conn, Fault, Mark, Micros, Paged, Range, Row, RowsRead, Wanted, Write, in_order,
 };
 
 impl Conn for MysqlConn {
@@ -48,9 +48,9 @@ impl Conn for MysqlConn {
         }
     }
 
-    async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
+    async fn read(&mut self, wanted: &[Wanted]) -> Result<RowsRead, Fault> {
         let all: Vec<_> = wanted.iter().map(|wanted| (&wanted.name, wanted.known_base())).collect();
-        self.sighting(&all).await
+        self.read_rows(&all).await
     }
 
     async fn page(
@@ -80,8 +80,8 @@ impl Conn for MysqlConn {
         self.fetch(query).await.map(drop)
     }
 
-    async fn keeps(&mut self) -> Result<bool, Fault> {
-        Ok(ServerSettings::read(self).await?.keep())
+    async fn is_durable(&mut self) -> Result<bool, Fault> {
+        Ok(ServerSettings::read(self).await?.is_durable())
     }
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
@@ -139,7 +139,7 @@ impl MysqlConn {
         // From here on the operations have been applied, so a failed read leaves their result
         // unknown.
         let in_doubt = |fault: Fault| fault.with_certainty(Certainty::Unknown);
-        let seen = self.sighting(&wanted).await.map_err(in_doubt)?;
+        let seen = self.read_rows(&wanted).await.map_err(in_doubt)?;
         writes
             .iter()
             .zip(seen.rows)
@@ -162,18 +162,18 @@ impl MysqlConn {
 
     /// Reads the rows of these names, without the snapshots of these bases, in one or more
     /// statements. Returns the time of the first statement: no row is older.
-    async fn sighting(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
-        let mut seen = Sighting { now: 0, rows: Vec::with_capacity(wanted.len()) };
+    async fn read_rows(&mut self, wanted: &[(&LockName, i64)]) -> Result<RowsRead, Fault> {
+        let mut seen = RowsRead { now: 0, rows: Vec::with_capacity(wanted.len()) };
         let most = if wanted.len() > 1 { json::most_names(self.ready().await?) } else { 1 };
         for part in wanted.chunks(most) {
-            let part = self.sighting_of(part).await?;
+            let part = self.read_part(part).await?;
             seen.now = if seen.rows.is_empty() { part.now } else { seen.now };
             seen.rows.extend(part.rows);
         }
         Ok(seen)
     }
 
-    async fn sighting_of(&mut self, wanted: &[(&LockName, i64)]) -> Result<Sighting, Fault> {
+    async fn read_part(&mut self, wanted: &[(&LockName, i64)]) -> Result<RowsRead, Fault> {
         let query = match wanted {
             [(name, known)] => {
                 self.query(queries::READ_ONE).bind(*known).bind(name.as_str().as_bytes())
@@ -181,7 +181,7 @@ impl MysqlConn {
             _ => self.query(queries::READ).bind(json::wanted(wanted.iter().copied())),
         };
         let found = self.fetch_from_primary(query).await?;
-        let mut seen = Sighting::of(wanted.len());
+        let mut seen = RowsRead::of(wanted.len());
         for found in &found {
             let is_there = get::<Option<i64>>(found, 2)?.is_some();
             // The server counts from 1.

@@ -13,8 +13,8 @@ use dlock_core::{
 use tokio::runtime::Handle;
 
 use super::{
-    ask::{Asks, MutexRequest, Want},
     pauses::Pauses,
+    request::{MutexRequest, Requests, Want},
 };
 use crate::engine::{Ends, lanes, list, spawn};
 
@@ -23,8 +23,8 @@ use crate::engine::{Ends, lanes, list, spawn};
 pub(crate) struct MutexStore {
     store: Arc<str>,
     form: Form,
-    asks: Asks,
-    patience: Duration,
+    requests: Requests,
+    response_timeout: Duration,
 }
 
 /// The differences between such backends.
@@ -43,13 +43,13 @@ impl MutexStore {
         runtime: &Handle,
         store: Arc<str>,
         form: Form,
-        patience: Duration,
+        response_timeout: Duration,
         task: impl FnOnce(Ends<MutexRequest>) -> T,
     ) -> Self {
         let (lanes, ends) = lanes();
         spawn(runtime, task(ends));
-        let asks = Asks { lanes, form: form.name };
-        Self { store, form, asks, patience }
+        let requests = Requests { lanes, form: form.name };
+        Self { store, form, requests, response_timeout }
     }
 }
 
@@ -64,14 +64,15 @@ impl Backend for MutexStore {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.patience
+        self.response_timeout
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         // The answer owns clones, so it runs to its end even if the caller drops it.
-        let (asks, store, request) = (self.asks.clone(), self.store.clone(), request.clone());
+        let (requests, store, request) =
+            (self.requests.clone(), self.store.clone(), request.clone());
         Answer::later(async move {
-            match asks.take(&request).await {
+            match requests.acquire(&request).await {
                 // There is no queue in the table. For the core, a waiter that polls is queued.
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 Ok(answer) => Ok(answer),
@@ -81,11 +82,11 @@ impl Backend for MutexStore {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let place = |error: Error| error.at("acquire", &request.name, &self.store);
+        let with_context = |error: Error| error.at("acquire", &request.name, &self.store);
         // Each poll is a complete acquire with the same claim, which is idempotent.
         let mut pauses = Pauses::new(request.lease);
         loop {
-            match self.asks.take(request).await.map_err(place)? {
+            match self.requests.acquire(request).await.map_err(with_context)? {
                 Acquired::Granted(grant) => return Ok(grant),
                 _ => tokio::time::sleep(pauses.next()).await,
             }
@@ -104,7 +105,7 @@ impl Backend for MutexStore {
                 is_last: renewal.is_last,
             };
             let wants = part.iter().map(want).collect();
-            match self.asks.ask(|reply| MutexRequest::Renew(wants, reply)).await {
+            match self.requests.send(|reply| MutexRequest::Renew(wants, reply)).await {
                 Ok(kept) => {
                     let of = |kept| if kept { Renewed::Kept } else { Renewed::Lost };
                     renewed.extend(kept.into_iter().map(of));
@@ -120,16 +121,17 @@ impl Backend for MutexStore {
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
-        let (asks, store, claim) = (self.asks.clone(), self.store.clone(), claim.clone());
+        let (requests, store, claim) = (self.requests.clone(), self.store.clone(), claim.clone());
         Answer::later(async move {
             let name = claim.name.clone();
-            let released = asks.ask(|reply| MutexRequest::GiveBack(name, claim.id, reply)).await;
+            let released =
+                requests.send(|reply| MutexRequest::Release(name, claim.id, reply)).await;
             released.map_err(|error| error.at("release", &claim.name, &store))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let seen = self.asks.ask(|reply| MutexRequest::Look(name.clone(), reply)).await;
+        let seen = self.requests.send(|reply| MutexRequest::Inspect(name.clone(), reply)).await;
         seen.map_err(|error| error.at("inspect", name, &self.store))
     }
 
@@ -141,14 +143,14 @@ impl Backend for MutexStore {
 #[async_trait]
 impl Admin for MutexStore {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        self.asks
-            .ask(MutexRequest::Findings)
+        self.requests
+            .send(MutexRequest::Examine)
             .await
             .map_err(|error| error.during("examine").with_store(&self.store))
     }
 
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let page = |range| self.asks.ask(|reply| MutexRequest::Names(range, reply));
+        let page = |range| self.requests.send(|reply| MutexRequest::List(range, reply));
         list(prefix, limit, page)
             .await
             .map_err(|error| error.during("list").with_store(&self.store))

@@ -19,10 +19,10 @@
 //! claims, because other programs use it as well. So if a claim was released while one of its
 //! requests may still arrive, it is released once more after the deadline of that request.
 
-mod ask;
 mod backend;
-mod owed;
+mod deferred_release;
 mod pauses;
+mod request;
 mod scheme;
 mod table;
 mod worker;
@@ -30,9 +30,9 @@ mod worker;
 use dlock_core::{Error, ErrorKind, Finding, LockName};
 
 #[cfg(feature = "postgres")]
-pub(crate) use ask::{MutexRequest, Want};
-#[cfg(feature = "postgres")]
 pub(crate) use backend::{Form, MutexStore};
+#[cfg(feature = "postgres")]
+pub(crate) use request::{MutexRequest, Want};
 pub use scheme::Scheme;
 pub(crate) use worker::start;
 
@@ -48,11 +48,11 @@ pub(crate) trait PlainConn: Send + 'static {
     ) -> impl Future<Output = Result<u64, Fault>> + Send;
 
     /// Runs the statement that reads the row of a name.
-    fn look(
+    fn read(
         &mut self,
         statement: &'static str,
         name: &LockName,
-    ) -> impl Future<Output = Result<Looked, Fault>> + Send;
+    ) -> impl Future<Output = Result<PlainRead, Fault>> + Send;
 
     /// Runs the statement that reads the first rows of a range of names.
     fn range(
@@ -63,7 +63,7 @@ pub(crate) trait PlainConn: Send + 'static {
     ) -> impl Future<Output = Result<Vec<Listed>, Fault>> + Send;
 
     /// Returns whether answered writes survive a crash, with the current settings.
-    fn keeps(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send;
+    fn is_durable(&mut self) -> impl Future<Output = Result<bool, Fault>> + Send;
 
     /// Returns the findings about the settings of the database.
     fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Fault>> + Send;
@@ -81,7 +81,7 @@ pub(crate) enum Argument<'a> {
 
 /// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Looked {
+pub(crate) struct PlainRead {
     /// The database's time.
     pub(crate) now: i64,
     pub(crate) row: Option<PlainRow>,
@@ -123,7 +123,7 @@ pub(crate) struct Statements {
     pub(crate) free: &'static str,
     /// name: returns the time and, null without a row, holder, whether it is held (0 or 1),
     /// version, and microseconds left.
-    pub(crate) look: &'static str,
+    pub(crate) read: &'static str,
     /// first name, name behind the last, number of rows: returns, ordered by name, name and whether
     /// it is held (0 or 1).
     pub(crate) range: &'static str,
@@ -132,7 +132,7 @@ pub(crate) struct Statements {
 #[cfg(test)]
 impl Statements {
     pub(crate) const fn all(&self) -> [&'static str; 8] {
-        let Self { insert, clear, take, renew, delete, free, look, range } = *self;
-        [insert, clear, take, renew, delete, free, look, range]
+        let Self { insert, clear, take, renew, delete, free, read, range } = *self;
+        [insert, clear, take, renew, delete, free, read, range]
     }
 }

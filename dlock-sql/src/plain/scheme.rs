@@ -14,8 +14,8 @@ use dlock_core::{
 };
 
 use super::{
-    Argument, Looked, PlainConn, PlainRow,
-    ask::Want,
+    Argument, PlainConn, PlainRead, PlainRow,
+    request::Want,
     table::{PlainTable, Sent},
 };
 use crate::engine::Fault;
@@ -68,7 +68,7 @@ impl Scheme {
     }
 
     /// Takes the row, or reports that it is busy.
-    pub(super) async fn take<C: PlainConn>(
+    pub(super) async fn acquire<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
         want: &Want,
@@ -87,11 +87,11 @@ impl Scheme {
         if self == Self::Row && table.change(texts.insert, &insert).await? == 1 {
             return self.taken(table, want, sent).await;
         }
-        let looked = table.look(&want.name).await?;
-        if looked.now > sent.deadline {
+        let read = table.read(&want.name).await?;
+        if read.now > sent.deadline {
             return Err(Fault::too_late());
         }
-        let Some(seen) = &looked.row else {
+        let Some(seen) = &read.row else {
             return match table.change(texts.insert, &insert).await? {
                 1 => self.taken(table, want, sent).await,
                 _ => refused(sent),
@@ -100,7 +100,7 @@ impl Scheme {
         if seen.is_held && seen.holder == holder {
             // An earlier request, whose answer was lost, has taken it.
             return match self.renew(table, want, sent).await? {
-                true => grant(self, &looked, seen, sent.at),
+                true => grant(self, &read, seen, sent.at),
                 false => Ok(Acquired::Busy),
             };
         }
@@ -133,10 +133,10 @@ impl Scheme {
         want: &Want,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
-        let looked = table.look(&want.name).await?;
-        match &looked.row {
+        let read = table.read(&want.name).await?;
+        match &read.row {
             Some(seen) if seen.is_held && seen.holder == want.claim.to_string() => {
-                grant(self, &looked, seen, sent.at)
+                grant(self, &read, seen, sent.at)
             }
             _ => Ok(Acquired::Busy),
         }
@@ -150,8 +150,9 @@ impl Scheme {
         sent: Sent,
     ) -> Result<bool, Fault> {
         let holder = want.claim.to_string();
-        // A lease is only extended, unless this is the last renewal of the claim. An earlier one that
-        // arrives later has no effect after its deadline; before that it extends the lease again.
+        // A lease is only extended, unless this is the last renewal of the claim. An earlier one
+        // that arrives later has no effect after its deadline; before that it extends the lease
+        // again.
         let at_most = if want.is_last { 0 } else { i64::MAX };
         let arguments = [
             Argument::Number(micros(want.lease)),
@@ -161,14 +162,14 @@ impl Scheme {
             Argument::Number(sent.deadline),
         ];
         let renewed = table.change(table.texts.renew, &arguments).await? == 1;
-        if !renewed && sent.may_be_late() && table.look(&want.name).await?.now > sent.deadline {
+        if !renewed && sent.may_be_late() && table.read(&want.name).await?.now > sent.deadline {
             return Err(Fault::too_late());
         }
         Ok(renewed)
     }
 
     /// Releases the row. Returns false if it was not this claim's.
-    pub(super) async fn give_back<C: PlainConn>(
+    pub(super) async fn release<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
         name: &LockName,
@@ -192,13 +193,13 @@ fn refused(sent: Sent) -> Result<Acquired, Fault> {
 
 fn grant(
     scheme: Scheme,
-    looked: &Looked,
+    read: &PlainRead,
     seen: &PlainRow,
     sent: Instant,
 ) -> Result<Acquired, Fault> {
     let number = match scheme {
         // It orders nothing, and only distinguishes the grants.
-        Scheme::Row => looked.now,
+        Scheme::Row => read.now,
         Scheme::Version => seen.version,
     };
     let token = u64::try_from(number).ok().and_then(|number| FencingToken::new(number).ok());
@@ -214,7 +215,7 @@ fn grant(
 }
 
 #[cfg(test)]
-mod outside {
+mod tests {
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock_core::{Clock, Instant, LockName, StoreClock};
 
-use super::{Argument, Looked, PlainConn, Statements};
+use super::{Argument, PlainConn, PlainRead, Statements};
 use crate::engine::Fault;
 
 /// A margin between an instant and a time of the clock that were read at about the same time.
@@ -17,7 +17,7 @@ const SLACK: Duration = Duration::from_millis(10);
 pub(super) struct PlainTable<C> {
     pub(super) conn: C,
     pub(super) texts: Statements,
-    pub(super) patience: Duration,
+    pub(super) response_timeout: Duration,
     pub(super) clock: StoreClock,
 }
 
@@ -45,13 +45,13 @@ impl Sent {
 impl<C: PlainConn> PlainTable<C> {
     /// Returns the times of a request that is sent now and is useless after `useful`.
     pub(super) fn sending(&self, useful: Duration) -> Sent {
-        let (at, patience) = (Clock::Boot.now(), useful.min(self.patience));
-        let deadline = self.clock.deadline(at, patience).unwrap_or(0);
+        let (at, useful) = (Clock::Boot.now(), useful.min(self.response_timeout));
+        let deadline = self.clock.deadline(at, useful).unwrap_or(0);
         Sent {
             at,
             deadline: i64::try_from(deadline).unwrap_or(i64::MAX),
-            ends: at.saturating_add(patience / 2),
-            over: at.saturating_add(patience).saturating_add(SLACK),
+            ends: at.saturating_add(useful / 2),
+            over: at.saturating_add(useful).saturating_add(SLACK),
         }
     }
 
@@ -63,11 +63,11 @@ impl<C: PlainConn> PlainTable<C> {
         self.conn.change(statement, arguments).await
     }
 
-    pub(super) async fn look(&mut self, name: &LockName) -> Result<Looked, Fault> {
+    pub(super) async fn read(&mut self, name: &LockName) -> Result<PlainRead, Fault> {
         let sent = Clock::Boot.now();
-        let looked = self.conn.look(self.texts.look, name).await?;
-        let shown = u64::try_from(looked.now).unwrap_or(0);
+        let read = self.conn.read(self.texts.read, name).await?;
+        let shown = u64::try_from(read.now).unwrap_or(0);
         self.clock.observe(shown, sent, Clock::Boot.now());
-        Ok(looked)
+        Ok(read)
     }
 }

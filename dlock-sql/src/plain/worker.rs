@@ -11,41 +11,42 @@ use tokio::{runtime::Handle, select};
 
 use super::{
     PlainConn, Scheme, Statements,
-    ask::{MutexRequest, Want},
     backend::{Form, MutexStore},
-    owed::Owed,
+    deferred_release::DeferredReleases,
+    request::{MutexRequest, Want},
     table::PlainTable,
 };
-use crate::engine::{Ends, Kept, Listed, PAGE, Patience, Range, retry};
+use crate::engine::{DurabilityMonitor, Ends, Listed, PAGE, Range, RetryBudget, retry};
 
-/// Starts a backend over plain rows. `kept` is whether the database keeps the writes that it has
-/// answered.
+/// Starts a backend over plain rows. `durability` records whether the database keeps the writes
+/// that it has answered.
 pub(crate) fn start<C: PlainConn>(
     runtime: &Handle,
     store: Arc<str>,
-    kept: Kept,
+    durability: DurabilityMonitor,
     conn: C,
     scheme: Scheme,
     texts: Statements,
-    patience: Duration,
+    response_timeout: Duration,
 ) -> MutexStore {
     let best = Guarantees::WEAKEST.with_exclusion(Exclusion::Restart).with_scope(Scope::Network);
-    let seen = kept.clone();
+    let seen = durability.clone();
     let promises = Box::new(move || scheme.guarantees(seen.promised(best)));
     let form = Form { name: "the plain form (dlock.plain)", together: 1, promises };
-    MutexStore::start(runtime, store, form, patience, |asks| {
-        let table = PlainTable { conn, texts, patience, clock: StoreClock::new() };
-        PlainWorker { table, asks, scheme, owed: Owed::default(), kept }.run()
+    MutexStore::start(runtime, store, form, response_timeout, |requests| {
+        let table = PlainTable { conn, texts, response_timeout, clock: StoreClock::new() };
+        PlainWorker { table, requests, scheme, deferred: DeferredReleases::default(), durability }
+            .run()
     })
 }
 
 #[derive(Debug)]
 struct PlainWorker<C> {
     table: PlainTable<C>,
-    asks: Ends<MutexRequest>,
+    requests: Ends<MutexRequest>,
     scheme: Scheme,
-    owed: Owed,
-    kept: Kept,
+    deferred: DeferredReleases,
+    durability: DurabilityMonitor,
 }
 
 impl<C: PlainConn> PlainWorker<C> {
@@ -54,22 +55,22 @@ impl<C: PlainConn> PlainWorker<C> {
         if let Ok(name) = LockName::new("dlock") {
             // The answer shows the clock. If the read fails, the first statement is refused because
             // of its deadline, and its answer shows the clock.
-            let _ = self.table.look(&name).await;
+            let _ = self.table.read(&name).await;
         }
-        let mut is_asked = true;
-        while is_asked || self.owed.due().is_some() {
-            let due = self.owed.due();
+        let mut is_open = true;
+        while is_open || self.deferred.due().is_some() {
+            let due = self.deferred.due();
             select! {
-                ask = self.asks.recv(), if is_asked => match ask {
-                    Some(ask) => {
-                        self.serve(ask).await;
-                        self.kept.used();
+                request = self.requests.recv(), if is_open => match request {
+                    Some(request) => {
+                        self.serve(request).await;
+                        self.durability.used();
                     }
-                    None => is_asked = false,
+                    None => is_open = false,
                 },
-                () = self.kept.is_due() => self.kept.looked(self.table.conn.keeps().await),
+                () = self.durability.due() => self.durability.record_check(self.table.conn.is_durable().await),
                 () = Clock::Boot.sleep_until(due.unwrap_or(Instant::from_nanos(0))), if due.is_some() => {
-                    self.pay().await;
+                    self.release_deferred().await;
                 }
             }
         }
@@ -77,11 +78,11 @@ impl<C: PlainConn> PlainWorker<C> {
     }
 
     /// Serves one request. The caller may have stopped waiting.
-    async fn serve(&mut self, ask: MutexRequest) {
-        match ask {
-            MutexRequest::Take(want, reply) => {
+    async fn serve(&mut self, request: MutexRequest) {
+        match request {
+            MutexRequest::Acquire(want, reply) => {
                 if !reply.is_closed() {
-                    let _ = reply.send(self.take(&want).await);
+                    let _ = reply.send(self.acquire(&want).await);
                 }
             }
             MutexRequest::Renew(wants, reply) => {
@@ -89,43 +90,43 @@ impl<C: PlainConn> PlainWorker<C> {
                     let _ = reply.send(self.renew(&wants).await);
                 }
             }
-            MutexRequest::GiveBack(name, claim, reply) => {
-                let released = self.give_back(&name, claim).await;
-                self.owed.given_back(&name, claim);
+            MutexRequest::Release(name, claim, reply) => {
+                let released = self.release(&name, claim).await;
+                self.deferred.released(&name, claim);
                 let _ = reply.send(released);
             }
-            MutexRequest::Look(name, reply) => {
-                let _ = reply.send(self.look(&name).await);
+            MutexRequest::Inspect(name, reply) => {
+                let _ = reply.send(self.inspect(&name).await);
             }
-            MutexRequest::Names(range, reply) => {
-                let _ = reply.send(self.names(&range).await);
+            MutexRequest::List(range, reply) => {
+                let _ = reply.send(self.list(&range).await);
             }
-            MutexRequest::Findings(reply) => {
-                let _ = reply.send(self.findings().await);
+            MutexRequest::Examine(reply) => {
+                let _ = reply.send(self.examine().await);
             }
         }
     }
 
-    async fn take(&mut self, want: &Want) -> Result<Acquired, Error> {
-        let mut patience = self.patience();
-        self.owed.asked(want.claim);
+    async fn acquire(&mut self, want: &Want) -> Result<Acquired, Error> {
+        let mut budget = self.retry_budget();
+        self.deferred.requested(want.claim);
         loop {
             let sent = self.table.sending(want.lease);
-            match self.scheme.take(&mut self.table, want, sent).await {
+            match self.scheme.acquire(&mut self.table, want, sent).await {
                 Ok(acquired) => {
                     if acquired == Acquired::Busy {
                         // A try is over now. A waiter sends the claim again, which undoes this.
-                        self.owed.given_back(&want.name, want.claim);
+                        self.deferred.released(&want.name, want.claim);
                     }
                     return Ok(acquired);
                 }
                 Err(fault) => {
                     if fault.error.certainty() == Certainty::Unknown {
-                        self.owed.unanswered(want.claim, sent.over);
+                        self.deferred.unanswered(want.claim, sent.over);
                     }
                     // Of several statements, an earlier one may have been applied.
                     let fault = fault.with_certainty(Certainty::Unknown);
-                    patience.after(fault).await?;
+                    budget.after(fault).await?;
                 }
             }
         }
@@ -134,7 +135,7 @@ impl<C: PlainConn> PlainWorker<C> {
     async fn renew(&mut self, wants: &[Want]) -> Result<Vec<bool>, Error> {
         let mut kept = Vec::with_capacity(wants.len());
         for want in wants {
-            kept.push(retry!(self.patience(), {
+            kept.push(retry!(self.retry_budget(), {
                 let sent = self.table.sending(want.lease / 3);
                 self.scheme.renew(&mut self.table, want, sent).await
             })?);
@@ -142,23 +143,23 @@ impl<C: PlainConn> PlainWorker<C> {
         Ok(kept)
     }
 
-    async fn give_back(&mut self, name: &LockName, claim: ClaimId) -> Result<Released, Error> {
-        let mut patience = self.patience();
+    async fn release(&mut self, name: &LockName, claim: ClaimId) -> Result<Released, Error> {
+        let mut budget = self.retry_budget();
         loop {
-            match self.scheme.give_back(&mut self.table, name, claim).await {
+            match self.scheme.release(&mut self.table, name, claim).await {
                 Ok(true) => return Ok(Released::Released),
                 // An earlier attempt, whose answer was lost, has released it.
-                Ok(false) if patience.in_doubt() => return Ok(Released::Released),
+                Ok(false) if budget.in_doubt() => return Ok(Released::Released),
                 Ok(false) => return Ok(Released::AlreadyLost),
-                Err(fault) => patience.after(fault).await?,
+                Err(fault) => budget.after(fault).await?,
             }
         }
     }
 
     /// Releases a claim once more, now that no request of it can arrive any more.
-    async fn pay(&mut self) {
-        let Some((name, claim)) = self.owed.take() else { return };
-        match self.scheme.give_back(&mut self.table, &name, claim).await {
+    async fn release_deferred(&mut self) {
+        let Some((name, claim)) = self.deferred.take() else { return };
+        match self.scheme.release(&mut self.table, &name, claim).await {
             Ok(true) => tracing::debug!(
                 target: "dlock",
                 name = %name,
@@ -166,13 +167,13 @@ impl<C: PlainConn> PlainWorker<C> {
             ),
             Ok(false) => {}
             // The application has dropped the backend. The lease frees the lock.
-            Err(_) if self.asks.is_closed() => {}
-            Err(_) => self.owed.again(name, claim, self.table.patience),
+            Err(_) if self.requests.is_closed() => {}
+            Err(_) => self.deferred.again(name, claim, self.table.response_timeout),
         }
     }
 
-    async fn look(&mut self, name: &LockName) -> Result<LockState, Error> {
-        let seen = retry!(self.patience(), self.table.look(name).await)?;
+    async fn inspect(&mut self, name: &LockName) -> Result<LockState, Error> {
+        let seen = retry!(self.retry_budget(), self.table.read(name).await)?;
         let Some(seen) = seen.row.filter(|seen| seen.is_held && seen.left > 0) else {
             return Ok(LockState::default());
         };
@@ -183,16 +184,16 @@ impl<C: PlainConn> PlainWorker<C> {
         Ok(LockState::new(vec![holder], Vec::new(), None))
     }
 
-    async fn names(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
+    async fn list(&mut self, range: &Range) -> Result<Vec<Listed>, Error> {
         let statement = self.table.texts.range;
-        retry!(self.patience(), self.table.conn.range(statement, range, PAGE).await)
+        retry!(self.retry_budget(), self.table.conn.range(statement, range, PAGE).await)
     }
 
-    async fn findings(&mut self) -> Result<Vec<Finding>, Error> {
-        retry!(self.patience(), self.table.conn.examine().await)
+    async fn examine(&mut self) -> Result<Vec<Finding>, Error> {
+        retry!(self.retry_budget(), self.table.conn.examine().await)
     }
 
-    fn patience(&self) -> Patience {
-        Patience::of_all_names(self.table.patience)
+    fn retry_budget(&self) -> RetryBudget {
+        RetryBudget::of_all_names(self.table.response_timeout)
     }
 }

@@ -51,8 +51,8 @@ impl Postgres {
     /// `Unavailable` if the server can't be reached, or is a standby.
     pub async fn open(config: PostgresConfig) -> Result<DynBackend, Error> {
         let store: Arc<str> = config.store.as_str().into();
-        let place = |error: Error| error.during("open").with_store(&store);
-        let runtime = current_io_runtime(needs_io).map_err(place)?;
+        let with_context = |error: Error| error.during("open").with_store(&store);
+        let runtime = current_io_runtime(needs_io).map_err(with_context)?;
         let (reply, answer) = oneshot::channel();
         // In a task, since the driver must not be dropped half-way or outside the runtime.
         spawn(&runtime.clone(), {
@@ -62,7 +62,7 @@ impl Postgres {
                 let _ = reply.send(start(config, &runtime, store).await);
             }
         });
-        answer.await.unwrap_or_else(|_| Err(gone())).map_err(place)
+        answer.await.unwrap_or_else(|_| Err(gone())).map_err(with_context)
     }
 }
 
@@ -82,5 +82,12 @@ async fn start(
     let wake_up = if opened.home == 0 { WakeUp::Poll } else { WakeUp::Push };
     let guarantees = guarantees(Scope::Network, wake_up);
     let settings = config.settings(queries::TICK, opened.home);
-    Ok(Arc::new(Engine::start(runtime, store, guarantees, opened.links, settings, opened.kept)))
+    Ok(Arc::new(Engine::start(
+        runtime,
+        store,
+        guarantees,
+        opened.connections,
+        settings,
+        opened.durability,
+    )))
 }

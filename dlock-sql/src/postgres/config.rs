@@ -110,7 +110,7 @@ mod tests {
     use dlock_core::ErrorKind;
 
     use super::*;
-    use crate::postgres::statement::Travel;
+    use crate::postgres::statement::Transport;
 
     fn read(url: &str) -> Result<PostgresConfig, Error> {
         PostgresConfig::from_url(&url.parse().unwrap())
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn our_options_are_read() {
         let config = read("postgres://localhost/d").unwrap();
-        assert!(config.listens() && config.travel() == Travel::Prepared);
+        assert!(config.listens() && config.transport() == Transport::Prepared);
         let config = read("postgres://localhost/d?dlock.pooler=true").unwrap();
-        assert!(!config.listens() && config.travel() == Travel::Text);
+        assert!(!config.listens() && config.transport() == Transport::Text);
     }
 
     #[test]

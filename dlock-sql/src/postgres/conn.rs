@@ -1,7 +1,8 @@
 //! The engine's statements on PostgreSQL.
 //!
-//! Each is one statement that commits on its own, so none leaves a transaction open. With `hurries`
-//! it does not wait for the disk: a crash may then lose the operations, which only joined a queue.
+//! Each is one statement that commits on its own, so none leaves a transaction open. With
+//! `skips_sync` it does not wait for the disk: a crash may then lose the operations, which only
+//! joined a queue.
 
 use std::time::Duration;
 
@@ -17,14 +18,14 @@ use super::{
     schema::Tables,
 };
 use crate::engine::{
-    Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+    Conn, Fault, Mark, Micros, Notification, Paged, Range, Row, RowsRead, Wanted, Write, in_order,
 };
 
 /// A link, as the engine sees it.
 pub(super) struct PgConn(pub(super) Link);
 
 impl Conn for PgConn {
-    const CAN_HURRY: bool = true;
+    const CAN_SKIP_SYNC: bool = true;
 
     fn bound(&mut self, limit: Duration) {
         self.0.bound(limit);
@@ -37,7 +38,7 @@ impl Conn for PgConn {
     }
 
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
-        // Only a single write may hurry, or leave out a snapshot that is known.
+        // Only a single write may skip the sync, or leave out a snapshot that is known.
         if let [write] = writes {
             let (seen, cut, time, snap) = write.fold_args();
             let args = [
@@ -49,7 +50,11 @@ impl Conn for PgConn {
                 Arg::Number(write.known_base()),
                 Arg::Number(time),
             ];
-            let sql = if write.hurries { &queries::HURRY } else { queries::APPLY_ONE };
+            let sql = if write.skips_sync {
+                &queries::APPLY_ONE_WITHOUT_SYNC
+            } else {
+                queries::APPLY_ONE
+            };
             let rows = self.0.fetch(sql, &args).await?;
             return Ok(rows.iter().map(|found| row(found, 0)).collect());
         }
@@ -75,12 +80,12 @@ impl Conn for PgConn {
         Ok(in_order(writes, found)?)
     }
 
-    async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
+    async fn read(&mut self, wanted: &[Wanted]) -> Result<RowsRead, Fault> {
         let args = [
             Arg::Texts(wanted.iter().map(|wanted| wanted.name.as_str()).collect()),
             Arg::Numbers(wanted.iter().map(Wanted::known_base).collect()),
         ];
-        let mut seen = Sighting::of(wanted.len());
+        let mut seen = RowsRead::of(wanted.len());
         // From the primary only: a row of a standby may lack grants.
         for found in &self.0.fetch_from_primary(queries::READ, &args).await? {
             let is_there = get::<Option<i64>>(found, 2)?.is_some();
@@ -115,15 +120,18 @@ impl Conn for PgConn {
         self.0.fetch(queries::DELETE, &args).await.map(drop)
     }
 
-    async fn tell(&mut self, notes: &[Note]) -> Result<(), Fault> {
-        let notes: Vec<_> =
-            notes.iter().map(|note| (channel(note.granted.home), note.to_string())).collect();
-        let (channels, texts) = notes.iter().map(|(channel, text)| (&**channel, &**text)).unzip();
-        self.0.fetch(queries::TELL, &[Arg::Texts(channels), Arg::Texts(texts)]).await.map(drop)
+    async fn notify(&mut self, notifications: &[Notification]) -> Result<(), Fault> {
+        let notifications: Vec<_> = notifications
+            .iter()
+            .map(|notification| (channel(notification.granted.home), notification.to_string()))
+            .collect();
+        let (channels, texts) =
+            notifications.iter().map(|(channel, text)| (&**channel, &**text)).unzip();
+        self.0.fetch(queries::NOTIFY, &[Arg::Texts(channels), Arg::Texts(texts)]).await.map(drop)
     }
 
-    async fn keeps(&mut self) -> Result<bool, Fault> {
-        self.0.keeps(queries::KEEPS).await
+    async fn is_durable(&mut self) -> Result<bool, Fault> {
+        self.0.is_durable(queries::IS_DURABLE).await
     }
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {

@@ -22,7 +22,7 @@ use sqlx::{
 use super::{
     error::{classify, refuses_options},
     queries,
-    statement::{OWN_PATH, Travel, millis},
+    statement::{OWN_PATH, Transport, millis},
 };
 use crate::{
     engine::Fault,
@@ -80,8 +80,8 @@ impl PostgresConfig {
         !self.driver.pooler
     }
 
-    pub(super) fn travel(&self) -> Travel {
-        if self.driver.pooler { Travel::Text } else { Travel::Prepared }
+    pub(super) fn transport(&self) -> Transport {
+        if self.driver.pooler { Transport::Text } else { Transport::Prepared }
     }
 
     /// # Errors
@@ -164,7 +164,7 @@ impl PostgresConfig {
     /// Returns how long a statement waits for a row, and how long it may take. It ends on the
     /// server before this client stops waiting, so that no statement takes effect after that.
     fn limits(&self) -> [String; 2] {
-        [millis(self.patience / 10), millis(self.patience / 3)]
+        [millis(self.response_timeout / 10), millis(self.response_timeout / 3)]
     }
 
     fn of_session(&self) -> Vec<(&'static str, String)> {
@@ -186,7 +186,7 @@ impl PostgresConfig {
 }
 
 impl Target for PgConnectOptions {
-    fn place(&self) -> Option<(&str, u16)> {
+    fn host_and_port(&self) -> Option<(&str, u16)> {
         let is_socket = self.get_socket().is_some() || self.get_host().starts_with('/');
         (!is_socket).then(|| (self.get_host(), self.get_port()))
     }

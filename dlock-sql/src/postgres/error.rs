@@ -9,7 +9,7 @@ use dlock_core::{
     ErrorKind::Protocol,
 };
 
-use super::code::{NO_WRITES, NOT_OURS, by_code};
+use super::error_codes::{NO_WRITES, NOT_OURS, by_code};
 use crate::{
     engine::Fault,
     server::{POOL_CLOSED, POOL_TIMED_OUT},
@@ -104,14 +104,14 @@ mod tests {
     use dlock_core::Certainty::NotApplied;
 
     use super::*;
-    use crate::engine::Cure;
+    use crate::engine::Remedy;
 
     #[test]
     fn the_drivers_error_is_the_source() {
         let lost = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
         assert!(breaks(&lost()));
         let fault = classify(lost());
-        assert_eq!(fault.cure, Cure::Retry);
+        assert_eq!(fault.remedy, Remedy::Retry);
         assert_eq!(fault.error.certainty(), Unknown);
         assert!(std::error::Error::source(&fault.error).is_some());
         assert_eq!(classify(sqlx::Error::PoolTimedOut).error.certainty(), NotApplied);

@@ -37,9 +37,9 @@ pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Findi
             let found = format!("dlock's tables are in the schema {:.100}", prepared.schema);
             findings.push(Finding::fine("schema", found));
             let is_fine = |found: &Finding| found.about != DURABILITY || found.level == Level::Fine;
-            let keeps = match tables {
-                Tables::Plain => queries::PLAIN_KEEPS,
-                Tables::Locks | Tables::Advisory => queries::KEEPS,
+            let statement = match tables {
+                Tables::Plain => queries::PLAIN_IS_DURABLE,
+                Tables::Locks | Tables::Advisory => queries::IS_DURABLE,
             };
             let name = match tables {
                 Tables::Locks => "dlock_lock",
@@ -55,10 +55,10 @@ pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Findi
                 findings.push(unvacuumed_table(name));
             }
             findings.push(creators(&roles.collect::<Result<Vec<_>, Fault>>()?));
-            let rows = link.fetch(queries::MEDDLERS, &[Arg::Text(&table_name)]).await?;
+            let rows = link.fetch(queries::TABLE_RIGHTS, &[Arg::Text(&table_name)]).await?;
             let role = rows.first().map(|row| get::<Option<String>>(row, 0)).transpose()?;
-            findings.push(meddlers(&table_name, role, rows.len()));
-            if findings.iter().all(is_fine) && !link.keeps(keeps).await? {
+            findings.push(table_rights(&table_name, role, rows.len()));
+            if findings.iter().all(is_fine) && !link.is_durable(statement).await? {
                 findings.push(table());
             }
         }
@@ -155,7 +155,7 @@ fn creators(found: &[Creator]) -> Finding {
 }
 
 /// `role` is the first of `roles` roles, or PUBLIC.
-fn meddlers(table: &str, role: Option<Option<String>>, roles: usize) -> Finding {
+fn table_rights(table: &str, role: Option<Option<String>>, roles: usize) -> Finding {
     let Some(role) = role else {
         let found = "no other user may add triggers or foreign keys to dlock's table";
         return Finding::fine("table rights", found);
@@ -282,8 +282,8 @@ mod tests {
             (idle(60_000), Level::Fine, ""),
             (creators(&[]), Level::Fine, ""),
             (creators(&[("public".to_owned(), None)]), Level::Warning, "public FROM PUBLIC"),
-            (meddlers("s.t", None, 0), Level::Fine, ""),
-            (meddlers("s.t", Some(None), 1), Level::Warning, "ON s.t FROM PUBLIC"),
+            (table_rights("s.t", None, 0), Level::Fine, ""),
+            (table_rights("s.t", Some(None), 1), Level::Warning, "ON s.t FROM PUBLIC"),
             (vacuum("on"), Level::Fine, ""),
             (vacuum("off"), Level::Warning, "autovacuum = on"),
             (transactions(59, 0), Level::Fine, ""),

@@ -22,18 +22,18 @@ use super::{
     literal::Arg,
     queries,
     source::{Source, clean, greet, prepares_again},
-    statement::{LOCAL_PATH, OWN_PATH, RESET_PATH, RESET_ROLE, Travel},
+    statement::{LOCAL_PATH, OWN_PATH, RESET_PATH, RESET_ROLE, Transport},
 };
 use crate::{
-    engine::{Backoff, Fault, Kept},
-    server::{Idle, Taken, Texts, from_primary, late, silent_at_first},
+    engine::{Backoff, DurabilityMonitor, Fault},
+    server::{Borrowed, Idle, Texts, from_primary, late, silent_at_first},
 };
 
 /// Runs statements, each to its end or to its timeout.
 pub(super) struct Link {
     source: Source,
-    travel: Travel,
-    patience: Duration,
+    transport: Transport,
+    response_timeout: Duration,
     /// The longest time for a connect or an answer.
     limit: Duration,
     idle: Idle<PgConnection>,
@@ -45,7 +45,7 @@ pub(super) struct Link {
     /// The allowed settings of the sessions of an application's pool, once they are known.
     sessions: Arc<[String]>,
     /// Whether commits survive a crash, according to new connections.
-    kept: Kept,
+    durability: DurabilityMonitor,
     /// Whether other programs leave settings on its connections, such as the search path.
     is_shared: bool,
     /// Whether tables are looked up with the search path of a new session.
@@ -77,16 +77,16 @@ enum WorkKind {
 impl Work<'_> {
     async fn run(
         &self,
-        travel: Travel,
-        patience: Duration,
+        transport: Transport,
+        response_timeout: Duration,
         path: &str,
         conn: &mut PgConnection,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (sql, args) = (self.sql.clone(), self.args);
         match self.way {
-            WorkKind::Statement => travel.fetch(conn, sql, args, patience, path).await,
+            WorkKind::Statement => transport.fetch(conn, sql, args, response_timeout, path).await,
             WorkKind::FromPrimary => {
-                from_primary(travel.fetch(conn, sql, args, patience, path).await?)
+                from_primary(transport.fetch(conn, sql, args, response_timeout, path).await?)
             }
             WorkKind::Script => sqlx::raw_sql(sql).fetch_all(conn).await,
         }
@@ -95,22 +95,22 @@ impl Work<'_> {
 
 impl Link {
     /// Creates a link that connects at its first use. A connect or an answer may take half of
-    /// `patience`, so that there is time for a retry.
-    pub(super) fn new(source: Source, travel: Travel, patience: Duration) -> Self {
+    /// `response_timeout`, so that there is time for a retry.
+    pub(super) fn new(source: Source, transport: Transport, response_timeout: Duration) -> Self {
         // The pooler itself sets a search path in the URL, and it stays.
-        let is_shared = travel == Travel::Text && !source.names_path();
+        let is_shared = transport == Transport::Text && !source.names_path();
         Self {
             source,
-            travel,
-            patience,
-            limit: patience / 2,
+            transport,
+            response_timeout,
+            limit: response_timeout / 2,
             idle: Idle::new(),
             backoff: Backoff::new(),
             left: None,
             texts: Texts::default(),
             is_opened: false,
             sessions: Arc::default(),
-            kept: Kept::new(false),
+            durability: DurabilityMonitor::new(false),
             is_shared,
             resets_path: is_shared,
         }
@@ -124,7 +124,7 @@ impl Link {
 
     /// Bounds the time of a connect and of an answer from now on.
     pub(super) fn bound(&mut self, limit: Duration) {
-        self.limit = limit.min(self.patience / 2);
+        self.limit = limit.min(self.response_timeout / 2);
     }
 
     /// Returns the places to look for tables, in this order, and whether to create them there. The
@@ -156,13 +156,13 @@ impl Link {
         self.sessions = sessions;
     }
 
-    /// Makes it record in `kept` whether commits on new connections survive a crash.
-    pub(super) fn watch(&mut self, kept: Kept) {
-        self.kept = kept;
+    /// Makes it record in `durability` whether commits on new connections survive a crash.
+    pub(super) fn watch(&mut self, durability: DurabilityMonitor) {
+        self.durability = durability;
     }
 
     /// Returns whether commits survive a crash of the server, by this statement.
-    pub(super) async fn keeps(&mut self, sql: &'static str) -> Result<bool, Fault> {
+    pub(super) async fn is_durable(&mut self, sql: &'static str) -> Result<bool, Fault> {
         let rows = self.fetch(sql, &[]).await?;
         rows.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
     }
@@ -189,7 +189,7 @@ impl Link {
     /// Makes the session of dlock's own, if it has one, look up names in the catalog only. Its
     /// statements name the schema of everything else.
     pub(super) async fn leave_path(&mut self) -> Result<(), Fault> {
-        if self.idle.is_empty() || self.travel == Travel::Text {
+        if self.idle.is_empty() || self.transport == Transport::Text {
             return Ok(());
         }
         self.fetch(OWN_PATH, &[]).await.map(drop)
@@ -223,7 +223,7 @@ impl Link {
         let schema = found.transpose().map_err(classify)?.flatten();
         let homes = tables.iter().filter_map(|table| Some((*table, schema.as_deref()?)));
         let sql = Texts::new(homes).of(sql);
-        let role = if self.travel == Travel::Text { RESET_ROLE } else { "" };
+        let role = if self.transport == Transport::Text { RESET_ROLE } else { "" };
         // Without a schema the server refuses the script.
         let path = if schema.is_some() { LOCAL_PATH } else { self.path() };
         let sql = AssertSqlSafe(format!("{role}{path}{}", sql.as_str())).into_sql_str();
@@ -232,14 +232,17 @@ impl Link {
 
     async fn run(&mut self, work: Work<'_>) -> Result<Vec<PgRow>, Fault> {
         let mut conn = self.take().await?;
-        let (travel, patience, sent) = (self.travel, self.patience, Clock::Boot.now());
+        let (transport, response_timeout, sent) =
+            (self.transport, self.response_timeout, Clock::Boot.now());
         let path = self.path();
-        let mut result = timeout(self.limit, work.run(travel, patience, path, conn.raw())).await;
+        let mut result =
+            timeout(self.limit, work.run(transport, response_timeout, path, conn.raw())).await;
         // The server did not know the prepared statement, so nothing was executed.
         if matches!(&result, Ok(Err(error)) if is_unprepared(error))
             && prepares_again(&mut conn, self.limit).await
         {
-            result = timeout(self.limit, work.run(travel, patience, path, conn.raw())).await;
+            result =
+                timeout(self.limit, work.run(transport, response_timeout, path, conn.raw())).await;
         }
         let Ok(result) = result else {
             // The next statement on it would get the answer to this one.
@@ -261,7 +264,7 @@ impl Link {
     }
 
     /// Returns a connection to run a statement on.
-    async fn take(&mut self) -> Result<Taken<Postgres>, Fault> {
+    async fn take(&mut self) -> Result<Borrowed<Postgres>, Fault> {
         if self.idle.is_empty() || self.left.is_some() {
             self.backoff.pause().await?;
         }
@@ -292,7 +295,7 @@ impl Link {
     /// commit.
     async fn waits_for_a_standby(
         &mut self,
-        conn: &mut Taken<Postgres>,
+        conn: &mut Borrowed<Postgres>,
         sent: Instant,
     ) -> Result<bool, Fault> {
         let age = Clock::Boot.now().since(sent).as_micros();
@@ -300,12 +303,13 @@ impl Link {
         // one.
         let args = [Arg::Number(i64::try_from(age).unwrap_or(i64::MAX) / 10 * 9)];
         let sql = self.texts.of(queries::STANDBY);
-        let asked = self.travel.fetch(conn.raw(), sql, &args, self.patience, self.path());
+        let asked =
+            self.transport.fetch(conn.raw(), sql, &args, self.response_timeout, self.path());
         let found = timeout(self.limit, asked).await.map_err(|_| late())?.map_err(classify)?;
         found.first().map_or(Ok(false), |row| row.try_get(0).map_err(classify))
     }
 
-    async fn connection(&mut self) -> Result<Taken<Postgres>, Fault> {
+    async fn connection(&mut self) -> Result<Borrowed<Postgres>, Fault> {
         let nothing_sent = |fault: Fault| fault.before_anything_was_sent();
         if let Source::Pool(pool, _) = &self.source
             && !pool.is_closed()
@@ -313,35 +317,35 @@ impl Link {
             match clean(pool, self.limit, &self.sessions).await {
                 // The locks outlive the pool, so that they can be released.
                 Err(_) if pool.is_closed() => {}
-                conn => return conn.map(Taken::Pooled).map_err(nothing_sent),
+                conn => return conn.map(Borrowed::Pooled).map_err(nothing_sent),
             }
         }
         if let Some(conn) = self.idle.take() {
-            return Ok(Taken::Own(conn));
+            return Ok(Borrowed::Own(conn));
         }
         let (Source::Own(config) | Source::Pool(_, config)) = &self.source;
-        let (is_opened, kept) = (self.is_opened, &self.kept);
+        let (is_opened, durability) = (self.is_opened, &self.durability);
         let connecting = config.connect(self.limit, |options: PgConnectOptions| async move {
             let mut conn = options.connect().await.map_err(classify)?;
-            greet(&mut conn, config, is_opened, kept).await?;
+            greet(&mut conn, config, is_opened, durability).await?;
             Ok(conn)
         });
         let connected = timeout(self.limit, connecting).await;
         connected
             .unwrap_or_else(|_| Err(silent_at_first("PostgreSQL is")))
-            .map(Taken::Own)
+            .map(Borrowed::Own)
             .map_err(nothing_sent)
     }
 
-    fn give_back(&mut self, conn: Taken<Postgres>) {
+    fn give_back(&mut self, conn: Borrowed<Postgres>) {
         match conn {
-            Taken::Own(conn) => self.idle.put(conn),
-            Taken::Pooled(conn) => drop(conn),
+            Borrowed::Own(conn) => self.idle.put(conn),
+            Borrowed::Pooled(conn) => drop(conn),
         }
     }
 
     /// Drops a connection that has broken.
-    fn discard(&self, conn: Taken<Postgres>) {
+    fn discard(&self, conn: Borrowed<Postgres>) {
         conn.discard();
         self.idle.clear();
     }
@@ -365,7 +369,7 @@ impl Link {
     /// links that share them does so.
     pub(super) async fn close(self) {
         for conn in self.idle.into_last() {
-            match timeout(self.patience, conn.close()).await {
+            match timeout(self.response_timeout, conn.close()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::debug!(target: "dlock", %error, "closing a connection failed")

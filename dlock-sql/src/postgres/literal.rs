@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_go_and_arguments_are_not_looked_at_again() {
+    fn comments_are_removed_and_arguments_are_not_scanned() {
         let args = [Arg::Text("$2"), Arg::Text("-- $1")];
         assert_eq!(fill("-- $1 is\n-- $2\n$2 $1 $3 $\n", &args), "\n\nE'-- $1' E'$2' $3 $\n");
     }
@@ -151,7 +151,7 @@ mod tests {
             queries::READ,
             queries::PAGE,
             queries::DELETE,
-            queries::TELL,
+            queries::NOTIFY,
             queries::SERVER,
             queries::TABLES,
         ] {

@@ -3,14 +3,14 @@
 mod advisory;
 mod answer;
 mod backend;
-pub(crate) mod code;
 mod config;
 mod conn;
 mod driver;
 mod error;
+pub(crate) mod error_codes;
 mod examine;
 mod link;
-mod listen;
+mod listener;
 pub(crate) mod literal;
 mod modes;
 mod open;

@@ -17,7 +17,7 @@ use super::{
     source::Source,
 };
 use crate::{
-    engine::{Fault, Kept},
+    engine::{DurabilityMonitor, Fault},
     plain::{Form, MutexStore, Scheme, start},
     server::value,
 };
@@ -29,13 +29,13 @@ pub(super) async fn open_plain(
     runtime: &Handle,
     store: Arc<str>,
 ) -> Result<DynBackend, Error> {
-    let mut link = Link::new(config.own(), config.travel(), config.patience);
+    let mut link = Link::new(config.own(), config.transport(), config.response_timeout);
     let prepared = prepare_in_time(&mut link, Tables::Plain, config).await?;
     link.name_tables(prepared.texts);
-    let kept = Kept::new(link.keeps(queries::PLAIN_KEEPS).await?);
-    link.watch(kept.clone());
-    let (conn, patience) = (PgConn(link), config.patience);
-    Ok(Arc::new(start(runtime, store, kept, conn, scheme, STATEMENTS, patience)))
+    let durability = DurabilityMonitor::new(link.is_durable(queries::PLAIN_IS_DURABLE).await?);
+    link.watch(durability.clone());
+    let (conn, response_timeout) = (PgConn(link), config.response_timeout);
+    Ok(Arc::new(start(runtime, store, durability, conn, scheme, STATEMENTS, response_timeout)))
 }
 
 /// Opens the advisory mode.
@@ -49,11 +49,11 @@ pub(super) async fn open_advisory(
             "dlock.advisory can't be combined with dlock.pooler or dlock.plain: use one of them",
         ));
     }
-    let mut link = Link::new(config.own(), config.travel(), config.patience);
+    let mut link = Link::new(config.own(), config.transport(), config.response_timeout);
     let prepared = prepare_in_time(&mut link, Tables::Advisory, config).await?;
     link.name_tables(prepared.texts);
     check_pooler(&mut link, config.own(), config).await?;
-    let (patience, retention) = (config.patience, config.retention);
+    let (response_timeout, retention) = (config.response_timeout, config.retention);
     let form = Form {
         name: "the advisory mode (dlock.advisory)",
         together: usize::MAX,
@@ -64,8 +64,8 @@ pub(super) async fn open_advisory(
                 .with_scope(Scope::Network)
         }),
     };
-    Ok(Arc::new(MutexStore::start(runtime, store, form, patience, |asks| {
-        Session::new(link, asks, patience, retention).run()
+    Ok(Arc::new(MutexStore::start(runtime, store, form, response_timeout, |requests| {
+        Session::new(link, requests, response_timeout, retention).run()
     })))
 }
 
@@ -76,7 +76,7 @@ async fn check_pooler(
     source: Source,
     config: &PostgresConfig,
 ) -> Result<(), Error> {
-    let mut other = Link::new(source, config.travel(), config.patience);
+    let mut other = Link::new(source, config.transport(), config.response_timeout);
     let process = async |link: &mut Link| -> Result<i64, Fault> {
         let rows = link.fetch(advisory::PROCESS, &[]).await?;
         rows.first().map_or(Ok(0), |row| get(row, 0))

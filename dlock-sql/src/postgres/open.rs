@@ -10,25 +10,25 @@ use super::{
     answer::get,
     conn::PgConn,
     link::Link,
-    listen::PgEars,
+    listener::PostgresListener,
     queries,
     schema::{Prepared, Tables, prepare, prepare_in_time},
     source::Source,
 };
-use crate::engine::{Kept, Links, sight};
+use crate::engine::{Connections, DurabilityMonitor, sample};
 
 /// An open database.
 pub(super) struct Opened {
-    pub(super) links: Links<PgConn, PgEars>,
+    pub(super) connections: Connections<PgConn, PostgresListener>,
     /// The number by which notifications reach this engine. 0 if it has no listener.
     pub(super) home: u32,
     /// Whether commits survive a crash of the server.
-    pub(super) kept: Kept,
+    pub(super) durability: DurabilityMonitor,
 }
 
 /// Opens the database. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Opened, Error> {
-    let link = |source: Source| Link::new(source, config.travel(), config.patience);
+    let link = |source: Source| Link::new(source, config.transport(), config.response_timeout);
     let mut first = link(config.shared());
     let Prepared { mut texts, .. } = prepare_in_time(&mut first, Tables::Locks, config).await?;
     let mut sessions: Arc<[String]> = Arc::default();
@@ -45,32 +45,32 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     }
     first.name_tables(texts.clone());
     first.expect(sessions.clone());
-    is_durable &= first.keeps(queries::KEEPS).await?;
-    let kept = Kept::new(is_durable);
+    is_durable &= first.is_durable(queries::IS_DURABLE).await?;
+    let durability = DurabilityMonitor::new(is_durable);
     let shares = link(config.own()).beside(&first);
     let ready = |mut link: Link| {
         link = link.beside(&shares);
         link.name_tables(texts.clone());
         link.expect(sessions.clone());
-        link.watch(kept.clone());
+        link.watch(durability.clone());
         link
     };
     let first = ready(first);
-    let (ears, home) = match ears(config, runtime) {
-        Some((ears, home)) => (Some(ears), home),
+    let (listener, home) = match listener(config, runtime) {
+        Some((listener, home)) => (Some(listener), home),
         None => (None, 0),
     };
     let mut first = PgConn(first);
-    let sight = sight(&mut first).await;
+    let sample = sample(&mut first).await;
     let others = (1..config.connections).map(|_| PgConn(ready(link(config.shared()))));
-    let links = Links {
+    let connections = Connections {
         writers: std::iter::once(first).chain(others).collect(),
-        keeper: Some(PgConn(ready(link(config.own())))),
+        renewer: Some(PgConn(ready(link(config.own())))),
         reader: PgConn(ready(link(config.shared()))),
-        ears,
-        sight,
+        listener,
+        sample,
     };
-    Ok(Opened { links, home, kept })
+    Ok(Opened { connections, home, durability })
 }
 
 /// Checks that pooled and dedicated connections find the same table: dedicated connections lack the
@@ -107,7 +107,7 @@ async fn check_same_table(pooled: &mut Link, own: &mut Link) -> Result<Vec<Strin
 
 /// Returns a listener, which connects when the first claim waits, and its home. Behind a pooler,
 /// waiters poll.
-fn ears(config: &PostgresConfig, runtime: &Handle) -> Option<(PgEars, u32)> {
+fn listener(config: &PostgresConfig, runtime: &Handle) -> Option<(PostgresListener, u32)> {
     let home = rand::random_range(1..=u32::MAX);
-    config.listens().then(|| (PgEars::new(config.clone(), home, runtime.clone()), home))
+    config.listens().then(|| (PostgresListener::new(config.clone(), home, runtime.clone()), home))
 }

@@ -5,7 +5,7 @@ use dlock_core::{Finding, LockName};
 use super::{answer::get, conn::PgConn, examine::examine, literal::Arg, queries, schema::Tables};
 use crate::{
     engine::{Conn, Fault, Listed, Range},
-    plain::{Argument, Looked, PlainConn, PlainRow, Statements, no_answer},
+    plain::{Argument, PlainConn, PlainRead, PlainRow, Statements, no_answer},
 };
 
 macro_rules! now {
@@ -63,7 +63,7 @@ pub(crate) const STATEMENTS: Statements = Statements {
            WHERE name OPERATOR(pg_catalog.=) $1::pg_catalog.text\n\
            AND holder OPERATOR(pg_catalog.=) $2::pg_catalog.text\n\
            AND state OPERATOR(pg_catalog.=) 'held' RETURNING 1",
-    look: concat!(
+    read: concat!(
         "SELECT clock.now, p.holder, p.state OPERATOR(pg_catalog.=) 'held', p.version,\n",
         "p.expiry OPERATOR(pg_catalog.-) clock.now\n",
         "FROM (SELECT ",
@@ -96,15 +96,15 @@ impl PlainConn for PgConn {
         Ok(u64::try_from(changed).unwrap_or(u64::MAX))
     }
 
-    async fn look(&mut self, statement: &'static str, name: &LockName) -> Result<Looked, Fault> {
+    async fn read(&mut self, statement: &'static str, name: &LockName) -> Result<PlainRead, Fault> {
         let rows = self.0.fetch(statement, &[Arg::Text(name.as_str())]).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         let now = get(row, 0)?;
         let Some(holder) = get::<Option<String>>(row, 1)? else {
-            return Ok(Looked { now, row: None });
+            return Ok(PlainRead { now, row: None });
         };
         let (is_held, version, left) = (get(row, 2)?, get(row, 3)?, get(row, 4)?);
-        Ok(Looked { now, row: Some(PlainRow { holder, is_held, version, left }) })
+        Ok(PlainRead { now, row: Some(PlainRow { holder, is_held, version, left }) })
     }
 
     async fn range(
@@ -119,8 +119,8 @@ impl PlainConn for PgConn {
         rows.iter().map(listed).collect()
     }
 
-    async fn keeps(&mut self) -> Result<bool, Fault> {
-        self.0.keeps(queries::PLAIN_KEEPS).await
+    async fn is_durable(&mut self) -> Result<bool, Fault> {
+        self.0.is_durable(queries::PLAIN_IS_DURABLE).await
     }
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {

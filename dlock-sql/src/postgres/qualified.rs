@@ -12,7 +12,7 @@ mod names;
 #[test]
 fn no_statement_relies_on_the_search_path() {
     let mut all = vec![
-        &**queries::HURRY,
+        &**queries::APPLY_ONE_WITHOUT_SYNC,
         &**queries::GREETING,
         queries::GREETING_OF_POOLER,
         queries::POOLED,

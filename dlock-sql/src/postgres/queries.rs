@@ -22,20 +22,20 @@ pub(super) const RANGE: &str = include_str!("range.sql");
 pub(super) const DELETE: &str = include_str!("delete.sql");
 pub(super) const UNLOCKED: &str = include_str!("unlocked.sql");
 pub(super) const STANDBY: &str = include_str!("standby.sql");
-pub(super) const TELL: &str = include_str!("tell.sql");
+pub(super) const NOTIFY: &str = include_str!("notify.sql");
 pub(super) const SERVER: &str = include_str!("server.sql");
 pub(super) const EXAMINE: &str = include_str!("examine.sql");
 pub(super) const CREATORS: &str = include_str!("creators.sql");
-pub(super) const MEDDLERS: &str = include_str!("meddlers.sql");
+pub(super) const TABLE_RIGHTS: &str = include_str!("table_rights.sql");
 pub(super) const TRUST: &str = include_str!("trust.sql");
 pub(super) const TABLES: &str = include_str!("tables.sql");
 
 /// [`APPLY_ONE`], which commits without waiting for the disk, or for a standby:
 /// <https://www.postgresql.org/docs/current/wal-async-commit.html>. The setting ends with the
 /// transaction, which is this statement.
-pub(super) static HURRY: LazyLock<String> = LazyLock::new(|| {
-    let hurry = "pg_catalog.set_config('synchronous_commit', 'off', true)";
-    APPLY_ONE.replacen("AS now) AS clock", &format!("AS now, {hurry}) AS clock"), 1)
+pub(super) static APPLY_ONE_WITHOUT_SYNC: LazyLock<String> = LazyLock::new(|| {
+    let skip_sync = "pg_catalog.set_config('synchronous_commit', 'off', true)";
+    APPLY_ONE.replacen("AS now) AS clock", &format!("AS now, {skip_sync}) AS clock"), 1)
 });
 
 /// The settings of a session on which statements rely: whether it waits for the disk, its encoding,
@@ -56,7 +56,7 @@ pub(super) const POOLED: &str = concat!(
 );
 
 /// Whether commits survive a crash of the server, by all settings that matter.
-macro_rules! keeps {
+macro_rules! is_durable {
     () => {
         "pg_catalog.current_setting('fsync') OPERATOR(pg_catalog.=) 'on' \
          AND pg_catalog.current_setting('full_page_writes') OPERATOR(pg_catalog.=) 'on' \
@@ -65,11 +65,11 @@ macro_rules! keeps {
 }
 
 /// The same, with the kind of the table. A view or a partitioned table may lead to other tables.
-macro_rules! keeps_table {
+macro_rules! is_durable_table {
     ($table:literal) => {
         concat!(
             "SELECT ",
-            keeps!(),
+            is_durable!(),
             " AND coalesce((SELECT c.relpersistence OPERATOR(pg_catalog.=) 'p' \
               AND c.relkind OPERATOR(pg_catalog.=) 'r' FROM pg_catalog.pg_class AS c \
               WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('",
@@ -78,19 +78,19 @@ macro_rules! keeps_table {
         )
     };
 }
-pub(super) const KEEPS: &str = keeps_table!("dlock_lock");
-pub(super) const PLAIN_KEEPS: &str = keeps_table!("dlock_plain");
+pub(super) const IS_DURABLE: &str = is_durable_table!("dlock_lock");
+pub(super) const PLAIN_IS_DURABLE: &str = is_durable_table!("dlock_plain");
 
 /// The first query on a new connection.
 pub(super) static GREETING: LazyLock<String> = LazyLock::new(|| {
     let lines = include_str!("session.sql").lines().filter(|line| !line.starts_with("--"));
-    lines.collect::<Vec<_>>().join("\n").replace("{keeps}", keeps!())
+    lines.collect::<Vec<_>>().join("\n").replace("{is_durable}", is_durable!())
 });
 /// The same behind a pooler, where no setting may outlast a transaction.
 pub(super) const GREETING_OF_POOLER: &str = concat!(
     "SET LOCAL synchronous_commit = DEFAULT; \
      SELECT pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off', true, ",
-    keeps!()
+    is_durable!()
 );
 
 /// The schema in which the session creates tables, quoted if necessary.
@@ -115,13 +115,13 @@ pub(crate) const STATEMENTS: [&str; 16] = [
     DELETE,
     UNLOCKED,
     TABLES,
-    KEEPS,
-    PLAIN_KEEPS,
+    IS_DURABLE,
+    PLAIN_IS_DURABLE,
     PLAIN_RIGHTS,
     ADVISORY_RIGHTS,
     VERSION,
-    super::advisory::TAKE,
-    super::advisory::LOOK,
+    super::advisory::ACQUIRE,
+    super::advisory::INSPECT,
     super::advisory::SWEEP,
 ];
 

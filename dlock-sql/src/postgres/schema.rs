@@ -10,15 +10,15 @@ use dlock_core::{ConfigIssue, Error, ErrorKind};
 use super::{
     advisory,
     answer::{get, no_answer},
-    code::{ENCODING, MISSING, NOT_OURS, RIGHTS},
     driver::PostgresConfig,
     error::code_of,
+    error_codes::{ENCODING, MISSING, NOT_OURS, RIGHTS},
     link::Link,
     literal::Arg,
     queries,
 };
 use crate::{
-    engine::{Cure, Fault, Patience, retry},
+    engine::{Fault, Remedy, RetryBudget, retry},
     server::Texts,
 };
 
@@ -69,7 +69,10 @@ pub(super) async fn prepare_in_time(
     tables: Tables,
     config: &PostgresConfig,
 ) -> Result<Prepared, Error> {
-    retry!(Patience::of(config.patience), prepare(link, tables, config.create_schema).await)
+    retry!(
+        RetryBudget::of(config.response_timeout),
+        prepare(link, tables, config.create_schema).await
+    )
 }
 
 async fn prepare_there(link: &mut Link, tables: Tables, create: bool) -> Result<Prepared, Fault> {
@@ -250,7 +253,7 @@ async fn make(link: &mut Link) -> Result<(), Fault> {
     link.create(queries::SCHEMA, &["dlock_lock", "dlock_schema"]).await.map_err(|fault| {
         // Another program created them at the same moment. The retry finds them.
         match code_of(&fault.error).as_deref() {
-            Some("23505" | "42P07" | "42710") => fault.with_cure(Cure::Retry),
+            Some("23505" | "42P07" | "42710") => fault.with_remedy(Remedy::Retry),
             _ => fault,
         }
     })

@@ -10,6 +10,6 @@ SELECT
       OPERATOR(pg_catalog.=) '{statement} milliseconds'::interval
     AND pg_catalog.current_setting('lock_timeout')::interval
       OPERATOR(pg_catalog.=) '{lock} milliseconds'::interval,
-  {keeps},
+  {is_durable},
   CASE WHEN pg_catalog.current_setting('idle_session_timeout', true) OPERATOR(pg_catalog.<>) '0'
        THEN pg_catalog.set_config('idle_session_timeout', '0', false) END

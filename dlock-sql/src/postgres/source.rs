@@ -17,8 +17,8 @@ use tokio::time::timeout;
 
 use super::{driver::PostgresConfig, error::classify, queries};
 use crate::{
-    engine::{Fault, Kept},
-    server::{NO_WRITES, Taken, late, tries},
+    engine::{DurabilityMonitor, Fault},
+    server::{Borrowed, NO_WRITES, late, tries},
 };
 
 /// The source of connections.
@@ -61,10 +61,10 @@ impl PostgresConfig {
 
 /// Makes the driver forget its prepared statements on a pooled connection, if the application has
 /// made the server forget them (`DISCARD ALL`). Returns true if it did.
-pub(super) async fn prepares_again(conn: &mut Taken<Postgres>, limit: Duration) -> bool {
+pub(super) async fn prepares_again(conn: &mut Borrowed<Postgres>, limit: Duration) -> bool {
     match conn {
-        Taken::Own(_) => false,
-        Taken::Pooled(conn) => {
+        Borrowed::Own(_) => false,
+        Borrowed::Pooled(conn) => {
             matches!(timeout(limit, conn.clear_cached_statements()).await, Ok(Ok(())))
         }
     }
@@ -77,7 +77,7 @@ pub(super) async fn greet(
     conn: &mut PgConnection,
     config: &PostgresConfig,
     is_opened: bool,
-    kept: &Kept,
+    durability: &DurabilityMonitor,
 ) -> Result<(), Fault> {
     let greeting = AssertSqlSafe(config.greeting(is_opened));
     let row = sqlx::raw_sql(greeting).fetch_one(conn).await.map_err(classify)?;
@@ -88,7 +88,7 @@ pub(super) async fn greet(
     if !is(1)? {
         return Err(Fault::config(ConfigIssue::OptionValue, DROPPED));
     }
-    kept.saw(is(2)?);
+    durability.record(is(2)?);
     Ok(())
 }
 
@@ -105,18 +105,18 @@ const DROPPED: &str = "a pooler in front of the server drops the settings of dlo
 /// are rolled back later.
 pub(super) async fn clean(
     pool: &PgPool,
-    patience: Duration,
+    response_timeout: Duration,
     expected: &[String],
 ) -> Result<PoolConnection<Postgres>, Fault> {
     // After all idle connections, the next one is new. If a new one has the wrong settings, all
     // connections have them.
     let mut left = tries(pool.num_idle(), pool.size());
     loop {
-        let acquired = timeout(patience, pool.acquire()).await;
+        let acquired = timeout(response_timeout, pool.acquire()).await;
         let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
         // Sent as text: a prepared statement may begin later than its own transaction.
         let asked = sqlx::raw_sql(queries::POOLED).fetch_one(&mut *conn);
-        let found = timeout(patience, asked).await.map_err(|_| late());
+        let found = timeout(response_timeout, asked).await.map_err(|_| late());
         let found = found.and_then(|row| row.map_err(classify));
         let read = |row: PgRow| Ok((row.try_get::<bool, _>(0)?, row.try_get::<String, _>(1)?));
         match found.and_then(|row| read(row).map_err(classify)) {

@@ -23,21 +23,21 @@ pub(super) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 
 /// The way to send statements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Travel {
+pub(super) enum Transport {
     /// Prepared once per connection.
     Prepared,
     /// One text each, which a pooler may send to another server connection every time.
     Text,
 }
 
-impl Travel {
+impl Transport {
     /// Runs a statement to its end, since only the end shows whether the commit succeeded.
     pub(super) async fn fetch(
         self,
         conn: &mut PgConnection,
         sql: SqlStr,
         args: &[Arg<'_>],
-        patience: Duration,
+        response_timeout: Duration,
         path: &str,
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         match self {
@@ -48,8 +48,8 @@ impl Travel {
                 let text = format!(
                     "SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {}; \
                      SET LOCAL synchronous_commit = DEFAULT; {RESET_ROLE}{path}{}",
-                    millis(patience / 10),
-                    millis(patience / 3),
+                    millis(response_timeout / 10),
+                    millis(response_timeout / 3),
                     literal::fill(sql.as_str(), args)
                 );
                 sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(conn).await

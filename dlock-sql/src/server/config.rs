@@ -23,7 +23,7 @@ pub struct ServerConfig<Driver> {
     pub(crate) connections: usize,
     pub(crate) durability: Durability,
     pub(crate) retention: Duration,
-    pub(crate) patience: Duration,
+    pub(crate) response_timeout: Duration,
     pub(crate) plain: Option<Scheme>,
 }
 
@@ -50,7 +50,7 @@ impl<Driver> ServerConfig<Driver> {
         let durability =
             url.take("durability").map(|text| text.parse::<Durability>()).transpose()?;
         let retention = url.take_duration("retention")?;
-        let patience = url.take_duration("response_timeout")?;
+        let response_timeout = url.take_duration("response_timeout")?;
         Self {
             driver,
             store,
@@ -58,7 +58,7 @@ impl<Driver> ServerConfig<Driver> {
             connections: connections.unwrap_or(2),
             durability: durability.unwrap_or_default(),
             retention: retention.unwrap_or(Duration::from_secs(24 * 60 * 60)),
-            patience: patience.unwrap_or(Duration::from_secs(5)),
+            response_timeout: response_timeout.unwrap_or(Duration::from_secs(5)),
             plain: url.take("plain").map(|text| text.parse::<Scheme>()).transpose()?,
         }
         // Checked here, too, so that the error of a URL comes before any I/O.
@@ -101,7 +101,7 @@ impl<Driver> ServerConfig<Driver> {
     /// is unreachable, 10 ms to 60 s; 5 s by default.
     #[must_use]
     pub fn with_response_timeout(mut self, timeout: Duration) -> Self {
-        self.patience = timeout;
+        self.response_timeout = timeout;
         self
     }
 
@@ -116,9 +116,9 @@ impl<Driver> ServerConfig<Driver> {
     /// Returns the settings of the engine. `home` is the number by which notifications reach it.
     pub(crate) fn settings(&self, tick: Micros, home: u32) -> EngineSettings {
         EngineSettings {
-            patience: self.patience,
+            response_timeout: self.response_timeout,
             // A statement may be written this much later than the time that it contains.
-            retention: self.retention.max(2 * self.patience),
+            retention: self.retention.max(2 * self.response_timeout),
             tick,
             rest: 1,
             home,
@@ -133,7 +133,7 @@ impl<Driver> ServerConfig<Driver> {
         let range = BackendUrl::within;
         // With a response timeout below 10 ms, a busy server would count as unreachable.
         let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
-        range("response_timeout", self.patience, shortest, longest)?;
+        range("response_timeout", self.response_timeout, shortest, longest)?;
         range("retention", self.retention, Duration::from_secs(1), 366 * LockOptions::MAX_LEASE)?;
         Ok(self)
     }
@@ -147,7 +147,7 @@ impl<Driver> fmt::Debug for ServerConfig<Driver> {
             .field("connections", &self.connections)
             .field("durability", &self.durability)
             .field("retention", &self.retention)
-            .field("response_timeout", &self.patience)
+            .field("response_timeout", &self.response_timeout)
             .field("plain", &self.plain)
             .finish_non_exhaustive()
     }

@@ -21,7 +21,7 @@ use std::{
 
 use tokio::time::timeout;
 
-use crate::engine::{Cure, Fault};
+use crate::engine::{Fault, Remedy};
 use dlock_core::Certainty::NotApplied;
 
 /// The longest time for which an address is tried alone.
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The options of a driver.
 pub(crate) trait Target: Clone + Send + Sync {
     /// Returns the host and the port. `None` for a Unix socket.
-    fn place(&self) -> Option<(&str, u16)>;
+    fn host_and_port(&self) -> Option<(&str, u16)>;
 
     /// Returns whether the connection may be encrypted.
     fn is_encrypted(&self) -> bool;
@@ -85,7 +85,7 @@ where
 
 /// Returns the addresses of a host name that has several. Otherwise the driver needs no help.
 async fn addresses<T: Target>(target: &T) -> std::io::Result<Vec<SocketAddr>> {
-    let Some((host, port)) = target.place() else { return Ok(Vec::new()) };
+    let Some((host, port)) = target.host_and_port() else { return Ok(Vec::new()) };
     if host.parse::<IpAddr>().is_ok() {
         return Ok(Vec::new());
     }
@@ -114,8 +114,8 @@ fn routes(addresses: &[SocketAddr], is_encrypted: bool) -> Vec<Route> {
 }
 
 /// Starts the attempts one after another, and returns the first success. An error that no retry
-/// cures, such as a wrong password, ends all: another address would give the same answer. Of other
-/// errors the first one is returned that a server has sent, and else the last.
+/// remedies, such as a wrong password, ends all: another address would give the same answer. Of
+/// other errors the first one is returned that a server has sent, and else the last.
 async fn race<C, F>(attempts: impl IntoIterator<Item = F>, pause: Duration) -> Result<C, Fault>
 where
     F: Future<Output = Result<C, Fault>>,
@@ -141,7 +141,7 @@ where
         match ended {
             Some(Ok(connected)) => return Ok(connected),
             Some(Err(fault)) => {
-                let is_final = fault.cure == Cure::None;
+                let is_final = fault.remedy == Remedy::None;
                 let is_told =
                     failed.as_ref().is_some_and(|fault| fault.error.certainty() == NotApplied);
                 let last = if is_told && !is_final { failed.take() } else { None };

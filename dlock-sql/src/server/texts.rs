@@ -81,11 +81,11 @@ fn replace_once(sql: &str, pairs: &[(String, String)]) -> String {
 }
 
 #[cfg(test)]
-mod outside {
+mod tests {
     use super::*;
 
     #[test]
-    fn tables_have_their_schema_wherever_they_stand() {
+    fn every_table_in_a_statement_gets_its_schema() {
         let mut texts = Texts::new([("dlock_lock", "\"it's\""), ("dlock_schema", "b")]);
         for (sql, text) in [
             ("SELECT 1", "SELECT 1"),
@@ -174,7 +174,7 @@ mod outside {
     }
 
     #[test]
-    fn without_a_schema_a_statement_is_as_it_was_written() {
+    fn a_statement_without_a_schema_is_unchanged() {
         assert_eq!(Texts::default().of("FROM dlock_lock AS d").as_str(), "FROM dlock_lock AS d");
     }
 }

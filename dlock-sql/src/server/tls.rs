@@ -73,7 +73,7 @@ mod tests {
     const KEY: [&str; 3] = ["sslmode", "disable", "verify-full"];
 
     #[test]
-    fn only_this_machine_needs_no_choice() {
+    fn only_a_local_server_needs_no_tls_choice() {
         for host in ["localhost", "127.0.0.1", "[::1]", "::1", "/run/postgresql"] {
             assert!(!Tls::Open.checked(host, KEY).unwrap(), "{host}");
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use dlock_core::{DynBackend, Error, Factory, Scope, WakeUp, current_runtime};
 
 use super::{SqliteConfig, open::open, queries};
-use crate::engine::{Engine, EngineSettings, Kept, Links, Rarely, guarantees};
+use crate::engine::{Connections, DurabilityMonitor, Engine, EngineSettings, Rarely, guarantees};
 
 /// The shortest time for which an unused row is kept: some steps of the clock.
 const MIN_RETENTION: Duration = Duration::from_millis(20);
@@ -50,15 +50,15 @@ impl Sqlite {
     }
 
     pub(super) async fn start(config: SqliteConfig, rarely: Rarely) -> Result<DynBackend, Error> {
-        let place = |error: Error| {
+        let with_context = |error: Error| {
             error.during("open").with_store(&format!("sqlite:{}", config.path.display()))
         };
-        let runtime = current_runtime().map_err(place)?;
-        let opened = open(&config).await.map_err(place)?;
+        let runtime = current_runtime().map_err(with_context)?;
+        let opened = open(&config).await.map_err(with_context)?;
         let store: Arc<str> = format!("sqlite:{}", opened.path.display()).into();
-        let (ears, home) = opened.ears.unzip();
+        let (listener, home) = opened.listener.unzip();
         let settings = EngineSettings {
-            patience: config.patience,
+            response_timeout: config.busy_timeout,
             retention: config.retention.max(MIN_RETENTION),
             tick: queries::TICK,
             // A read delays a process that wants to shorten the log.
@@ -66,15 +66,22 @@ impl Sqlite {
             home: home.unwrap_or(0),
             rarely,
         };
-        let wake_up = if ears.is_some() { WakeUp::Push } else { WakeUp::Poll };
+        let wake_up = if listener.is_some() { WakeUp::Push } else { WakeUp::Poll };
         let guarantees = guarantees(Scope::Machine, wake_up);
-        let links = Links {
+        let connections = Connections {
             writers: vec![opened.writer],
-            keeper: None,
+            renewer: None,
             reader: opened.reader,
-            ears,
-            sight: None,
+            listener,
+            sample: None,
         };
-        Ok(Arc::new(Engine::start(&runtime, store, guarantees, links, settings, Kept::new(true))))
+        Ok(Arc::new(Engine::start(
+            &runtime,
+            store,
+            guarantees,
+            connections,
+            settings,
+            DurabilityMonitor::new(true),
+        )))
     }
 }

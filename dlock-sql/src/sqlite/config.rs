@@ -28,7 +28,7 @@ use percent_encoding::percent_decode_str;
 pub struct SqliteConfig {
     pub(crate) path: PathBuf,
     pub(super) create_schema: bool,
-    pub(super) patience: Duration,
+    pub(super) busy_timeout: Duration,
     pub(super) retention: Duration,
 }
 
@@ -45,7 +45,7 @@ impl SqliteConfig {
         Self {
             path: path.into(),
             create_schema: false,
-            patience: Duration::from_secs(5),
+            busy_timeout: Duration::from_secs(5),
             retention: Duration::from_secs(24 * 60 * 60),
         }
     }
@@ -63,7 +63,7 @@ impl SqliteConfig {
     /// Sets how long an operation is retried while another program locks the file; 5 s by default.
     #[must_use]
     pub const fn with_busy_timeout(mut self, busy_timeout: Duration) -> Self {
-        self.patience = busy_timeout;
+        self.busy_timeout = busy_timeout;
         self
     }
 

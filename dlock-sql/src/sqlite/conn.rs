@@ -19,11 +19,11 @@ use super::{
     examine::examine,
     file::{Identity, check_same},
     json::Array,
-    push::Voice,
+    push::Notifier,
     queries,
 };
 use crate::engine::{
-    Conn, Fault, Mark, Micros, Note, Paged, Range, Row, Sighting, Wanted, Write, in_order,
+    Conn, Fault, Mark, Micros, Notification, Paged, Range, Row, RowsRead, Wanted, Write, in_order,
 };
 
 /// A statement of this many rows takes milliseconds, so a delay of up to one more does not matter.
@@ -35,7 +35,7 @@ const GULP: Duration = Duration::from_millis(1);
 pub(super) struct SqliteConn {
     options: SqliteConnectOptions,
     conn: Option<SqliteConnection>,
-    voice: Option<Voice>,
+    notifier: Option<Notifier>,
     /// The identity of the open file.
     file: Identity,
 }
@@ -46,12 +46,12 @@ impl SqliteConn {
         conn: SqliteConnection,
         file: Identity,
     ) -> Self {
-        Self { options, conn: Some(conn), voice: None, file }
+        Self { options, conn: Some(conn), notifier: None, file }
     }
 
     /// Makes this connection the one that sends notifications.
-    pub(super) fn with_voice(mut self, voice: Option<Voice>) -> Self {
-        self.voice = voice;
+    pub(super) fn with_notifier(mut self, notifier: Option<Notifier>) -> Self {
+        self.notifier = notifier;
         self
     }
 
@@ -166,12 +166,12 @@ impl Conn for SqliteConn {
         Ok(in_order(writes, found)?)
     }
 
-    async fn read(&mut self, wanted: &[Wanted]) -> Result<Sighting, Fault> {
+    async fn read(&mut self, wanted: &[Wanted]) -> Result<RowsRead, Fault> {
         let array = wanted.iter().fold(Array::new(), |all, wanted| {
             all.array(|one| one.text(wanted.name.as_str()).number(wanted.known_base()))
         });
         let found = self.fetch(sqlx::query(queries::READ).bind(array.finish())).await?;
-        let mut seen = Sighting::of(wanted.len());
+        let mut seen = RowsRead::of(wanted.len());
         for found in &found {
             let is_there = get::<Option<i64>>(found, 2)?.is_some();
             seen.put(get(found, 0)?, micros(found, 1)?, is_there.then(|| row(found, 2)));
@@ -215,9 +215,9 @@ impl Conn for SqliteConn {
         self.fetch(sqlx::query(queries::DELETE).bind(array.finish())).await.map(drop)
     }
 
-    async fn tell(&mut self, notes: &[Note]) -> Result<(), Fault> {
-        if let Some(voice) = &self.voice {
-            voice.tell(notes);
+    async fn notify(&mut self, notifications: &[Notification]) -> Result<(), Fault> {
+        if let Some(notifier) = &self.notifier {
+            notifier.notify(notifications);
         }
         Ok(())
     }

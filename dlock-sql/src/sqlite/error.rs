@@ -2,7 +2,7 @@
 
 use dlock_core::{Certainty, ConfigIssue, Error, ErrorKind};
 
-use crate::engine::{Cure, Fault};
+use crate::engine::{Fault, Remedy};
 
 // Primary result codes: https://www.sqlite.org/rescode.html
 const ERROR: i32 = 1;
@@ -64,7 +64,7 @@ fn by_code(code: i32, message: &str) -> Fault {
             "another program locks the database for too long: keep other programs' transactions on \
              it short, or give the locks a file of their own",
         )
-        .with_cure(Cure::AtOnce),
+        .with_remedy(Remedy::AtOnce),
         INTERRUPT | SCHEMA => Fault::passing(
             "the statement was interrupted, or the tables changed under it: try again",
         ),
@@ -73,7 +73,7 @@ fn by_code(code: i32, message: &str) -> Fault {
         IOERR => Fault::cut(
             "the disk failed to read or write: check it, and that the file is on a local disk",
         )
-        .with_cure(Cure::None),
+        .with_remedy(Remedy::None),
         PERM | READONLY | AUTH => Fault::config(
             Access,
             "the file can't be written: check its rights and its directory's, that its disk is not \
@@ -121,33 +121,33 @@ mod tests {
         use ErrorKind::{Config, Protocol, Unavailable};
 
         let rows = [
-            (5, "database is locked", Unavailable, NotApplied, Cure::AtOnce, "file of their own"),
-            (517, "database is locked", Unavailable, NotApplied, Cure::AtOnce, "short"),
-            (261, "database is locked", Unavailable, NotApplied, Cure::AtOnce, "short"),
-            (6, "table is locked", Unavailable, NotApplied, Cure::AtOnce, "short"),
-            (15, "locking protocol", Unavailable, NotApplied, Cure::AtOnce, "short"),
-            (17, "schema has changed", Unavailable, NotApplied, Cure::Retry, "again"),
-            (13, "disk is full", Unavailable, NotApplied, Cure::None, "space"),
-            (778, "disk I/O error", Unavailable, Unknown, Cure::None, "local disk"),
-            (8, "readonly database", Config(Access), NotApplied, Cure::None, "rights"),
-            (1032, "readonly database", Config(Access), NotApplied, Cure::None, "moved"),
-            (14, "unable to open", Config(Access), NotApplied, Cure::None, "directory"),
-            (26, "not a database", Config(ForeignStore), NotApplied, Cure::None, "own"),
+            (5, "database is locked", Unavailable, NotApplied, Remedy::AtOnce, "file of their own"),
+            (517, "database is locked", Unavailable, NotApplied, Remedy::AtOnce, "short"),
+            (261, "database is locked", Unavailable, NotApplied, Remedy::AtOnce, "short"),
+            (6, "table is locked", Unavailable, NotApplied, Remedy::AtOnce, "short"),
+            (15, "locking protocol", Unavailable, NotApplied, Remedy::AtOnce, "short"),
+            (17, "schema has changed", Unavailable, NotApplied, Remedy::Retry, "again"),
+            (13, "disk is full", Unavailable, NotApplied, Remedy::None, "space"),
+            (778, "disk I/O error", Unavailable, Unknown, Remedy::None, "local disk"),
+            (8, "readonly database", Config(Access), NotApplied, Remedy::None, "rights"),
+            (1032, "readonly database", Config(Access), NotApplied, Remedy::None, "moved"),
+            (14, "unable to open", Config(Access), NotApplied, Remedy::None, "directory"),
+            (26, "not a database", Config(ForeignStore), NotApplied, Remedy::None, "own"),
             (
                 1,
                 "no such table: x",
                 Config(SchemaMissing),
                 NotApplied,
-                Cure::None,
+                Remedy::None,
                 "SqliteConfig::SCHEMA",
             ),
-            (1, "no such column: log", Config(ForeignStore), NotApplied, Cure::None, "own"),
+            (1, "no such column: log", Config(ForeignStore), NotApplied, Remedy::None, "own"),
             (
                 1,
                 "table d has no column named x",
                 Config(ForeignStore),
                 NotApplied,
-                Cure::None,
+                Remedy::None,
                 "own",
             ),
             (
@@ -155,18 +155,18 @@ mod tests {
                 "ON CONFLICT clause does not match any PRIMARY KEY or UNIQUE constraint",
                 Config(ForeignStore),
                 NotApplied,
-                Cure::None,
+                Remedy::None,
                 "own",
             ),
-            (1, "cannot UPSERT a view", Config(ForeignStore), NotApplied, Cure::None, "own"),
-            (1299, "NOT NULL failed", Config(ForeignStore), NotApplied, Cure::None, "own"),
-            (11, "malformed", Protocol, Unknown, Cure::None, "move the file away"),
-            (1, "near x: syntax error", Protocol, Unknown, Cure::None, "source"),
+            (1, "cannot UPSERT a view", Config(ForeignStore), NotApplied, Remedy::None, "own"),
+            (1299, "NOT NULL failed", Config(ForeignStore), NotApplied, Remedy::None, "own"),
+            (11, "malformed", Protocol, Unknown, Remedy::None, "move the file away"),
+            (1, "near x: syntax error", Protocol, Unknown, Remedy::None, "source"),
         ];
-        for (code, message, kind, certainty, cure, says) in rows {
+        for (code, message, kind, certainty, remedy, says) in rows {
             let fault = by_code(code, message);
-            let found = (fault.error.kind(), fault.error.certainty(), fault.cure);
-            assert_eq!(found, (kind, certainty, cure), "{code} {message}");
+            let found = (fault.error.kind(), fault.error.certainty(), fault.remedy);
+            assert_eq!(found, (kind, certainty, remedy), "{code} {message}");
             assert!(fault.error.to_string().contains(says), "{code}: {}", fault.error);
         }
     }
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn the_drivers_error_is_the_source() {
         let fault = classify(sqlx::Error::WorkerCrashed);
-        assert_eq!(fault.cure, Cure::Retry);
+        assert_eq!(fault.remedy, Remedy::Retry);
         assert_eq!(fault.error.certainty(), Certainty::Unknown);
         assert!(std::error::Error::source(&fault.error).is_some());
     }

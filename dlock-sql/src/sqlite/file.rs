@@ -189,11 +189,11 @@ pub(super) fn mounts(text: &str) -> impl Iterator<Item = (String, &str)> {
 }
 
 #[cfg(test)]
-mod outside {
+mod tests {
     use super::*;
 
     #[test]
-    fn a_second_link_is_another_name() {
+    fn a_hard_link_is_another_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
         std::fs::write(&path, "").unwrap();

@@ -2,23 +2,23 @@
 
 use std::path::Path;
 
-use crate::engine::{Deaf, Note};
+use crate::engine::{NoListener, Notification};
 
-pub(super) type SqliteEars = Deaf;
+pub(super) type SqliteListener = NoListener;
 
-pub(super) async fn ears(_: &Path) -> Option<(SqliteEars, u32)> {
+pub(super) async fn listener(_: &Path) -> Option<(SqliteListener, u32)> {
     None
 }
 
 #[derive(Debug)]
-pub(super) enum Voice {}
+pub(super) enum Notifier {}
 
-impl Voice {
+impl Notifier {
     pub(super) fn new(_: &Path) -> Option<Self> {
         None
     }
 
-    pub(super) fn tell(&self, _: &[Note]) {
+    pub(super) fn notify(&self, _: &[Notification]) {
         match *self {}
     }
 }

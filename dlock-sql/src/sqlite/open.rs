@@ -17,11 +17,11 @@ use super::{
     examine::text,
     file::{Identity, check_alias, no_access},
     probe::{probe_reads, probe_writes},
-    push::{SqliteEars, Voice, ears},
+    push::{Notifier, SqliteListener, listener},
     queries,
     schema::prepare,
 };
-use crate::engine::{Fault, Patience, retry};
+use crate::engine::{Fault, RetryBudget, retry};
 
 /// The number of rows that the driver may buffer: those of a statement of renewals, and its end.
 const ROWS: usize = 512;
@@ -36,7 +36,7 @@ pub(super) struct Opened {
     pub(super) writer: SqliteConn,
     pub(super) reader: SqliteConn,
     /// The listener and its home.
-    pub(super) ears: Option<(SqliteEars, u32)>,
+    pub(super) listener: Option<(SqliteListener, u32)>,
 }
 
 /// Opens the file. Several processes may do so at once, even the first time.
@@ -56,7 +56,7 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     let reads = options.clone().create_if_missing(false).pragma("query_only", "ON");
 
     let (writer, reader) = retry!(
-        Patience::of(config.patience),
+        RetryBudget::of(config.busy_timeout),
         connect(&options, &reads, config.create_schema).await
     )?;
     // Only now is the file certain to exist.
@@ -67,9 +67,9 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     let [options, reads] =
         [options, reads].map(|options| options.filename(&path).create_if_missing(false));
     let writer = SqliteConn::new(options, writer, file);
-    let reader = SqliteConn::new(reads, reader, file).with_voice(Voice::new(&path));
-    let ears = ears(&path).await;
-    Ok(Opened { path, writer, reader, ears })
+    let reader = SqliteConn::new(reads, reader, file).with_notifier(Notifier::new(&path));
+    let listener = listener(&path).await;
+    Ok(Opened { path, writer, reader, listener })
 }
 
 async fn connect(

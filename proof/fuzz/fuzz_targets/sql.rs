@@ -1,8 +1,8 @@
 #![no_main]
 
 use dlock_sql::fuzzing::{
-    error, log_end, mysql_names, mysql_url, note, postgres_literal, postgres_url, sqlite_json,
-    sqlite_url,
+    error, log_end, mysql_names, mysql_url, notification, postgres_literal, postgres_url,
+    sqlite_json, sqlite_url,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| dlock_fuzz::check(
         log_end,
         postgres_url,
         postgres_literal,
-        note
+        notification
     ],
     data
 ));

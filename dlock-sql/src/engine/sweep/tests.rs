@@ -8,7 +8,7 @@ use std::{
 use dlock_core::{Error, Finding};
 
 use super::*;
-use crate::engine::{Fault, Range, Row, Sighting, Wanted, Write};
+use crate::engine::{Fault, Range, Row, RowsRead, Wanted, Write};
 
 /// Microseconds after which a row has been idle for the retention.
 const NOW: Micros = 1_000_000_000_000;
@@ -36,8 +36,8 @@ impl Conn for Table {
         Ok(Vec::new())
     }
 
-    async fn read(&mut self, _: &[Wanted]) -> Result<Sighting, Fault> {
-        Ok(Sighting::of(0))
+    async fn read(&mut self, _: &[Wanted]) -> Result<RowsRead, Fault> {
+        Ok(RowsRead::of(0))
     }
 
     async fn page(

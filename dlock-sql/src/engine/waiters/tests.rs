@@ -13,8 +13,8 @@ fn name() -> LockName {
     LockName::new("n").unwrap()
 }
 
-fn sight(now: Micros) -> Sight {
-    Sight { sent: Clock::Boot.now(), now }
+fn sample(now: Micros) -> ClockSample {
+    ClockSample { sent: Clock::Boot.now(), now }
 }
 
 fn machine(ops: &[(Micros, Op)]) -> Machine {
@@ -31,32 +31,32 @@ fn release(n: u128) -> Op {
     Op::Release { claim: id(n), used: 0, bar: 0 }
 }
 
-fn has_rung(bell: &Notify) -> bool {
-    let mut rung = std::pin::pin!(bell.notified());
-    rung.as_mut().enable()
+fn is_woken(wake: &Notify) -> bool {
+    let mut notified = std::pin::pin!(wake.notified());
+    notified.as_mut().enable()
 }
 
 #[test]
-fn only_the_granted_and_the_next_are_rung() {
+fn only_the_granted_and_the_next_waiter_are_woken() {
     let waiters = Waiters::default();
     let mut ops: Vec<_> = (1..5).map(|n| (10, acquire(n))).collect();
     for n in 2..5 {
-        waiters.register(&name(), id(n), sight(10));
+        waiters.register(&name(), id(n), sample(10));
     }
-    waiters.observe(&name(), Mark::default(), &machine(&ops), sight(10));
-    let bells: Vec<_> = (2..5)
+    waiters.observe(&name(), Mark::default(), &machine(&ops), sample(10));
+    let wakes: Vec<_> = (2..5)
         .map(|n| match waiters.standing(&name(), id(n)) {
-            Standing::Waiting { bell, expiry, .. } => {
+            Standing::Waiting { wake, expiry, .. } => {
                 assert_eq!(expiry.is_some(), n == 2);
-                has_rung(&bell);
-                bell
+                is_woken(&wake);
+                wake
             }
             other => panic!("{other:?}"),
         })
         .collect();
     ops.push((20, release(1)));
-    waiters.observe(&name(), Mark { base: 0, len: 1 }, &machine(&ops), sight(20));
-    assert_eq!(bells.iter().map(|b| has_rung(b)).collect::<Vec<_>>(), [true, true, false]);
+    waiters.observe(&name(), Mark { base: 0, len: 1 }, &machine(&ops), sample(20));
+    assert_eq!(wakes.iter().map(|b| is_woken(b)).collect::<Vec<_>>(), [true, true, false]);
     assert!(matches!(waiters.standing(&name(), id(2)), Standing::Granted(_)));
     assert!(matches!(waiters.standing(&name(), id(2)), Standing::Unknown));
 }
@@ -67,16 +67,16 @@ fn only_the_granted_and_the_next_are_rung() {
 fn an_old_notification_grants_no_new_lease() {
     const SECOND: Micros = 1_000_000;
     let granted = Granted { claim: id(1), token: 7, block: 1, since: SECOND, home: 0 };
-    let note = Note { name: name(), granted, expiry: SECOND };
-    let seen = sight(2 * SECOND);
+    let notification = Notification { name: name(), granted, expiry: SECOND };
+    let seen = sample(2 * SECOND);
     for is_early in [true, false] {
         let waiters = Waiters::default();
         if is_early {
-            waiters.told(&note);
+            waiters.notify(&notification);
         }
         waiters.register(&name(), id(1), seen);
         if !is_early {
-            waiters.told(&note);
+            waiters.notify(&notification);
         }
         let Standing::Granted(grant) = waiters.standing(&name(), id(1)) else { panic!() };
         assert_eq!(seen.sent.since(grant.since), Duration::from_secs(1));
@@ -84,36 +84,36 @@ fn an_old_notification_grants_no_new_lease() {
 }
 
 #[test]
-fn the_next_takes_over_the_watch_when_the_first_leaves() {
+fn the_next_waiter_watches_leases_when_the_first_leaves() {
     let waiters = Waiters::default();
-    waiters.register(&name(), id(1), sight(10));
-    waiters.register(&name(), id(2), sight(10));
-    let Standing::Waiting { bell, expiry: None, .. } = waiters.standing(&name(), id(2)) else {
+    waiters.register(&name(), id(1), sample(10));
+    waiters.register(&name(), id(2), sample(10));
+    let Standing::Waiting { wake, expiry: None, .. } = waiters.standing(&name(), id(2)) else {
         panic!()
     };
-    waiters.withdraw(&name(), id(1));
-    assert!(has_rung(&bell));
+    waiters.remove(&name(), id(1));
+    assert!(is_woken(&wake));
     assert!(matches!(waiters.standing(&name(), id(2)), Standing::Waiting { expiry: Some(_), .. }));
-    waiters.withdraw(&name(), id(2));
+    waiters.remove(&name(), id(2));
     assert!(waiters.delay().is_none());
 }
 
 #[test]
-fn a_withdrawn_grant_leaves_nothing() {
+fn a_removed_grant_leaves_nothing() {
     let waiters = Waiters::default();
-    waiters.register(&name(), id(1), sight(10));
+    waiters.register(&name(), id(1), sample(10));
     let ops = [(10, acquire(1))];
-    waiters.observe(&name(), Mark::default(), &machine(&ops), sight(10));
-    waiters.withdraw(&name(), id(1));
+    waiters.observe(&name(), Mark::default(), &machine(&ops), sample(10));
+    waiters.remove(&name(), id(1));
     let inner = waiters.inner.lock();
-    assert!(inner.ready.is_empty() && inner.lines.is_empty());
+    assert!(inner.ready.is_empty() && inner.queues.is_empty());
 }
 
 #[test]
-fn a_waiter_that_lost_its_place_is_due_at_once() {
+fn a_waiter_that_left_the_queue_is_due_at_once() {
     let waiters = Waiters::default();
-    waiters.register(&name(), id(2), sight(10));
-    waiters.observe(&name(), Mark::default(), &machine(&[(10, acquire(1))]), sight(10));
+    waiters.register(&name(), id(2), sample(10));
+    waiters.observe(&name(), Mark::default(), &machine(&[(10, acquire(1))]), sample(10));
     let Standing::Waiting { expiry: Some(expiry), .. } = waiters.standing(&name(), id(2)) else {
         panic!()
     };
@@ -123,7 +123,7 @@ fn a_waiter_that_lost_its_place_is_due_at_once() {
 #[test]
 fn a_waiter_of_a_free_lock_is_due_at_once() {
     let waiters = Waiters::default();
-    waiters.register(&name(), id(1), sight(10));
+    waiters.register(&name(), id(1), sample(10));
     let join = |n| Op::Join {
         claim: id(n),
         mode: Mode::Exclusive,
@@ -133,7 +133,7 @@ fn a_waiter_of_a_free_lock_is_due_at_once() {
         note: None,
     };
     let expiry = |ops: &[(Micros, Op)]| {
-        waiters.observe(&name(), Mark::default(), &machine(ops), sight(10));
+        waiters.observe(&name(), Mark::default(), &machine(ops), sample(10));
         match waiters.standing(&name(), id(1)) {
             Standing::Waiting { expiry: Some(expiry), .. } => expiry,
             other => panic!("{other:?}"),
@@ -143,20 +143,20 @@ fn a_waiter_of_a_free_lock_is_due_at_once() {
     assert!(expiry(&[(10, acquire(2)), (10, join(1))]) > Clock::Boot.now());
 }
 
-fn note(claim: u128, since: Micros, expiry: Micros) -> Note {
+fn notification(claim: u128, since: Micros, expiry: Micros) -> Notification {
     let granted = Granted { claim: id(claim), token: since, block: 1, since, home: 0 };
-    Note { name: name(), granted, expiry }
+    Notification { name: name(), granted, expiry }
 }
 
 #[test]
-fn a_note_grants_and_gives_the_next_the_watch() {
+fn a_notification_grants_and_the_next_waiter_watches_leases() {
     let waiters = Waiters::default();
-    waiters.register(&name(), id(1), sight(10));
-    waiters.register(&name(), id(2), sight(10));
-    let Standing::Waiting { bell, .. } = waiters.standing(&name(), id(2)) else { panic!() };
-    waiters.told(&note(1, 20, 1_000_020));
+    waiters.register(&name(), id(1), sample(10));
+    waiters.register(&name(), id(2), sample(10));
+    let Standing::Waiting { wake, .. } = waiters.standing(&name(), id(2)) else { panic!() };
+    waiters.notify(&notification(1, 20, 1_000_020));
     assert!(matches!(waiters.standing(&name(), id(1)), Standing::Granted(_)));
-    assert!(has_rung(&bell));
+    assert!(is_woken(&wake));
     let Standing::Waiting { expiry: Some(expiry), .. } = waiters.standing(&name(), id(2)) else {
         panic!()
     };
@@ -164,20 +164,20 @@ fn a_note_grants_and_gives_the_next_the_watch() {
 }
 
 #[test]
-fn a_note_may_come_before_the_answer_that_its_claim_waits() {
+fn an_early_notification_is_kept_until_its_claim_registers() {
     let waiters = Waiters::default();
-    waiters.told(&note(1, 20, 30));
+    waiters.notify(&notification(1, 20, 30));
     assert!(matches!(waiters.standing(&name(), id(1)), Standing::Unknown));
-    waiters.register(&name(), id(1), sight(10));
+    waiters.register(&name(), id(1), sample(10));
     assert!(matches!(waiters.standing(&name(), id(1)), Standing::Granted(_)));
-    assert!(waiters.inner.lock().lines.is_empty());
+    assert!(waiters.inner.lock().queues.is_empty());
 }
 
 #[test]
-fn notes_for_nobody_are_forgotten_in_the_end() {
+fn notifications_of_unknown_claims_are_bounded() {
     let waiters = Waiters::default();
     for n in 0..10_000 {
-        waiters.told(&note(n, 20, 30));
+        waiters.notify(&notification(n, 20, 30));
     }
     assert_eq!(waiters.inner.lock().early.len(), EARLY);
 }
@@ -189,13 +189,13 @@ fn is_missed(began: Micros, seen: Micros) -> bool {
     waiters.listens(true);
     let opened = Clock::Boot.now();
     waiters.inner.lock().listens = Some(opened.saturating_sub(Duration::from_secs(60)));
-    waiters.register(&name(), id(1), sight(10));
+    waiters.register(&name(), id(1), sample(10));
     // The statement that sees it was sent just now, and read a time `seen` seconds later than the
     // grant; the listener opened 60 seconds ago.
     let machine = machine(&[(began, acquire(1))]);
-    waiters.observe(&name(), Mark::default(), &machine, sight(began + seen));
-    let mut heard = std::pin::pin!(waiters.missed.notified());
-    heard.as_mut().enable()
+    waiters.observe(&name(), Mark::default(), &machine, sample(began + seen));
+    let mut missed = std::pin::pin!(waiters.missed.notified());
+    missed.as_mut().enable()
 }
 
 #[tokio::test]
@@ -206,15 +206,15 @@ async fn a_grant_without_a_notification_is_noticed() {
 }
 
 #[tokio::test]
-async fn new_ears_have_somebody_look_and_miss_nothing_of_the_past() {
+async fn a_new_listener_causes_a_poll_and_ignores_earlier_grants() {
     let waiters = Waiters::default();
     waiters.missed.notify_one();
     waiters.listens(true);
-    assert!(waiters.wants_a_look() && !waiters.wants_a_look());
-    let mut heard = std::pin::pin!(waiters.missed.notified());
-    assert!(!heard.as_mut().enable());
+    assert!(waiters.wants_a_poll() && !waiters.wants_a_poll());
+    let mut missed = std::pin::pin!(waiters.missed.notified());
+    assert!(!missed.as_mut().enable());
     assert_eq!(waiters.delay(), None);
-    waiters.register(&name(), id(3), sight(10));
+    waiters.register(&name(), id(3), sample(10));
     assert_eq!(waiters.delay(), Some(Duration::from_millis(200)));
     waiters.listens(false);
     assert!(waiters.delay().unwrap() < Duration::from_millis(200));

@@ -16,37 +16,37 @@ use super::{
     super::{
         conn::Conn,
         job::{Job, PendingOp},
+        outcome::{ClockSample, OpOutcome},
         part::{self, Unit},
         row::Wanted,
-        told::{Sight, Told},
     },
     Worker,
-    ops::{asked_for, is_try},
+    op_kind::{is_try, new_claim},
 };
 
 impl<C: Conn> Worker<C> {
     /// Refuses tries for locks that were held when last seen and still are, according to a read.
     pub(super) async fn refuse_busy(&mut self, batch: &mut Vec<Job>) {
-        if !batch.iter().any(|job| matches!(&*job.asks, [ask] if is_try(&ask.op))) {
+        if !batch.iter().any(|job| matches!(&*job.ops, [pending] if is_try(&pending.op))) {
             return;
         }
         let mut names = HashSet::new();
         let mut tries = Vec::new();
         for job in std::mem::take(batch) {
             // Not if an operation before it in the batch may free the lock.
-            let doubtful = match &*job.asks {
-                [ask] => {
-                    is_try(&ask.op)
-                        && self.cache.is_held(&ask.name)
-                        && !names.contains(&ask.name)
-                        && !self.is_in_doubt(&ask.op)
+            let may_be_busy = match &*job.ops {
+                [pending] => {
+                    is_try(&pending.op)
+                        && self.cache.is_held(&pending.name)
+                        && !names.contains(&pending.name)
+                        && !self.is_in_doubt(&pending.op)
                 }
                 _ => false,
             };
-            if doubtful {
+            if may_be_busy {
                 tries.push(job);
             } else {
-                names.extend(job.asks.iter().map(|ask| ask.name.clone()));
+                names.extend(job.ops.iter().map(|pending| pending.name.clone()));
                 batch.push(job);
             }
         }
@@ -54,12 +54,12 @@ impl<C: Conn> Worker<C> {
             return;
         }
         let wanted: Vec<Wanted> =
-            tries.iter().map(|job| self.shared.snapshots.wanted(&job.asks[0].name)).collect();
+            tries.iter().map(|job| self.shared.snapshots.wanted(&job.ops[0].name)).collect();
         let sent = Clock::Boot.now();
         // If the read fails, the write decides.
         let Ok(seen) = self.conn.read(&wanted).await else { return batch.extend(tries) };
         for ((mut job, wanted), row) in tries.into_iter().zip(wanted).zip(seen.rows) {
-            let ask = &mut job.asks[0];
+            let pending = &mut job.ops[0];
             let mut machine = match row.map(|row| row?.replay_on(wanted.known.as_deref())) {
                 Some(Ok(replayed)) => replayed.machine,
                 _ => {
@@ -67,11 +67,11 @@ impl<C: Conn> Worker<C> {
                     continue;
                 }
             };
-            let outcome = machine.apply(&ask.op, seen.now, &mut Vec::new());
+            let outcome = machine.apply(&pending.op, seen.now, &mut Vec::new());
             if matches!(outcome, Outcome::Busy | Outcome::Conflict { .. }) {
-                let sight = Sight { sent, now: seen.now };
+                let sample = ClockSample { sent, now: seen.now };
                 let last = machine.last_token();
-                ask.told = Some(Ok(Told { outcome, sight, last, in_doubt: false }));
+                pending.result = Some(Ok(OpOutcome { outcome, sample, last, in_doubt: false }));
                 job.finish();
             } else {
                 batch.push(job);
@@ -81,26 +81,26 @@ impl<C: Conn> Worker<C> {
 
     /// Returns whether an earlier sending of this claim was not answered.
     fn is_in_doubt(&self, op: &Op) -> bool {
-        asked_for(op).is_some_and(|claim| self.shared.doubts.bar(claim) > 0)
+        new_claim(op).is_some_and(|claim| self.shared.unanswered.barred_until(claim) > 0)
     }
 
     /// Releases claims that were refused, if an earlier sending of them may still arrive. The
     /// release goes into the next batch.
     pub(super) fn bar_refused(&mut self, batch: &[Job], part: &[Unit]) {
-        for (job, ask) in part::places(part) {
-            let ask = &batch[job].asks[ask];
-            let is_refused = ask.told.as_ref().is_some_and(|told| {
-                told.as_ref().is_ok_and(|told| {
+        for (job, op) in part::positions(part) {
+            let pending = &batch[job].ops[op];
+            let is_refused = pending.result.as_ref().is_some_and(|result| {
+                result.as_ref().is_ok_and(|answer| {
                     use Outcome::{Busy, Conflict, Spent};
-                    matches!(told.outcome, Busy | Conflict { .. } | Spent)
+                    matches!(answer.outcome, Busy | Conflict { .. } | Spent)
                 })
             });
-            if let Some(claim) = asked_for(&ask.op).filter(|_| is_refused)
-                && self.is_in_doubt(&ask.op)
+            if let Some(claim) = new_claim(&pending.op).filter(|_| is_refused)
+                && self.is_in_doubt(&pending.op)
             {
                 let back = Op::Release { claim, used: 0, bar: 0 };
                 self.waiting
-                    .push_back(Job::new(vec![PendingOp::new(ask.name.clone(), back)], true).0);
+                    .push_back(Job::new(vec![PendingOp::new(pending.name.clone(), back)], true).0);
             }
         }
     }

@@ -12,13 +12,13 @@ use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, machine::Op};
 
 use super::{
     super::{
-        aside,
         conn::Conn,
-        crowd,
-        fault::{Cure, Fault},
+        fault::{Fault, Remedy},
         job::{Job, PendingOp},
+        locked_rows,
         part::{self, Part, Unit},
-        patience::Patience,
+        queue_limit,
+        retry_budget::RetryBudget,
         waiters::Waiters,
     },
     Worker,
@@ -45,34 +45,34 @@ impl<C: Conn> Worker<C> {
     pub(super) async fn serve(&mut self, mut batch: Vec<Job>) {
         let limit = part::limit(&batch).unwrap_or(Duration::MAX);
         self.conn.bound(limit.saturating_mul(1 << self.slow));
-        crowd::refuse(&mut self.conn, &self.cache, &mut batch).await;
+        queue_limit::refuse(&mut self.conn, &self.cache, &mut batch).await;
         self.refuse_busy(&mut batch).await;
         if batch.is_empty() {
             return;
         }
         // The youngest job sets the limit, so an old one may get a few more retries.
         let now = Clock::Boot.now();
-        let asked = batch.iter().map(|job| job.asked).max().unwrap_or(now);
-        let mut patience = Patience::until(asked.saturating_add(self.settings.patience));
+        let asked = batch.iter().map(|job| job.since).max().unwrap_or(now);
+        let mut budget = RetryBudget::until(asked.saturating_add(self.settings.response_timeout));
         if batch.iter().any(|job| job.in_doubt) {
-            patience.doubt();
+            budget.doubt();
         }
         let mut parts = vec![part::whole(&batch)];
         let mut unclear = 0;
         while let Some(part) = parts.pop() {
             let part = part::wanted(&batch, part);
-            let part = self.set_aside(&mut batch, part, &patience);
+            let part = self.defer_locked(&mut batch, part, &budget);
             if part.is_empty() {
                 continue;
             }
             self.conn.bound(limit.saturating_mul(1 << self.slow));
             let sent = Clock::Boot.now();
-            match self.write_part(&mut batch, &part, &mut patience).await {
+            match self.write_part(&mut batch, &part, &mut budget).await {
                 Ok(()) => {
                     unclear = 0;
                     part::finish(&mut batch, &part);
-                    self.heard = Clock::Boot.now();
-                    if self.heard.since(sent) < limit / 2 {
+                    self.last_success = Clock::Boot.now();
+                    if self.last_success.since(sent) < limit / 2 {
                         self.slow = 0;
                     }
                 }
@@ -85,9 +85,9 @@ impl<C: Conn> Worker<C> {
                         self.slow = (self.slow + 1).min(SLOWEST);
                     }
                     let took = Clock::Boot.now().since(sent);
-                    unclear = if fault.cure == Cure::Unclear { unclear + 1 } else { 0 };
+                    unclear = if fault.remedy == Remedy::Unclear { unclear + 1 } else { 0 };
                     let failed = Failed { fault, took, unclear };
-                    self.again(&mut batch, part, failed, &mut patience, &mut parts).await;
+                    self.handle_failure(&mut batch, part, failed, &mut budget, &mut parts).await;
                 }
             }
         }
@@ -95,94 +95,94 @@ impl<C: Conn> Worker<C> {
 
     /// Handles a part that failed. Jobs that can't succeed get the error. The others return to the
     /// parts to write, without the rows that blocked the statement.
-    async fn again(
+    async fn handle_failure(
         &mut self,
         batch: &mut [Job],
         part: Part,
         Failed { mut fault, took, unclear }: Failed,
-        patience: &mut Patience,
+        budget: &mut RetryBudget,
         parts: &mut Vec<Part>,
     ) {
         let part = part::wanted(batch, part);
-        patience.certainty_of(&fault);
-        let is_apart = fault.cure == Cure::Apart;
+        budget.certainty_of(&fault);
+        let is_apart = fault.remedy == Remedy::Apart;
         let names = part::names(batch, &part);
         let all: Vec<_> = names.iter().collect();
-        if is_apart && let Some(locked) = aside::locked(&mut self.conn, &all).await {
+        if is_apart && let Some(locked) = locked_rows::locked(&mut self.conn, &all).await {
             if !locked.is_empty() {
-                self.aside.lock(locked, &fault.error);
+                self.locked_rows.lock(locked, &fault.error);
                 return parts.push(part);
             }
             // The server answers, so the cause is one of these rows.
-            if !patience.is_over() {
+            if !budget.is_over() {
                 if let Some(halves) = part::halves(batch, &part) {
                     return parts.extend(halves);
                 }
                 // Only rows that do not exist yet are left: another transaction is inserting one.
                 // The row of a renewal exists, so a part with renewals is not treated like this.
-                let is_told = fault.error.certainty() == Certainty::NotApplied;
-                if is_told && part.iter().all(|unit| unit.of(batch).together) {
-                    self.aside.lock_unseen(names, &fault.error, took);
+                let is_refused = fault.error.certainty() == Certainty::NotApplied;
+                if is_refused && part.iter().all(|unit| unit.of(batch).together) {
+                    self.locked_rows.lock_unseen(names, &fault.error, took);
                     return parts.push(part);
                 }
             }
         }
         // The cause may be the record of one name.
-        let may_be_one = match fault.cure {
-            Cure::Unclear => unclear < SICK,
-            Cure::None => is_of_rows(&fault.error),
+        let may_be_one = match fault.remedy {
+            Remedy::Unclear => unclear < SICK,
+            Remedy::None => is_of_rows(&fault.error),
             _ => false,
         };
         if may_be_one && let Some(halves) = part::halves(batch, &part) {
             return parts.extend(halves);
         }
-        if fault.cure == Cure::Unclear {
+        if fault.remedy == Remedy::Unclear {
             // The callers may retry. Other jobs must not wait for that here.
-            fault.cure = Cure::None;
+            fault.remedy = Remedy::None;
         }
-        match patience.after(fault).await {
+        match budget.after(fault).await {
             Ok(()) => parts.push(part),
             Err(error) => self.fail(batch, &part, &error),
         }
     }
 
     fn fail(&self, batch: &mut [Job], part: &[Unit], error: &Error) {
-        part::places(part)
-            .for_each(|(job, ask)| withdraw(&self.shared.waiters, &batch[job].asks[ask]));
+        part::positions(part)
+            .for_each(|(job, op)| remove_released(&self.shared.waiters, &batch[job].ops[op]));
         part::fail(batch, part, error);
     }
 
     /// Sets jobs aside that wait for a locked row. Renewals fail at once, since the core retries
     /// them.
-    fn set_aside(&mut self, batch: &mut [Job], part: Part, patience: &Patience) -> Part {
-        if self.aside.due_in().is_none() {
+    fn defer_locked(&mut self, batch: &mut [Job], part: Part, budget: &RetryBudget) -> Part {
+        if self.locked_rows.due_in().is_none() {
             return part;
         }
-        let (locked, rest) = part::touching(batch, part, |name| self.aside.is_locked(name));
-        let (waits, told): (Part, Part) =
+        let (locked, rest) = part::touching(batch, part, |name| self.locked_rows.is_locked(name));
+        let (waits, renewals): (Part, Part) =
             locked.into_iter().partition(|unit| unit.of(batch).together);
-        for unit in told {
-            let names = unit.asks_of(batch).iter().map(|ask| &ask.name);
-            if let Some(error) = self.aside.why(names) {
+        for unit in renewals {
+            let names = unit.ops_of(batch).iter().map(|pending| &pending.name);
+            if let Some(error) = self.locked_rows.why(names) {
                 part::fail(batch, &[unit], &error);
             }
         }
         let mut waits = part::take(batch, &waits);
         for job in &mut waits {
-            job.in_doubt |= patience.in_doubt();
+            job.in_doubt |= budget.in_doubt();
         }
-        self.aside.push(waits);
+        self.locked_rows.push(waits);
         rest
     }
 
     /// Checks whether jobs that were set aside can continue.
-    pub(super) async fn look_aside(&mut self) {
-        self.aside.look(&mut self.conn).await;
-        let (now, patience) = (Clock::Boot.now(), self.settings.patience);
-        let is_late = |job: &Job| now >= job.asked.saturating_add(patience);
+    pub(super) async fn check_locked_rows(&mut self) {
+        self.locked_rows.check(&mut self.conn).await;
+        let (now, timeout) = (Clock::Boot.now(), self.settings.response_timeout);
+        let is_late = |job: &Job| now >= job.since.saturating_add(timeout);
         let waiters = &self.shared.waiters;
-        let ready = self.aside.ready(is_late, |mut job, error| {
-            job.asks.iter().for_each(|ask| withdraw(waiters, ask));
+        let ready = self.locked_rows.ready(is_late, |mut job, error| {
+            job.ops.iter().for_each(|pending| remove_released(waiters, pending));
             job.fail(error);
         });
         for job in ready.into_iter().rev() {
@@ -195,14 +195,14 @@ impl<C: Conn> Worker<C> {
         &mut self,
         batch: &mut [Job],
         part: &[Unit],
-        patience: &mut Patience,
+        budget: &mut RetryBudget,
     ) -> Result<(), Fault> {
-        let hurries = C::CAN_HURRY && self.only_joins(batch, part, Clock::Boot.now());
-        let owes = self.write(batch, part, hurries, patience.in_doubt()).await?;
-        if hurries && owes {
+        let skips_sync = C::CAN_SKIP_SYNC && self.only_joins(batch, part, Clock::Boot.now());
+        let is_grant_due = self.write(batch, part, skips_sync, budget.in_doubt()).await?;
+        if skips_sync && is_grant_due {
             // The lock has become free meanwhile. The grant must survive a crash, so the same
             // operations are sent again, and this time they wait for the disk.
-            patience.doubt();
+            budget.doubt();
             self.write(batch, part, false, true).await?;
         }
         Ok(())
@@ -210,9 +210,9 @@ impl<C: Conn> Worker<C> {
 }
 
 /// Removes a released claim from the waiters, whether the release was written or not.
-fn withdraw(waiters: &Waiters, ask: &PendingOp) {
-    if let Op::Release { claim, .. } = ask.op {
-        waiters.withdraw(&ask.name, claim);
+fn remove_released(waiters: &Waiters, pending: &PendingOp) {
+    if let Op::Release { claim, .. } = pending.op {
+        waiters.remove(&pending.name, claim);
     }
 }
 

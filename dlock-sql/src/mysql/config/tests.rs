@@ -42,7 +42,7 @@ fn our_options_are_taken() {
     assert!(config.create_schema);
     assert_eq!(config.connections, 3);
     assert_eq!(
-        (config.patience, config.retention),
+        (config.response_timeout, config.retention),
         (Duration::from_secs(1), Duration::from_secs(3600))
     );
     assert_eq!(config.with_returning(false).driver.returning, Some(false));
@@ -88,7 +88,7 @@ fn an_unusable_url_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn tls_is_the_features_matter() {
+fn tls_options_need_the_feature() {
     for mode in ["REQUIRED", "verify_ca", "VERIFY_IDENTITY&ssl-ca=/ca&ssl-cert=/c&ssl-key=/k"] {
         let read = read(&format!("mysql://u@db/l?ssl-mode={mode}"));
         assert_eq!(read.is_ok(), cfg!(feature = "tls"), "{read:?}");

@@ -27,8 +27,8 @@ use dlock_core::LockName;
 /// The table.
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
-pub(super) const TAKE: &str = include_str!("take.sql");
-pub(super) const LOOK: &str = include_str!("look.sql");
+pub(super) const ACQUIRE: &str = include_str!("acquire.sql");
+pub(super) const INSPECT: &str = include_str!("inspect.sql");
 pub(super) const FREE: &str = "SELECT pg_catalog.pg_advisory_unlock($1::bigint)";
 /// Reads the clock.
 pub(super) const PING: &str = "SELECT (extract(epoch FROM pg_catalog.statement_timestamp()) \

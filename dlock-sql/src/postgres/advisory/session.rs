@@ -3,10 +3,10 @@
 //! The server frees all locks of a session when it ends. So a lock is held as long as the session
 //! is alive *and* this task has it in `held`. The two must not differ for long:
 //!
-//! - A key without an entry in `held` would block all clients. If the answer to a `TAKE` is lost,
-//!   the key may be the session's, so it is freed before the retry.
-//! - A key that the server refuses to free is in `owed`, and is tried again. The session is closed
-//!   only if no lock depends on it.
+//! - A key without an entry in `held` would block all clients. If the answer to a `ACQUIRE` is
+//!   lost, the key may be the session's, so it is freed before the retry.
+//! - A key that the server refuses to free is in `refused`, and is tried again. The session is
+//!   closed only if no lock depends on it.
 //! - An entry without a key would let two clients work. So whenever the connection is not open,
 //!   before or after a statement, `held` is cleared first.
 //!
@@ -21,9 +21,9 @@ use dlock_core::{
 use sqlx::postgres::PgRow;
 use tokio::select;
 
-use super::{FREE, LOOK, PING, SWEEP, TAKE, key};
+use super::{ACQUIRE, FREE, INSPECT, PING, SWEEP, key};
 use crate::{
-    engine::{Ends, Fault, Patience, Rounds, retry},
+    engine::{Ends, Fault, RetryBudget, Rounds, retry},
     plain::{MutexRequest, Want},
     postgres::{
         answer::{get, no_answer},
@@ -43,14 +43,14 @@ const REFUSED: Duration = Duration::from_secs(1);
 /// The session, and the locks that it has.
 pub(in crate::postgres) struct Session {
     link: Link,
-    asks: Ends<MutexRequest>,
+    requests: Ends<MutexRequest>,
     held: HashMap<i64, Held>,
     /// The keys that the server has refused to free, with their former claims.
-    owed: HashMap<i64, ClaimId>,
+    refused: HashMap<i64, ClaimId>,
     /// The time of the next attempt to free them.
     again: Instant,
     clock: StoreClock,
-    patience: Duration,
+    response_timeout: Duration,
     retention: Duration,
     sweep: Rounds,
 }
@@ -88,18 +88,18 @@ impl Held {
 impl Session {
     pub(in crate::postgres) fn new(
         link: Link,
-        asks: Ends<MutexRequest>,
-        patience: Duration,
+        requests: Ends<MutexRequest>,
+        response_timeout: Duration,
         retention: Duration,
     ) -> Self {
         Self {
             link,
-            asks,
+            requests,
             held: HashMap::new(),
-            owed: HashMap::new(),
+            refused: HashMap::new(),
             again: Instant::from_nanos(0),
             clock: StoreClock::new(),
-            patience,
+            response_timeout,
             retention,
             sweep: Rounds::new(retention),
         }
@@ -116,12 +116,12 @@ impl Session {
             select! {
                 // Requests first: the sweep has time.
                 biased;
-                ask = self.asks.recv() => match ask {
-                    Some(ask) => self.serve(ask).await,
+                request = self.requests.recv() => match request {
+                    Some(request) => self.serve(request).await,
                     None => break,
                 },
                 () = Clock::Boot.sleep_until(ending), if first.is_some() => self.expire().await,
-                () = Clock::Boot.sleep_until(self.again), if !self.owed.is_empty() => self.settle().await,
+                () = Clock::Boot.sleep_until(self.again), if !self.refused.is_empty() => self.settle().await,
                 () = self.sweep.due() => self.sweep().await,
             }
         }
@@ -129,23 +129,23 @@ impl Session {
     }
 
     /// Serves one request. The caller may have stopped waiting.
-    async fn serve(&mut self, ask: MutexRequest) {
-        match ask {
-            MutexRequest::Take(want, reply) => {
+    async fn serve(&mut self, request: MutexRequest) {
+        match request {
+            MutexRequest::Acquire(want, reply) => {
                 if !reply.is_closed() {
-                    let _ = reply.send(self.take(&want).await);
+                    let _ = reply.send(self.acquire(&want).await);
                 }
             }
             MutexRequest::Renew(wants, reply) => {
                 let _ = reply.send(Ok(self.renew(wants).await));
             }
-            MutexRequest::GiveBack(name, claim, reply) => {
-                let _ = reply.send(self.give_back(&name, claim).await);
+            MutexRequest::Release(name, claim, reply) => {
+                let _ = reply.send(self.release(&name, claim).await);
             }
-            MutexRequest::Look(name, reply) => {
-                let _ = reply.send(self.look(&name).await);
+            MutexRequest::Inspect(name, reply) => {
+                let _ = reply.send(self.inspect(&name).await);
             }
-            MutexRequest::Names(_, reply) => {
+            MutexRequest::List(_, reply) => {
                 let _ = reply.send(Err(Error::new(
                     ErrorKind::Unsupported,
                     "the server keeps only hashes of the names of advisory locks (dlock.advisory), \
@@ -153,7 +153,7 @@ impl Session {
                 )));
             }
             // A query that takes too long would end the session, and with it all its locks.
-            MutexRequest::Findings(reply) => {
+            MutexRequest::Examine(reply) => {
                 let _ = reply.send(Ok(vec![Finding::warning(
                     "mode",
                     "with dlock.advisory the server is not examined, because all locks are on one \
@@ -164,10 +164,10 @@ impl Session {
         }
     }
 
-    async fn take(&mut self, want: &Want) -> Result<Acquired, Error> {
+    async fn acquire(&mut self, want: &Want) -> Result<Acquired, Error> {
         let Want { name, claim, lease, .. } = want;
         let (claim, lease) = (*claim, *lease);
-        let (key, mut patience) = (key(name), self.patience());
+        let (key, mut budget) = (key(name), self.retry_budget());
         loop {
             let sent = Clock::Boot.now();
             let until = sent.saturating_add(lease);
@@ -181,40 +181,40 @@ impl Session {
                 Some(_) => return Ok(Acquired::Busy),
                 None => {}
             }
-            if let Some(&former) = self.owed.get(&key)
+            if let Some(&former) = self.refused.get(&key)
                 && self.free(key, former).await.is_err()
             {
                 return Ok(Acquired::Busy);
             }
-            match self.take_once(key, name, lease).await {
+            match self.acquire_once(key, name, lease).await {
                 Ok(Took::Token(token)) => {
                     self.held.insert(key, Held { claim, token, until, is_final: false });
                     return Ok(granted(token, sent));
                 }
                 Ok(Took::Busy) => return Ok(Acquired::Busy),
-                Ok(Took::Late) => patience.after(Fault::too_late()).await?,
+                Ok(Took::Late) => budget.after(Fault::too_late()).await?,
                 Err(fault) => {
                     // The session may have the lock, but no token.
                     self.drop_key(key, claim).await;
                     if is_out_of_range(&fault.error) {
                         return Err(spent());
                     }
-                    patience.after(fault).await?;
+                    budget.after(fault).await?;
                 }
             }
         }
     }
 
-    async fn take_once(
+    async fn acquire_once(
         &mut self,
         key: i64,
         name: &LockName,
         lease: Duration,
     ) -> Result<Took, Fault> {
         let sent = Clock::Boot.now();
-        let deadline = self.clock.deadline(sent, lease.min(self.patience)).unwrap_or(0);
+        let deadline = self.clock.deadline(sent, lease.min(self.response_timeout)).unwrap_or(0);
         let by = Arg::Number(i64::try_from(deadline).unwrap_or(i64::MAX));
-        let rows = self.fetch(TAKE, &[Arg::Number(key), Arg::Text(name.as_str()), by]).await?;
+        let rows = self.fetch(ACQUIRE, &[Arg::Number(key), Arg::Text(name.as_str()), by]).await?;
         let row = rows.first().ok_or_else(no_answer)?;
         let now = self.observe(get(row, 0)?, sent);
         match get::<Option<i64>>(row, 1)? {
@@ -241,17 +241,17 @@ impl Session {
         Ok(())
     }
 
-    /// Frees a key, and returns whether the session had it. Keeps the key in `owed` if the server
-    /// refuses that. If no other lock depends on the session, closes the session instead.
+    /// Frees a key, and returns whether the session had it. Keeps the key in `refused` if the
+    /// server refuses that. If no other lock depends on the session, closes the session instead.
     async fn free(&mut self, key: i64, claim: ClaimId) -> Result<bool, Fault> {
         self.held.remove(&key);
         match self.fetch(FREE, &[Arg::Number(key)]).await {
             Ok(rows) => {
-                self.owed.remove(&key);
+                self.refused.remove(&key);
                 Ok(rows.first().and_then(|row| get(row, 0).ok()).unwrap_or(false))
             }
             Err(fault) if self.link.is_open() && !self.held.is_empty() => {
-                self.owed.insert(key, claim);
+                self.refused.insert(key, claim);
                 self.again = Clock::Boot.now().saturating_add(REFUSED);
                 Err(fault)
             }
@@ -274,7 +274,7 @@ impl Session {
 
     /// Tries again to free the keys that the server has refused to free.
     async fn settle(&mut self) {
-        while let Some((&key, &claim)) = self.owed.iter().next() {
+        while let Some((&key, &claim)) = self.refused.iter().next() {
             if self.free(key, claim).await.is_err() {
                 return;
             }
@@ -299,10 +299,10 @@ impl Session {
         wants.into_iter().map(renew).collect()
     }
 
-    async fn give_back(&mut self, name: &LockName, claim: ClaimId) -> Result<Released, Error> {
+    async fn release(&mut self, name: &LockName, claim: ClaimId) -> Result<Released, Error> {
         let key = key(name);
         let is_held = self.held.get(&key).is_some_and(|held| held.claim == claim);
-        if !is_held && self.owed.get(&key) != Some(&claim) {
+        if !is_held && self.refused.get(&key) != Some(&claim) {
             return Ok(Released::AlreadyLost);
         }
         match self.free(key, claim).await {
@@ -312,10 +312,10 @@ impl Session {
         }
     }
 
-    async fn look(&mut self, name: &LockName) -> Result<LockState, Error> {
+    async fn inspect(&mut self, name: &LockName) -> Result<LockState, Error> {
         let key = key(name);
         let args = [Arg::Number(key), Arg::Text(name.as_str())];
-        let rows = retry!(self.patience(), self.fetch(LOOK, &args).await)?;
+        let rows = retry!(self.retry_budget(), self.fetch(INSPECT, &args).await)?;
         let Some(row) = rows.first() else {
             return Err(Error::new(
                 ErrorKind::Protocol,
@@ -375,12 +375,12 @@ impl Session {
     /// Ends the session, and with it all its locks.
     fn lose(&mut self) {
         self.held.clear();
-        self.owed.clear();
+        self.refused.clear();
         self.link.drop_connection();
     }
 
-    fn patience(&self) -> Patience {
-        Patience::of_all_names(self.patience)
+    fn retry_budget(&self) -> RetryBudget {
+        RetryBudget::of_all_names(self.response_timeout)
     }
 }
 

@@ -12,29 +12,29 @@
 //! A notification may always be lost: the path may be too long for a socket, a queue may be full,
 //! or the other process may not see the same directory. The waiter then polls the file.
 
-mod ears;
-mod rights;
+mod listener;
+mod notifier;
+mod permissions;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod voice;
 
 use std::path::Path;
 
-pub(super) use ears::SqliteEars;
-pub(super) use voice::Voice;
+pub(super) use listener::SqliteListener;
+pub(super) use notifier::Notifier;
 
 /// Opens a listener, if the system has such sockets, and returns its home. First removes the
 /// sockets of dead processes.
-pub(super) async fn ears(file: &Path) -> Option<(SqliteEars, u32)> {
+pub(super) async fn listener(file: &Path) -> Option<(SqliteListener, u32)> {
     let path = file.to_owned();
     // Reading a directory may block for long.
     let opened = tokio::task::spawn_blocking(move || {
         socket::sweep(&path);
-        ears::open(&path)
+        listener::open(&path)
     });
     let why = match opened.await {
-        Ok(Ok(ears)) => return Some(ears),
+        Ok(Ok(listener)) => return Some(listener),
         Ok(Err(error)) => error,
         // The runtime shuts down.
         Err(error) => error.into(),

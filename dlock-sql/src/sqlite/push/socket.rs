@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::rights;
+use super::permissions;
 
 /// The text between the name of the file and the home.
 const MARK: &str = "-dlock-";
@@ -45,16 +45,18 @@ impl Socket {
         let datagrams = UnixDatagram::bind(&path)?;
         // From here on, the drop of `socket` removes it if anything fails.
         let socket = Self { datagrams, id: id(&path)?, path };
-        if let Err(error) = fs::metadata(file).and_then(|file| rights::share(&socket.path, &file)) {
+        if let Err(error) =
+            fs::metadata(file).and_then(|file| permissions::share(&socket.path, &file))
+        {
             tracing::debug!(target: "dlock", %error, "notification socket has other permissions than the database");
         }
         socket.datagrams.set_nonblocking(true)?;
         socket.datagrams.send_to(HELLO, &socket.path)?;
-        let mut heard = [0; HELLO.len()];
-        let length = socket.datagrams.recv(&mut heard)?;
-        match &heard[..length] == HELLO {
+        let mut received = [0; HELLO.len()];
+        let length = socket.datagrams.recv(&mut received)?;
+        match &received[..length] == HELLO {
             true => Ok(socket),
-            false => Err(io::Error::other("somebody else is heard")),
+            false => Err(io::Error::other("another message was received")),
         }
     }
 
@@ -82,13 +84,13 @@ pub(super) fn sweep(file: &Path) {
         if is_of(&entry.file_name(), name)
             && let Err(error) = probe.connect(entry.path())
         {
-            bury(&entry.path(), &error);
+            remove_stale(&entry.path(), &error);
         }
     }
 }
 
 /// Removes a socket if this error shows that its process is dead.
-pub(super) fn bury(path: &Path, answer: &io::Error) {
+pub(super) fn remove_stale(path: &Path, answer: &io::Error) {
     // A connect to a file that is not a socket is refused as well.
     let is_socket = || fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if answer.kind() == io::ErrorKind::ConnectionRefused && is_socket() {

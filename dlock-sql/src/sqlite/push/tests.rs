@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{socket::path, *};
 use crate::{
     Sqlite, SqliteConfig,
-    engine::{Ears as _, Note, Rarely},
+    engine::{Listener as _, Notification, Rarely},
 };
 
 /// A long lease, so that no claim sends a heartbeat during a test.
@@ -37,11 +37,11 @@ impl Store {
     }
 
     /// Opens a listener beside the file. Returns both.
-    async fn listen(&self) -> (PathBuf, SqliteEars, u32) {
+    async fn listen(&self) -> (PathBuf, SqliteListener, u32) {
         let file = self.path();
         std::fs::write(&file, "").unwrap();
-        let (ears, home) = ears(&file).await.unwrap();
-        (file, ears, home)
+        let (listener, home) = listener(&file).await.unwrap();
+        (file, listener, home)
     }
 
     fn sockets(&self) -> Vec<PathBuf> {
@@ -64,7 +64,7 @@ async fn take(client: &DynBackend) -> (AcquireRequest, FencingToken) {
 }
 
 /// Makes `one` release the lock to `other`, which waits for it.
-async fn hand_over(one: &DynBackend, other: &DynBackend) {
+async fn hand_off(one: &DynBackend, other: &DynBackend) {
     let (held, token) = take(one).await;
     let wanted = request();
     assert_eq!(other.acquire(&wanted).await.unwrap(), Acquired::Queued);
@@ -74,7 +74,7 @@ async fn hand_over(one: &DynBackend, other: &DynBackend) {
         other.inspect(&wanted.name).await.unwrap();
     }
     one.release(&held.as_claim()).await.unwrap();
-    let grant = timeout(LONG, other.granted(&wanted)).await.expect("nobody told").unwrap();
+    let grant = timeout(LONG, other.granted(&wanted)).await.expect("no notification").unwrap();
     assert!(grant.token > token);
     other.release(&wanted.as_claim()).await.unwrap();
 }
@@ -84,7 +84,7 @@ async fn a_waiter_is_notified_without_polling() {
     let store = Store::new();
     let (one, other) = (store.open(Rarely::NEVER).await, store.open(Rarely::NEVER).await);
     assert_eq!(store.sockets().len(), 2);
-    hand_over(&one, &other).await;
+    hand_off(&one, &other).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,47 +105,47 @@ async fn a_notifier_removes_a_dead_socket() {
     let dead = id(dead);
     let renewed = async {
         while std::fs::symlink_metadata(&theirs).map(id).map_or(true, |now| now == dead) {
-            hand_over(&one, &other).await;
+            hand_off(&one, &other).await;
         }
     };
     timeout(LONG, renewed).await.expect("never made anew");
-    hand_over(&other, &one).await;
+    hand_off(&other, &one).await;
 }
 
-fn note_to(home: u32) -> Note {
+fn notification_to(home: u32) -> Notification {
     let granted = Granted { claim: ClaimId::random(), token: 7, block: 1, since: 5, home };
-    Note { name: request().name, granted, expiry: 8 }
+    Notification { name: request().name, granted, expiry: 8 }
 }
 
-async fn hears(ears: &mut SqliteEars, note: &Note) {
-    let heard = timeout(LONG, ears.next()).await.expect("nothing to hear");
-    assert_eq!(heard.unwrap(), note.to_string());
+async fn receives(listener: &mut SqliteListener, notification: &Notification) {
+    let received = timeout(LONG, listener.next()).await.expect("no notification");
+    assert_eq!(received.unwrap(), notification.to_string());
 }
 
 #[tokio::test]
-async fn ears_that_can_be_reached_stay_as_they_are() {
+async fn a_reachable_listener_stays_open() {
     let store = Store::new();
-    let (file, mut ears, home) = store.listen().await;
-    let note = note_to(home);
-    Voice::new(&file).unwrap().tell(std::slice::from_ref(&note));
-    ears.open().await.unwrap();
-    hears(&mut ears, &note).await;
+    let (file, mut listener, home) = store.listen().await;
+    let notification = notification_to(home);
+    Notifier::new(&file).unwrap().notify(std::slice::from_ref(&notification));
+    listener.open().await.unwrap();
+    receives(&mut listener, &notification).await;
 
     std::fs::remove_file(path(&file, home)).unwrap();
-    ears.open().await.unwrap();
-    Voice::new(&file).unwrap().tell(std::slice::from_ref(&note));
-    hears(&mut ears, &note).await;
-    drop(ears);
+    listener.open().await.unwrap();
+    Notifier::new(&file).unwrap().notify(std::slice::from_ref(&notification));
+    receives(&mut listener, &notification).await;
+    drop(listener);
     assert!(store.sockets().is_empty());
 }
 
 #[tokio::test]
 async fn a_socket_of_another_process_is_not_removed() {
     let store = Store::new();
-    let (file, ears, home) = store.listen().await;
+    let (file, listener, home) = store.listen().await;
     std::fs::rename(path(&file, home), file.with_extension("away")).unwrap();
     let other = std::os::unix::net::UnixDatagram::bind(path(&file, home)).unwrap();
-    drop(ears);
+    drop(listener);
     assert_eq!(store.sockets(), [path(&file, home)]);
     drop(other);
     socket::sweep(&file);
@@ -153,12 +153,12 @@ async fn a_socket_of_another_process_is_not_removed() {
 }
 
 #[tokio::test]
-async fn a_queue_that_is_full_holds_nobody_up() {
+async fn a_full_socket_queue_delays_no_sender() {
     let store = Store::new();
-    let (file, mut ears, home) = store.listen().await;
-    let note = note_to(home);
+    let (file, mut listener, home) = store.listen().await;
+    let notification = notification_to(home);
     // More than any system queues.
-    Voice::new(&file).unwrap().tell(&vec![note.clone(); 10_000]);
-    hears(&mut ears, &note).await;
+    Notifier::new(&file).unwrap().notify(&vec![notification.clone(); 10_000]);
+    receives(&mut listener, &notification).await;
     assert!(path(&file, home).exists());
 }

@@ -1,7 +1,7 @@
 //! The queue in an SQL row: a snapshot and a log that every client replays.
 //!
-//! Models `apply_one.sql` of `dlock-sql` and `dlock-sql/src/engine/` (`worker.rs`, `cache.rs`,
-//! `row.rs`, `told.rs`, `waiters.rs`). The model runs the real rules of the lock: the row is real
+//! Models `apply_one.sql` of `dlock-sql` and `dlock-sql/src/engine/` (`worker/`, `cache.rs`,
+//! `row.rs`, `outcome.rs`, `waiters/`). The model runs the real rules of the lock: the row is real
 //! text, replayed by `dlock_core::machine`.
 //!
 //! A statement appends an operation, whose timestamp may be in the past by then. It also folds the
@@ -11,9 +11,9 @@
 //! sent more than once, its release also bars it until none of its statements can begin or still
 //! run. The writer of an operation that grants the lock to a waiter notifies the waiter; the
 //! notification may be lost. Leases expire by the database's clock. A holder counts its lease from
-//! the sending of the statement whose answer showed the grant. A hurried statement is answered
-//! before it is on the disk. If the server dies, the statement is lost, unless a statement that was
-//! not hurried followed it.
+//! the sending of the statement whose answer showed the grant. A statement that skips the sync is
+//! answered before it is on the disk. If the server dies, the statement is lost, unless a statement
+//! with a sync followed it.
 //!
 //! Left out: several locks in one statement; rows that are deleted after a long time; a holder's
 //! renewals (see the model `lease`).
@@ -80,7 +80,7 @@ struct State {
     clients: [Client; CLIENTS],
     /// The pending statements, sorted. The first one of a client may be an old one.
     wire: Vec<Letter>,
-    notes: Vec<Note>,
+    notifications: Vec<Notification>,
     faults: u8,
     tokens: Tokens<u64>,
     /// Whether a statement began after its sender had stopped waiting.
@@ -90,13 +90,13 @@ struct State {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Client {
     claims: u8,
-    /// The number of times that the claim was sent. `asked` is the last time.
+    /// The number of times that the claim was sent. `requested` is the last time.
     copies: u8,
-    asked: u64,
+    requested: u64,
     /// Whether a claim of this client has ended, according to the answer to its release.
     gone: bool,
-    /// Whether the claim was sent in a hurried statement.
-    hurries: bool,
+    /// Whether the claim was sent in a statement that skips the sync.
+    skips_sync: bool,
     phase: Phase,
     fold: Option<Fold>,
 }
@@ -105,7 +105,7 @@ struct Client {
 enum Phase {
     #[default]
     Idle,
-    Asking,
+    Requesting,
     /// `at` is the time at which the place in the queue was renewed.
     Waiting {
         sent: u64,
@@ -133,13 +133,13 @@ struct Letter {
     release: bool,
     /// The end of the bar of a release, or 0.
     bar: u64,
-    hurries: bool,
+    skips_sync: bool,
     sent: u64,
     fold: Option<Fold>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Note {
+struct Notification {
     claim: ClaimId,
     client: usize,
     token: u64,
@@ -150,7 +150,7 @@ struct Note {
 enum Action {
     Tick,
     Ask(usize),
-    /// Sends the claim in a hurried statement.
+    /// Sends the claim in a statement that skips the sync.
     Join(usize),
     /// The statement takes effect and is answered; `late` if it began before the last tick.
     Applies {
@@ -161,8 +161,8 @@ enum Action {
     AppliesUnanswered(Letter),
     /// The client considers the statement lost and sends it again; the first one arrives later.
     SendAgain(usize),
-    NoteArrives(usize),
-    NoteLost(usize),
+    NotificationArrives(usize),
+    NotificationLost(usize),
     Poll(usize),
     Leave(usize),
     GiveUp(usize),
@@ -186,7 +186,7 @@ impl SqlQueue {
         }
         let home = u32::try_from(letter.client + 1).unwrap_or_default();
         let (mode, queue) = (Mode::Exclusive, Queue::Enqueue);
-        if letter.hurries && self.has(Rule::JoinsLetNobodyIn) {
+        if letter.skips_sync && self.has(Rule::JoinsGrantNothing) {
             return Op::Join { claim, mode, lease: LEASE, block: 1, home, note: None };
         }
         Op::Acquire { claim, mode, lease: LEASE, block: 1, queue, home, note: None }
@@ -201,26 +201,26 @@ impl SqlQueue {
     fn send(&self, state: &mut State, at: usize, release: bool) {
         let client = &mut state.clients[at];
         if !release {
-            client.asked = state.now;
+            client.requested = state.now;
         }
         let (claim, copy, fold) = (client.claims, client.copies, client.fold.clone());
-        let (hurries, sent) = (client.hurries && !release, state.now);
+        let (skips_sync, sent) = (client.skips_sync && !release, state.now);
         let goes_on = if self.has(Rule::BarOutlastsStatements) { STATEMENT } else { 0 };
         let bar = match release && copy > 0 && self.has(Rule::Bar) {
-            true => self.deadline(client.asked) + goes_on + 1,
+            true => self.deadline(client.requested) + goes_on + 1,
             false => 0,
         };
         let client = at;
-        state.wire.push(Letter { client, claim, copy, release, bar, hurries, sent, fold });
+        state.wire.push(Letter { client, claim, copy, release, bar, skips_sync, sent, fold });
         state.wire.sort_unstable();
     }
 
     /// Appends an operation, with a letter's fold. Returns the result of replaying the row.
     fn append(&self, state: &mut State, op: &Op, at: u64, letter: Option<&Letter>) -> Rc<Replayed> {
         let fold = letter.and_then(|letter| letter.fold.as_ref());
-        let hurries = letter.is_some_and(|letter| letter.hurries);
+        let skips_sync = letter.is_some_and(|letter| letter.skips_sync);
         let disk = state.disk.take();
-        if hurries {
+        if skips_sync {
             state.disk = disk.or_else(|| Some(state.row.clone()));
         }
         let row = &mut state.row;
@@ -238,7 +238,7 @@ impl SqlQueue {
         for granted in replayed.grants.iter().filter(|granted| Some(granted.claim) != op.claim()) {
             let client = usize::try_from(granted.home - 1).unwrap_or_default();
             let (claim, token, since) = (granted.claim, granted.token, granted.since);
-            state.notes.push(Note { claim, client, token, since });
+            state.notifications.push(Notification { claim, client, token, since });
         }
         replayed
     }
@@ -266,27 +266,27 @@ impl SqlQueue {
                 (client.phase, client.claims, client.copies) = (Phase::Idle, client.claims + 1, 0);
             }
             // The claim is sent again.
-            (Phase::Asking, Some(Outcome::Late)) => {}
-            (Phase::Asking, Some(Outcome::Granted(granted))) => {
+            (Phase::Requesting, Some(Outcome::Late)) => {}
+            (Phase::Requesting, Some(Outcome::Granted(granted))) => {
                 // The lease is counted on the holder's clock from this statement.
                 let sent = if self.has(Rule::SinceSent) { letter.sent } else { state.now };
                 let until = (sent + LEASE + granted.since).saturating_sub(stamp);
                 state.hold(letter.client, granted.token, until);
             }
-            (Phase::Asking, Some(_)) => {
+            (Phase::Requesting, Some(_)) => {
                 client.phase = Phase::Waiting { sent: letter.sent, at: stamp };
             }
             _ => {}
         }
     }
 
-    fn note(&self, state: &mut State, at: usize) {
-        let note = state.notes.remove(at);
-        if let Phase::Waiting { sent, at } = state.clients[note.client].phase
-            && state.claim(note.client) == note.claim
+    fn notify(&self, state: &mut State, at: usize) {
+        let notification = state.notifications.remove(at);
+        if let Phase::Waiting { sent, at } = state.clients[notification.client].phase
+            && state.claim(notification.client) == notification.claim
         {
-            let until = (sent + LEASE + note.since).saturating_sub(at);
-            state.hold(note.client, note.token, until);
+            let until = (sent + LEASE + notification.since).saturating_sub(at);
+            state.hold(notification.client, notification.token, until);
         }
     }
 
@@ -315,8 +315,8 @@ impl SqlQueue {
             while let Some(letter) = state.wire.first().cloned() {
                 self.apply(&mut state, &letter, false, true);
             }
-            while !state.notes.is_empty() {
-                self.note(&mut state, 0);
+            while !state.notifications.is_empty() {
+                self.notify(&mut state, 0);
             }
             for at in 0..CLIENTS {
                 let waits = matches!(state.clients[at].phase, Phase::Waiting { .. });
@@ -367,7 +367,7 @@ impl State {
         self.wire.iter().any(|letter| (letter.client, letter.claim, letter.copy) == last)
     }
 
-    fn believes(&self, at: usize) -> bool {
+    fn relies_on_lock(&self, at: usize) -> bool {
         matches!(self.clients[at].phase, Phase::Held { until } if self.now < until)
     }
 }

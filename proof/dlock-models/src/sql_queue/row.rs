@@ -1,4 +1,4 @@
-//! The row: text that is replayed.
+//! The row, stored as a log that clients replay.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc};
 

@@ -15,8 +15,8 @@ pub enum Rule {
     FoldByBase,
     /// A hold counts from the sending of the statement, not from its answer.
     SinceSent,
-    /// A hurried statement joins the queue and grants nothing to any claim.
-    JoinsLetNobodyIn,
+    /// A statement that skips the sync joins the queue and grants nothing to any claim.
+    JoinsGrantNothing,
     /// An acquire carries a deadline.
     Deadline,
     /// A deadline uses the lower bound of the database's clock.
@@ -33,7 +33,7 @@ pub const RULES: [(Rule, &str); 10] = [
     (Rule::Poll, WAKES),
     (Rule::FoldByBase, READABLE),
     (Rule::SinceSent, EXCLUSION),
-    (Rule::JoinsLetNobodyIn, EXCLUSION),
+    (Rule::JoinsGrantNothing, EXCLUSION),
     (Rule::Deadline, TIMELY),
     (Rule::Deadline, GONE),
     (Rule::LowerBound, TIMELY),

@@ -20,7 +20,7 @@ impl Model for SqlQueue {
             disk: None,
             clients: [Client::default(), Client::default()],
             wire: Vec::new(),
-            notes: Vec::new(),
+            notifications: Vec::new(),
             faults: FAULTS,
             tokens: Tokens::default(),
             is_untimely: false,
@@ -44,9 +44,9 @@ impl Model for SqlQueue {
                     }
                 }
                 Phase::Idle | Phase::Dead => {}
-                Phase::Asking | Phase::Leaving if !sent => actions.push(Action::SendAgain(at)),
-                Phase::Asking | Phase::Leaving if faults => actions.push(Action::SendAgain(at)),
-                Phase::Asking | Phase::Leaving => {}
+                Phase::Requesting | Phase::Leaving if !sent => actions.push(Action::SendAgain(at)),
+                Phase::Requesting | Phase::Leaving if faults => actions.push(Action::SendAgain(at)),
+                Phase::Requesting | Phase::Leaving => {}
                 Phase::Waiting { at: renewed, .. } => {
                     actions.push(Action::GiveUp(at));
                     // Once per tick, and whenever the claim has been granted.
@@ -73,10 +73,10 @@ impl Model for SqlQueue {
                 actions.push(Action::AppliesUnanswered(letter.clone()));
             }
         }
-        for at in 0..state.notes.len() {
-            actions.push(Action::NoteArrives(at));
+        for at in 0..state.notifications.len() {
+            actions.push(Action::NotificationArrives(at));
             if faults {
-                actions.push(Action::NoteLost(at));
+                actions.push(Action::NotificationLost(at));
             }
         }
     }
@@ -87,7 +87,8 @@ impl Model for SqlQueue {
             Action::Tick => state.now += 1,
             Action::Ask(at) | Action::Join(at) => {
                 let client = &mut state.clients[at];
-                (client.phase, client.hurries) = (Phase::Asking, matches!(action, Action::Join(_)));
+                (client.phase, client.skips_sync) =
+                    (Phase::Requesting, matches!(action, Action::Join(_)));
                 self.send(&mut state, at, false);
             }
             Action::Applies { letter, late } => self.apply(&mut state, &letter, late, true),
@@ -103,10 +104,10 @@ impl Model for SqlQueue {
                 let release = state.clients[at].phase == Phase::Leaving;
                 self.send(&mut state, at, release);
             }
-            Action::NoteArrives(at) => self.note(&mut state, at),
-            Action::NoteLost(at) => {
+            Action::NotificationArrives(at) => self.notify(&mut state, at),
+            Action::NotificationLost(at) => {
                 state.faults -= 1;
-                state.notes.remove(at);
+                state.notifications.remove(at);
             }
             Action::Poll(at) => self.poll(&mut state, at),
             Action::Leave(at) | Action::GiveUp(at) => {
@@ -129,7 +130,7 @@ impl Model for SqlQueue {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(EXCLUSION, |_, state: &State| {
-                (0..CLIENTS).filter(|at| state.believes(*at)).count() < 2
+                (0..CLIENTS).filter(|at| state.relies_on_lock(*at)).count() < 2
             }),
             Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
             Property::always(READABLE, |_, state: &State| state.row.read().is_some()),
@@ -157,7 +158,9 @@ impl Model for SqlQueue {
                 state.row.replay().outcomes.contains(&Outcome::Late)
             }),
             Property::sometimes("folded", |_, state: &State| !state.row.snap.is_empty()),
-            Property::sometimes("a note", |_, state: &State| !state.notes.is_empty()),
+            Property::sometimes("a notification", |_, state: &State| {
+                !state.notifications.is_empty()
+            }),
         ]
     }
 }

@@ -20,7 +20,7 @@ const ONE_CONCEPT: [(&str, &[&str], &str); 7] = [
         "each model has its own",
     ),
     ("dlock-etcd", &["Secure"], "with TLS, and without"),
-    ("dlock-sql", &["SqliteEars", "Voice"], "with sockets, and where there are none"),
+    ("dlock-sql", &["Notifier", "SqliteListener"], "with sockets, and where there are none"),
     ("dlock-sql", &["Arg", "Opened", "Source", "Tables"], "each database has its own"),
     (
         "dlock-testlab",

@@ -52,8 +52,8 @@ const BEFORE: &[&str] =
 const EXCEPT: &[(&str, &str)] = &[
     ("{what} ({text})", "the remedy is in `what`"),
     ("{what}: {FORM}; {}", "FORM is the remedy"),
-    ("{what}: waiters look for themselves", "logged; waiters poll"),
-    ("no note can arrive: waiters look for themselves", "logged; waiters poll"),
+    ("{what}: waiters poll", "logged; waiters poll"),
+    ("no notification can arrive: waiters poll", "logged; waiters poll"),
     ("the address can't be read ({error}): {}; {}", "FORM follows, which is the remedy"),
     ("the user lacks rights ({text}): {}", "the statement that grants them follows"),
     ("the user lacks rights ({text}): {RIGHTS}", "RIGHTS is the remedy"),

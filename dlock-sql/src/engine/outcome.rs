@@ -13,14 +13,14 @@ use dlock_core::{
 
 /// One moment on two clocks. `sent`, by the holder's clock, is before `now`, by the database's.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct ClockSample {
     /// A time just before the statement was sent.
     pub(crate) sent: Instant,
     /// The time that the statement read.
     pub(crate) now: Micros,
 }
 
-impl Sight {
+impl ClockSample {
     /// Returns the instant of the holder's clock that is at or before the database's time `at`.
     pub(crate) fn instant_of(self, at: Micros) -> Instant {
         match at.checked_sub(self.now) {
@@ -51,28 +51,28 @@ impl Sight {
 
 /// The answer to an operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct OpOutcome {
     pub(crate) outcome: Outcome,
-    pub(crate) sight: Sight,
+    pub(crate) sample: ClockSample,
     /// The last token that the row remembers; 0 for none.
     pub(crate) last: u64,
     /// Whether an earlier sending of the same operation may have taken effect.
     pub(crate) in_doubt: bool,
 }
 
-impl Told {
+impl OpOutcome {
     /// Converts it to the answer to an acquire of this mode.
     ///
     /// # Errors
     /// `Config(Capacity)` and `Config(Token)`.
     pub(crate) fn acquired(self, mode: Mode) -> Result<Acquired, Error> {
         match self.outcome {
-            Outcome::Granted(granted) => Ok(Acquired::Granted(self.sight.grant(granted)?)),
+            Outcome::Granted(granted) => Ok(Acquired::Granted(self.sample.grant(granted)?)),
             Outcome::Queued { .. } => Ok(Acquired::Queued),
             Outcome::Busy => Ok(Acquired::Busy),
             Outcome::Conflict { capacity } => Err(conflict(mode, capacity)),
             Outcome::Spent => Err(spent()),
-            other => Err(nonsense(other)),
+            other => Err(unexpected(other)),
         }
     }
 
@@ -87,7 +87,7 @@ impl Told {
             }
             // A late sending of the acquire may have queued the claim again after it was lost.
             Outcome::Queued { .. } | Outcome::Spent | Outcome::NotFound => Ok(Renewed::Lost),
-            other => Err(nonsense(other)),
+            other => Err(unexpected(other)),
         }
     }
 
@@ -99,14 +99,14 @@ impl Told {
     /// left.
     pub(crate) fn granted(self) -> Result<Option<Grant>, Error> {
         match self.outcome {
-            Outcome::Granted(granted) => self.sight.grant(granted).map(Some),
+            Outcome::Granted(granted) => self.sample.grant(granted).map(Some),
             Outcome::Queued { .. } => Ok(None),
             Outcome::Spent => Err(spent()),
             Outcome::NotFound => Err(Error::new(
                 ErrorKind::NotHeld,
                 "the claim expired while it waited in the queue: acquire the lock again",
             )),
-            other => Err(nonsense(other)),
+            other => Err(unexpected(other)),
         }
     }
 
@@ -117,7 +117,7 @@ impl Told {
             // An earlier sending, whose answer was lost, has released it.
             Outcome::NotFound if self.in_doubt => Ok(Released::Released),
             Outcome::NotFound => Ok(Released::AlreadyLost),
-            other => Err(nonsense(other)),
+            other => Err(unexpected(other)),
         }
     }
 
@@ -125,12 +125,12 @@ impl Told {
     pub(crate) fn raised(self) -> Result<(), Error> {
         match self.outcome {
             Outcome::Raised => Ok(()),
-            other => Err(nonsense(other)),
+            other => Err(unexpected(other)),
         }
     }
 }
 
-fn nonsense(outcome: Outcome) -> Error {
+fn unexpected(outcome: Outcome) -> Error {
     Error::new(
         ErrorKind::Protocol,
         format!(
@@ -147,18 +147,18 @@ mod tests {
 
     use super::*;
 
-    fn told(outcome: Outcome, in_doubt: bool) -> Told {
-        let sight = Sight { sent: Instant::from_nanos(5_000_000), now: 1_000 };
-        Told { outcome, sight, last: 7, in_doubt }
+    fn op_outcome(outcome: Outcome, in_doubt: bool) -> OpOutcome {
+        let sample = ClockSample { sent: Instant::from_nanos(5_000_000), now: 1_000 };
+        OpOutcome { outcome, sample, last: 7, in_doubt }
     }
 
     #[test]
     fn the_start_of_a_grant_is_computed_from_the_database_clock() {
-        let sight = told(Outcome::Busy, false).sight;
+        let sample = op_outcome(Outcome::Busy, false).sample;
         let since = |since| {
             let granted =
                 Granted { claim: ClaimId::from_bits(1), token: 7, block: 2, since, home: 0 };
-            sight.grant(granted).unwrap().since.as_nanos()
+            sample.grant(granted).unwrap().since.as_nanos()
         };
         assert_eq!(since(1_000), 5_000_000);
         assert_eq!(since(400), 4_400_000);
@@ -167,30 +167,31 @@ mod tests {
 
     /// The database's clock was set forward between the two.
     #[test]
-    fn a_grant_does_not_begin_after_it_is_learned_of() {
-        let sight = Sight { sent: Clock::Boot.now(), now: 1_000 };
+    fn a_grant_never_begins_in_the_future() {
+        let sample = ClockSample { sent: Clock::Boot.now(), now: 1_000 };
         let since = 3_600_000_000;
         let granted = Granted { claim: ClaimId::from_bits(1), token: 7, block: 1, since, home: 0 };
-        assert!(sight.grant(granted).unwrap().since <= Clock::Boot.now());
+        assert!(sample.grant(granted).unwrap().since <= Clock::Boot.now());
     }
 
     #[test]
     fn a_waiting_claim_is_not_held() {
-        let waits = told(Outcome::Queued { ahead: 1 }, false);
+        let waits = op_outcome(Outcome::Queued { ahead: 1 }, false);
         assert_eq!(waits.renewed(None).unwrap(), Renewed::Lost);
         for outcome in [Outcome::NotFound, Outcome::Queued { ahead: 1 }] {
             for (token, expected) in [(7, Renewed::Lost), (8, Renewed::Forgotten)] {
                 let token = FencingToken::new(token).unwrap();
-                assert_eq!(told(outcome, false).renewed(Some(token)).unwrap(), expected);
+                assert_eq!(op_outcome(outcome, false).renewed(Some(token)).unwrap(), expected);
             }
         }
         assert_eq!(waits.granted().unwrap(), None);
     }
 
     #[test]
-    fn a_conflict_names_both_sizes() {
+    fn a_conflict_reports_both_capacities() {
         let mode = Mode::permits(1, 5).unwrap();
-        let error = told(Outcome::Conflict { capacity: 3 }, false).acquired(mode).unwrap_err();
+        let error =
+            op_outcome(Outcome::Conflict { capacity: 3 }, false).acquired(mode).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Capacity));
         let text = error.to_string();
         assert!(text.contains("of 5 permits") && text.contains("of 3 permits"), "{text}");
@@ -198,14 +199,14 @@ mod tests {
 
     #[test]
     fn a_release_sent_twice_is_not_a_loss() {
-        assert_eq!(told(Outcome::NotFound, true).released().unwrap(), Released::Released);
-        assert_eq!(told(Outcome::NotFound, false).released().unwrap(), Released::AlreadyLost);
+        assert_eq!(op_outcome(Outcome::NotFound, true).released().unwrap(), Released::Released);
+        assert_eq!(op_outcome(Outcome::NotFound, false).released().unwrap(), Released::AlreadyLost);
     }
 
     #[test]
-    fn answers_to_something_else_are_errors() {
-        assert!(told(Outcome::Released, false).acquired(Mode::Exclusive).is_err());
-        assert!(told(Outcome::Busy, false).renewed(None).is_err());
-        assert!(told(Outcome::Busy, false).released().is_err());
+    fn an_outcome_of_another_operation_is_an_error() {
+        assert!(op_outcome(Outcome::Released, false).acquired(Mode::Exclusive).is_err());
+        assert!(op_outcome(Outcome::Busy, false).renewed(None).is_err());
+        assert!(op_outcome(Outcome::Busy, false).released().is_err());
     }
 }

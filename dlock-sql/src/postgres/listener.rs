@@ -8,17 +8,17 @@ use sqlx::{
 use tokio::{runtime::Handle, time::timeout};
 
 use super::{PostgresConfig, conn::channel, error::classify};
-use crate::engine::{Ears, Fault};
+use crate::engine::{Fault, Listener};
 
 /// Receives the notifications to one engine.
-pub(super) struct PgEars {
+pub(super) struct PostgresListener {
     config: PostgresConfig,
     channel: String,
     runtime: Handle,
     listener: Option<PgListener>,
 }
 
-impl PgEars {
+impl PostgresListener {
     /// Creates a listener that is not connected yet.
     pub(super) fn new(config: PostgresConfig, home: u32, runtime: Handle) -> Self {
         Self { config, channel: channel(home), runtime, listener: None }
@@ -31,7 +31,7 @@ impl PgEars {
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            .acquire_timeout(self.config.patience)
+            .acquire_timeout(self.config.response_timeout)
             .test_before_acquire(false)
             // The greeting makes the server keep the connection while it is idle.
             .after_connect(move |conn, _| {
@@ -54,41 +54,41 @@ impl PgEars {
     }
 }
 
-impl Ears for PgEars {
+impl Listener for PostgresListener {
     fn is_open(&self) -> bool {
         self.listener.is_some()
     }
 
     async fn open(&mut self) -> Result<(), Error> {
         self.shut();
-        let patience = self.config.patience;
-        let listening = self.config.connect(patience / 2, |options| self.listen(options));
-        match timeout(patience, listening).await {
+        let response_timeout = self.config.response_timeout;
+        let listening = self.config.connect(response_timeout / 2, |options| self.listen(options));
+        match timeout(response_timeout, listening).await {
             Ok(Ok(listener)) => {
                 self.listener = Some(listener);
                 Ok(())
             }
             Ok(Err(fault)) => Err(fault.error),
-            Err(_) => Err(lost("the server lets nobody listen in time")),
+            Err(_) => Err(lost("the server did not accept LISTEN in time")),
         }
     }
 
     async fn next(&mut self) -> Result<String, Error> {
-        let Some(listener) = &mut self.listener else { return Err(lost("nobody listens")) };
+        let Some(listener) = &mut self.listener else { return Err(lost("no connection listens")) };
         match listener.try_recv().await {
-            Ok(Some(note)) => Ok(note.payload().to_owned()),
+            Ok(Some(notification)) => Ok(notification.payload().to_owned()),
             Ok(None) => Err(lost("the connection that listens was lost")),
             Err(error) => Err(classify(error).error),
         }
     }
 }
 
-impl Drop for PgEars {
+impl Drop for PostgresListener {
     fn drop(&mut self) {
         self.shut();
     }
 }
 
 fn lost(what: &'static str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{what}: waiters look for themselves"))
+    Error::new(ErrorKind::Unavailable, format!("{what}: waiters poll"))
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use dlock_core::{Certainty, Clock, Error, Instant};
 
 use super::{
-    fault::{Cure, Fault},
-    tasks::Napper,
+    fault::{Fault, Remedy},
+    tasks::Sleeper,
 };
 
 /// The number of retries without a pause while another client writes. A write takes tens of
@@ -21,14 +21,14 @@ const LONGEST: Duration = Duration::from_millis(10);
 
 /// The retry budget of one operation.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct RetryBudget {
     until: Instant,
     at_once: u32,
     pause: Duration,
     certainty: Certainty,
     /// Whether faults that one row may have caused are returned to the caller at once.
     of_all_names: bool,
-    napper: Napper,
+    sleeper: Sleeper,
 }
 
 /// Repeats a call until it succeeds, no retry helps, or the retry budget is used up.
@@ -36,13 +36,13 @@ pub(crate) struct Patience {
 /// It is a macro, because the compiler can't prove that the future of a function is `Send` if it
 /// calls a closure that borrows again for each call.
 macro_rules! retry {
-    ($patience:expr, $call:expr) => {{
-        let mut patience = $patience;
+    ($budget:expr, $call:expr) => {{
+        let mut budget = $budget;
         loop {
             match $call {
                 Ok(done) => break Ok(done),
                 Err(fault) => {
-                    if let Err(error) = patience.after(fault).await {
+                    if let Err(error) = budget.after(fault).await {
                         break Err(error);
                     }
                 }
@@ -53,7 +53,7 @@ macro_rules! retry {
 
 pub(crate) use retry;
 
-impl Patience {
+impl RetryBudget {
     /// Returns a retry budget of this length.
     pub(crate) fn of(time: Duration) -> Self {
         Self::until(Clock::Boot.now().saturating_add(time))
@@ -67,7 +67,7 @@ impl Patience {
             pause: SHORTEST,
             certainty: Certainty::NotApplied,
             of_all_names: false,
-            napper: Napper::default(),
+            sleeper: Sleeper::default(),
         }
     }
 
@@ -106,18 +106,18 @@ impl Patience {
     pub(crate) async fn after(&mut self, fault: Fault) -> Result<(), Error> {
         let now = Clock::Boot.now();
         let certainty = self.certainty_of(&fault);
-        let is_of_a_row = matches!(fault.cure, Cure::Apart | Cure::Unclear);
+        let is_of_a_row = matches!(fault.remedy, Remedy::Apart | Remedy::Unclear);
         let is_left = self.of_all_names && is_of_a_row;
-        if fault.cure == Cure::None || is_left || now >= self.until {
+        if fault.remedy == Remedy::None || is_left || now >= self.until {
             return Err(fault.error.with_certainty(certainty));
         }
         // Without a pause: the other write has ended when the retry arrives.
-        if fault.cure == Cure::AtOnce && self.at_once > 0 {
+        if fault.remedy == Remedy::AtOnce && self.at_once > 0 {
             self.at_once -= 1;
             return Ok(());
         }
         // Never past the end of the retry budget, so that the last attempt comes in time.
-        self.napper.nap(jittered(self.pause, now).min(self.until.since(now))).await;
+        self.sleeper.sleep(jittered(self.pause, now).min(self.until.since(now))).await;
         self.pause = (self.pause * 2).min(LONGEST);
         Ok(())
     }
@@ -138,19 +138,22 @@ mod tests {
 
     use super::*;
 
-    fn fault(certainty: Certainty, cure: Cure) -> Fault {
-        Fault { error: Error::new(ErrorKind::Unavailable, "busy").with_certainty(certainty), cure }
+    fn fault(certainty: Certainty, remedy: Remedy) -> Fault {
+        Fault {
+            error: Error::new(ErrorKind::Unavailable, "busy").with_certainty(certainty),
+            remedy,
+        }
     }
 
     #[tokio::test]
-    async fn ends_at_its_time_with_the_least_certainty_seen() {
-        let mut patience = Patience::of(Duration::from_millis(20));
-        assert!(!patience.in_doubt());
-        patience.after(fault(Certainty::Unknown, Cure::Retry)).await.unwrap();
-        assert!(patience.in_doubt());
+    async fn a_budget_ends_in_time_with_the_lowest_certainty() {
+        let mut budget = RetryBudget::of(Duration::from_millis(20));
+        assert!(!budget.in_doubt());
+        budget.after(fault(Certainty::Unknown, Remedy::Retry)).await.unwrap();
+        assert!(budget.in_doubt());
         let mut tries = 0;
         let error = loop {
-            match patience.after(fault(Certainty::NotApplied, Cure::Retry)).await {
+            match budget.after(fault(Certainty::NotApplied, Remedy::Retry)).await {
                 Ok(()) => tries += 1,
                 Err(error) => break error,
             }
@@ -161,21 +164,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_conflict_is_retried_at_once_a_few_times() {
-        let mut patience = Patience::of(Duration::from_secs(60));
+        let mut budget = RetryBudget::of(Duration::from_secs(60));
         for _ in 0..AT_ONCE {
-            let mut again = pin!(patience.after(fault(Certainty::NotApplied, Cure::AtOnce)));
+            let mut again = pin!(budget.after(fault(Certainty::NotApplied, Remedy::AtOnce)));
             let polled = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx))).await;
             assert!(matches!(polled, Poll::Ready(Ok(()))));
         }
-        let mut again = pin!(patience.after(fault(Certainty::NotApplied, Cure::AtOnce)));
+        let mut again = pin!(budget.after(fault(Certainty::NotApplied, Remedy::AtOnce)));
         let polled = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx))).await;
         assert!(polled.is_pending(), "it never rests");
     }
 
     #[tokio::test]
     async fn a_permanent_error_is_not_retried() {
-        let mut patience = Patience::of(Duration::from_secs(60));
-        assert!(patience.after(fault(Certainty::NotApplied, Cure::None)).await.is_err());
+        let mut budget = RetryBudget::of(Duration::from_secs(60));
+        assert!(budget.after(fault(Certainty::NotApplied, Remedy::None)).await.is_err());
     }
 
     #[test]

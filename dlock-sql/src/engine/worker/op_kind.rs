@@ -8,7 +8,7 @@ pub(super) fn join(op: &Op) -> Op {
         Op::Acquire { claim, mode, lease, block, home, note, .. } => {
             Op::Join { claim, mode, lease, block, home, note }
         }
-        // Only claims that wait are sent in a hurry, so this is never another operation.
+        // Only claims that wait skip the sync, so this is never another operation.
         op => op,
     }
 }
@@ -20,7 +20,7 @@ pub(super) const fn has_deadline(op: &Op) -> bool {
 }
 
 /// Returns the claim that an operation would add to the row.
-pub(super) const fn asked_for(op: &Op) -> Option<ClaimId> {
+pub(super) const fn new_claim(op: &Op) -> Option<ClaimId> {
     match *op {
         Op::Acquire { claim, .. } | Op::Join { claim, .. } => Some(claim),
         _ => None,

@@ -13,7 +13,7 @@ use dlock_core::{Error, ErrorKind, LockName};
 use tokio::net::UnixDatagram;
 
 use super::socket::Socket;
-use crate::engine::Ears;
+use crate::engine::Listener;
 
 /// The longest notification: five numbers, and the name.
 const LONGEST: usize = 256 + LockName::MAX_BYTES;
@@ -22,7 +22,7 @@ const TRIES: usize = 3;
 
 /// Receives the notifications to one home.
 #[derive(Debug)]
-pub(in crate::sqlite) struct SqliteEars {
+pub(in crate::sqlite) struct SqliteListener {
     file: PathBuf,
     home: u32,
     open: Option<Open>,
@@ -37,7 +37,7 @@ struct Open {
 }
 
 /// Opens a listener with a new home.
-pub(super) fn open(file: &Path) -> io::Result<(SqliteEars, u32)> {
+pub(super) fn open(file: &Path) -> io::Result<(SqliteListener, u32)> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -45,8 +45,9 @@ pub(super) fn open(file: &Path) -> io::Result<(SqliteEars, u32)> {
         match Open::new(file, home) {
             Ok(open) => {
                 let buffer = vec![0; LONGEST].into();
-                let ears = SqliteEars { file: file.to_owned(), home, open: Some(open), buffer };
-                return Ok((ears, home));
+                let listener =
+                    SqliteListener { file: file.to_owned(), home, open: Some(open), buffer };
+                return Ok((listener, home));
             }
             Err(error) if tries == TRIES || !may_pass(&error) => return Err(error),
             Err(_) => {}
@@ -71,7 +72,7 @@ impl Open {
     }
 }
 
-impl Ears for SqliteEars {
+impl Listener for SqliteListener {
     fn is_open(&self) -> bool {
         self.open.is_some()
     }
@@ -109,6 +110,6 @@ impl Ears for SqliteEars {
 }
 
 fn lost(error: io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "no note can arrive: waiters look for themselves")
+    Error::new(ErrorKind::Unavailable, "no notification can arrive: waiters poll")
         .with_source(error)
 }

@@ -28,17 +28,16 @@ use tokio::{
 };
 
 use super::{
-    EngineSettings, batch,
-    conn::{Conn, Ears},
+    Connections, EngineSettings, batch,
+    conn::{Conn, Listener},
+    durability::DurabilityMonitor,
     fault::DatabaseGone,
     job::{Jobs, PendingOp, answer_of, gone},
-    kept::Kept,
-    links::Links,
+    list,
     listen::listen,
-    names,
-    reader::{self, Look, Reader, Reply},
+    outcome::OpOutcome,
+    reader::{self, ReadRequest, Reader, Reply},
     tasks::spawn,
-    told::Told,
     waiters::{Standing, Waiters},
     worker::{Shared, Worker},
 };
@@ -58,9 +57,9 @@ pub(crate) struct Engine {
     store: Arc<str>,
     /// The best possible guarantees.
     guarantees: Guarantees,
-    kept: Kept,
+    durability: DurabilityMonitor,
     jobs: Jobs,
-    looks: mpsc::Sender<Look>,
+    reads: mpsc::Sender<ReadRequest>,
     waiters: Arc<Waiters>,
     clocks: Arc<StoreClocks>,
     settings: EngineSettings,
@@ -74,27 +73,30 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Starts the tasks. `store` names the database, without secrets.
-    pub(crate) fn start<C: Conn, E: Ears>(
+    pub(crate) fn start<C: Conn, E: Listener>(
         runtime: &Handle,
         store: Arc<str>,
         guarantees: Guarantees,
-        links: Links<C, E>,
+        connections: Connections<C, E>,
         settings: EngineSettings,
-        kept: Kept,
+        durability: DurabilityMonitor,
     ) -> Self {
-        let together = RENEWALS.min(batch::fitting(links.reader.most_bytes()));
-        let (jobs, queues) = Jobs::channels(links.writers.len(), links.keeper.is_some());
-        let (looks, asked) = Look::channel();
-        let (notes, noted) = mpsc::channel(reader::NOTES);
+        let together = RENEWALS.min(batch::fitting(connections.reader.most_bytes()));
+        let (jobs, queues) =
+            Jobs::channels(connections.writers.len(), connections.renewer.is_some());
+        let (reads, requested) = ReadRequest::channel();
+        let (notifications, sent_notifications) = mpsc::channel(reader::NOTIFICATIONS);
         let (waiters, clocks) =
             (Arc::new(Waiters::new(settings.rarely)), Arc::new(StoreClocks::new()));
-        if let Some(sight) = links.sight {
-            clocks.observe(0, sight.now, sight.sent);
+        if let Some(sample) = connections.sample {
+            clocks.observe(0, sample.now, sample.sent);
         }
-        let shared = Shared::new(waiters.clone(), clocks.clone(), notes, kept.clone());
+        let shared =
+            Shared::new(waiters.clone(), clocks.clone(), notifications, durability.clone());
         let (closed, reader_closed) = oneshot::channel::<()>();
         let mut closing = Some(reader_closed);
-        for (conn, queue) in links.writers.into_iter().chain(links.keeper).zip(queues) {
+        for (conn, queue) in connections.writers.into_iter().chain(connections.renewer).zip(queues)
+        {
             let worker = Worker::new(conn, queue, shared.clone(), settings);
             let closing = closing.take();
             spawn(runtime, async move {
@@ -107,27 +109,28 @@ impl Engine {
                 conn.close().await;
             });
         }
-        let reader = Reader::new(links.reader, asked, noted, &shared, settings);
+        let reader =
+            Reader::new(connections.reader, requested, sent_notifications, &shared, settings);
         spawn(runtime, async move {
             reader.run().await;
             drop(closed);
         });
-        let (listener, dropped) = oneshot::channel();
-        if let Some(ears) = links.ears {
-            spawn(runtime, listen(ears, waiters.clone(), dropped));
+        let (listening, dropped) = oneshot::channel();
+        if let Some(listener) = connections.listener {
+            spawn(runtime, listen(listener, waiters.clone(), dropped));
         }
         Self {
             store,
             guarantees,
-            kept,
+            durability,
             jobs,
-            looks,
+            reads,
             waiters,
             clocks,
             settings,
             warned: AtomicBool::new(false),
             together,
-            _listener: listener,
+            _listener: listening,
         }
     }
 }
@@ -139,20 +142,22 @@ impl Backend for Engine {
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.kept.promised(self.guarantees)
+        self.durability.promised(self.guarantees)
     }
 
     fn response_timeout(&self) -> Duration {
-        self.settings.patience
+        self.settings.response_timeout
     }
 
     fn check_lease(&self, lease: Duration) -> Result<(), Error> {
         // A statement waits for a locked row for a part of the response timeout.
-        if lease < self.settings.patience / SHORT && !self.warned.swap(true, Ordering::Relaxed) {
+        if lease < self.settings.response_timeout / SHORT
+            && !self.warned.swap(true, Ordering::Relaxed)
+        {
             tracing::warn!(
                 target: "dlock",
                 ?lease,
-                response_timeout = ?self.settings.patience,
+                response_timeout = ?self.settings.response_timeout,
                 "lease too short for dlock.response_timeout: one row locked by another client may \
                  cost other locks their leases; set dlock.response_timeout to at most one lease"
             );
@@ -169,8 +174,9 @@ impl Backend for Engine {
         let (name, mode) = (request.name.clone(), request.mode);
         let op = self.acquire_op(request);
         Answer::later(async move {
-            let told = jobs.ask_one(name.clone(), op).await;
-            told.and_then(|told| told.acquired(mode))
+            let result = jobs.send_one(name.clone(), op).await;
+            result
+                .and_then(|outcome| outcome.acquired(mode))
                 .map_err(|error| error.at("acquire", &name, &store))
         })
     }
@@ -187,7 +193,7 @@ impl Backend for Engine {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let place = |error: Error| error.at("acquire", &request.name, &self.store);
+        let with_context = |error: Error| error.at("acquire", &request.name, &self.store);
         // A heartbeat. It does not join the queue again: if the place was lost, the answer says so.
         let op = Op::Renew {
             claim: request.claim,
@@ -198,11 +204,11 @@ impl Backend for Engine {
         loop {
             match self.waiters.standing(&request.name, request.claim) {
                 Standing::Granted(grant) if !has_ended(&grant, request.lease) => return Ok(grant),
-                Standing::Waiting { bell, renewed, expiry } => {
+                Standing::Waiting { wake, renewed, expiry } => {
                     let due = renewed.saturating_add(request.lease / SIGN_OF_LIFE);
                     let until = expiry.map_or(due, |expiry| expiry.min(due));
                     select! {
-                        () = bell.notified() => continue,
+                        () = wake.notified() => continue,
                         () = Clock::Boot.sleep_until(until) => {}
                     }
                 }
@@ -210,33 +216,34 @@ impl Backend for Engine {
                 // the store decides.
                 Standing::Granted(_) | Standing::Unknown => {}
             }
-            let told = self.jobs.ask_one(request.name.clone(), op.clone()).await.map_err(place)?;
-            if let Some(grant) = told.granted().map_err(place)? {
+            let outcome =
+                self.jobs.send_one(request.name.clone(), op.clone()).await.map_err(with_context)?;
+            if let Some(grant) = outcome.granted().map_err(with_context)? {
                 return Ok(grant);
             }
         }
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let place = |error: Error| error.during("renew").with_store(&self.store);
+        let with_context = |error: Error| error.during("renew").with_store(&self.store);
         let mut renewed = vec![Renewed::Unknown; renewals.len()];
         let (mut failed, mut last) = (0, None);
         // The statements run one after the other: each has its own answers, so a failure affects
         // only its own part.
         for part in batch::distinct(renewals, self.together) {
-            let asks = part.iter().map(|&at| self.renew_ask(&renewals[at])).collect();
-            let told = self.jobs.keep(asks).await.map_err(place)?;
-            for (at, told) in part.into_iter().zip(told) {
+            let ops = part.iter().map(|&at| self.renew_op(&renewals[at])).collect();
+            let results = self.jobs.renew(ops).await.map_err(with_context)?;
+            for (at, result) in part.into_iter().zip(results) {
                 let Renewal { claim, token, lease, .. } = &renewals[at];
                 // With a retention this short, the row may have been deleted after the claim ended,
                 // so a missing token proves no loss of data.
                 let token = token.filter(|_| self.settings.retention > *lease);
-                match told.and_then(|told| told.renewed(token)) {
+                match result.and_then(|outcome| outcome.renewed(token)) {
                     Ok(answer) => renewed[at] = answer,
                     Err(error) if DatabaseGone::caused(&error) => renewed[at] = Renewed::Forgotten,
                     Err(error) => {
                         failed += 1;
-                        last = Some(place(error.with_lock(&claim.name)));
+                        last = Some(with_context(error.with_lock(&claim.name)));
                     }
                 }
             }
@@ -256,8 +263,8 @@ impl Backend for Engine {
         let name = claim.name.clone();
         let op = Op::Release { claim: claim.id, used: claim.used, bar: 0 };
         Answer::later(async move {
-            let told = jobs.ask_one(name.clone(), op).await;
-            match told.and_then(Told::released) {
+            let result = jobs.send_one(name.clone(), op).await;
+            match result.and_then(OpOutcome::released) {
                 Err(error) if DatabaseGone::caused(&error) => Ok(Released::AlreadyLost),
                 released => released.map_err(|error| error.at("release", &name, &store)),
             }
@@ -265,7 +272,7 @@ impl Backend for Engine {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let state = self.look(|reply| Look::State(name.clone(), reply)).await;
+        let state = self.read(|reply| ReadRequest::Inspect(name.clone(), reply)).await;
         state.map_err(|error| error.at("inspect", name, &self.store))
     }
 
@@ -278,30 +285,32 @@ impl Backend for Engine {
 impl Admin for Engine {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         // One read for each page, so that the reader serves the waiters in between.
-        let page = |range| self.look(|reply| Look::Names(range, reply));
-        names::list(prefix, limit, page)
+        let page = |range| self.read(|reply| ReadRequest::List(range, reply));
+        list::list(prefix, limit, page)
             .await
             .map_err(|error| error.during("list").with_store(&self.store))
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        self.look(Look::Findings)
+        self.read(ReadRequest::Examine)
             .await
             .map_err(|error| error.during("examine").with_store(&self.store))
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        let told = self.jobs.ask_one(name.clone(), Op::Raise { above: above.get() }).await;
-        told.and_then(Told::raised).map_err(|error| error.at("raise_tokens", name, &self.store))
+        let result = self.jobs.send_one(name.clone(), Op::Raise { above: above.get() }).await;
+        result
+            .and_then(OpOutcome::raised)
+            .map_err(|error| error.at("raise_tokens", name, &self.store))
     }
 }
 
 impl Engine {
     /// Sends a request to the reader.
-    async fn look<T>(&self, look: impl FnOnce(Reply<T>) -> Look) -> Result<T, Error> {
+    async fn read<T>(&self, request: impl FnOnce(Reply<T>) -> ReadRequest) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.looks.send(look(reply)).await.map_err(|_| gone())?;
-        answer_of(answer, &self.looks).await.unwrap_or_else(|| Err(gone()))
+        self.reads.send(request(reply)).await.map_err(|_| gone())?;
+        answer_of(answer, &self.reads).await.unwrap_or_else(|| Err(gone()))
     }
 
     fn acquire_op(&self, request: &AcquireRequest) -> Op {
@@ -316,7 +325,7 @@ impl Engine {
         }
     }
 
-    fn renew_ask(&self, renewal: &Renewal) -> PendingOp {
+    fn renew_op(&self, renewal: &Renewal) -> PendingOp {
         let op = Op::Renew {
             claim: renewal.claim.id,
             mode: renewal.mode,
@@ -339,16 +348,16 @@ async fn acquire_all(
     jobs: &Jobs,
     requests: &[(AcquireRequest, Op)],
 ) -> Result<Vec<Acquired>, Error> {
-    let asks = requests
+    let ops = requests
         .iter()
         .map(|(request, op)| PendingOp::new(request.name.clone(), op.clone()))
         .collect();
-    let told = jobs.ask(asks).await?;
+    let outcomes = jobs.send(ops).await?;
     let acquired = requests
         .iter()
-        .zip(told)
-        .map(|((request, _), told)| {
-            told.acquired(request.mode).map_err(|error| error.with_lock(&request.name))
+        .zip(outcomes)
+        .map(|((request, _), outcome)| {
+            outcome.acquired(request.mode).map_err(|error| error.with_lock(&request.name))
         })
         .collect();
     let Err(error) = acquired else { return acquired };
@@ -363,7 +372,7 @@ async fn acquire_all(
             )
         })
         .collect();
-    match jobs.ask(back).await {
+    match jobs.send(back).await {
         Ok(_) => Err(error),
         Err(_) => Err(error.with_certainty(Certainty::Unknown)),
     }

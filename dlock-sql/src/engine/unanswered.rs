@@ -16,59 +16,59 @@ use super::micros;
 
 /// How long a claim is remembered after its deadline, in case the database's clock is slow or is
 /// set back.
-const KEPT: Duration = Duration::from_secs(60);
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(crate) struct Doubts(Mutex<Book>);
+pub(crate) struct Unanswered(Mutex<Claims>);
 
 #[derive(Debug, Default)]
-struct Book {
-    claims: HashMap<ClaimId, Doubt>,
+struct Claims {
+    claims: HashMap<ClaimId, UnansweredClaim>,
     /// At this size, claims that are over are removed. It is twice the number that the last removal
     /// left, so that thousands of claims in an outage do not each visit all others.
     full: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Doubt {
+struct UnansweredClaim {
     /// The time until which a request may still change the row, by the database's clock.
     until: Micros,
     /// The time when that has passed by any clock.
     forget: Instant,
 }
 
-impl Doubts {
+impl Unanswered {
     /// Records that a request for these claims was not answered. It may begin up to its deadline,
-    /// and takes at most `patience` from there.
-    pub(crate) fn unanswered(
+    /// and takes at most `response_timeout` from there.
+    pub(crate) fn add(
         &self,
         claims: impl Iterator<Item = ClaimId>,
         deadline: Micros,
-        patience: Duration,
+        response_timeout: Duration,
     ) {
-        let (now, span) = (Clock::Boot.now(), micros(patience));
+        let (now, span) = (Clock::Boot.now(), micros(response_timeout));
         let until = deadline.saturating_add(span);
-        let forget = now.saturating_add(patience * 2 + KEPT);
-        let mut book = self.0.lock();
-        if book.claims.len() >= book.full {
-            book.claims.retain(|_, doubt| now < doubt.forget);
-            book.full = 2 * book.claims.len().max(64);
+        let forget = now.saturating_add(response_timeout * 2 + REMEMBERED);
+        let mut inner = self.0.lock();
+        if inner.claims.len() >= inner.full {
+            inner.claims.retain(|_, entry| now < entry.forget);
+            inner.full = 2 * inner.claims.len().max(64);
         }
         for claim in claims {
-            let doubt = book.claims.entry(claim).or_insert(Doubt { until, forget });
-            doubt.until = doubt.until.max(until);
-            doubt.forget = forget;
+            let entry = inner.claims.entry(claim).or_insert(UnansweredClaim { until, forget });
+            entry.until = entry.until.max(until);
+            entry.forget = forget;
         }
     }
 
     /// Returns the time until which the row must bar a released claim, or 0 if no request can still
     /// arrive.
-    pub(crate) fn bar(&self, claim: ClaimId) -> Micros {
-        self.0.lock().claims.get(&claim).map_or(0, |doubt| doubt.until)
+    pub(crate) fn barred_until(&self, claim: ClaimId) -> Micros {
+        self.0.lock().claims.get(&claim).map_or(0, |entry| entry.until)
     }
 
     /// Records that a claim was released, and that the row has the bar.
-    pub(crate) fn settled(&self, claim: ClaimId) {
+    pub(crate) fn remove(&self, claim: ClaimId) {
         self.0.lock().claims.remove(&claim);
     }
 }
@@ -78,14 +78,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_sending_counts_until_its_claim_is_released() {
-        let (doubts, claim) = (Doubts::default(), ClaimId::from_bits(7));
-        assert_eq!(doubts.bar(claim), 0);
+    fn the_latest_deadline_bars_a_claim_until_its_release() {
+        let (unanswered, claim) = (Unanswered::default(), ClaimId::from_bits(7));
+        assert_eq!(unanswered.barred_until(claim), 0);
         for deadline in [10, 30, 20] {
-            doubts.unanswered([claim].into_iter(), deadline, Duration::from_micros(5));
+            unanswered.add([claim].into_iter(), deadline, Duration::from_micros(5));
         }
-        assert_eq!((doubts.bar(claim), doubts.bar(ClaimId::from_bits(8))), (35, 0));
-        doubts.settled(claim);
-        assert_eq!(doubts.bar(claim), 0);
+        assert_eq!(
+            (unanswered.barred_until(claim), unanswered.barred_until(ClaimId::from_bits(8))),
+            (35, 0)
+        );
+        unanswered.remove(claim);
+        assert_eq!(unanswered.barred_until(claim), 0);
     }
 }

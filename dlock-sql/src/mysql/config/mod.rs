@@ -5,10 +5,8 @@ use std::fmt;
 use dlock_core::{BackendUrl, Error};
 use sqlx::{ConnectOptions as _, MySqlPool, mysql::MySqlConnectOptions};
 
-use super::{connector::Source, error::classify};
+use super::{connector::Source, error::classify, url};
 use crate::server::{Durability, ServerConfig, value};
-
-mod address;
 
 /// The configuration of a [`Mysql`](super::Mysql) store.
 ///
@@ -62,10 +60,10 @@ impl ServerConfig<MysqlDriver> {
     /// TLS without the feature.
     pub fn from_url(url: &BackendUrl) -> Result<Self, Error> {
         let mut url = url.clone();
-        let chosen = address::options_of(&url)?;
-        let options: MySqlConnectOptions = address::for_driver(&url)
+        let chosen = url::options_of(&url)?;
+        let options: MySqlConnectOptions = url::for_driver(&url)
             .parse()
-            .map_err(|error| address::unreadable(classify(error).error))?;
+            .map_err(|error| url::unreadable(classify(error).error))?;
         let (options, store) = chosen.apply(options)?;
         let options = options.disable_statement_logging();
         let driver = MysqlDriver { options, pool: None, returning: None };
@@ -90,7 +88,7 @@ impl ServerConfig<MysqlDriver> {
     /// `Config(Url)` for a pool whose options name no database.
     pub fn from_pool(pool: MySqlPool) -> Result<Self, Error> {
         let options = MySqlConnectOptions::clone(&pool.connect_options());
-        let store = address::store(&options)?;
+        let store = url::store(&options)?;
         let driver = MysqlDriver { options, pool: Some(pool), returning: None };
         let mut url: BackendUrl = "mysql:".parse()?;
         Self::take(&mut url, driver, store)

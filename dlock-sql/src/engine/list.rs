@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_what_begins_so_and_nothing_else() {
+    fn a_range_contains_exactly_the_names_with_its_prefix() {
         let letters = ["a", "b", "%", "_", "\\", "~", "é", "\u{d7ff}", "\u{e000}", "\u{10ffff}"];
         let mut texts = vec![String::new()];
         for at in 0..111 {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_joined_and_what_is_free_does_not_count() {
+    async fn pages_are_joined_and_free_locks_are_left_out() {
         let all: Vec<String> = (0..1000).map(|n| format!("a{n:04}")).collect();
         let page = |range: Range| {
             let rows = all.iter().filter(|name| **name >= range.from && **name < range.end);

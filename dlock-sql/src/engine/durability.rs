@@ -3,10 +3,10 @@
 //!
 //! # Concurrency
 //!
-//! `is_kept` and `due` order nothing else, so their accesses are relaxed. Every task that reads the
-//! settings may write `is_kept`, and the swap lets one of them warn. Two calls of `used` may both
-//! see that a check is due. Then the task is woken twice and checks once, since the bell keeps one
-//! notification.
+//! `is_durable` and `due` order nothing else, so their accesses are relaxed. Every task that reads
+//! the settings may write `is_durable`, and the swap lets one of them warn. Two calls of `used` may
+//! both see that a check is due. Then the task is woken twice and checks once, since `check_due`
+//! keeps one notification.
 
 use std::{
     sync::{
@@ -28,35 +28,36 @@ const REREAD: Duration = Duration::from_secs(10);
 /// The result of all checks so far, shared by all tasks. After a failed check, the guarantee is
 /// never promised again.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept(Arc<KeptState>);
+pub(crate) struct DurabilityMonitor(Arc<DurabilityState>);
 
 #[derive(Debug)]
-struct KeptState {
-    is_kept: AtomicBool,
+struct DurabilityState {
+    is_durable: AtomicBool,
     /// The time of the next check, in nanoseconds of the clock.
     due: AtomicU64,
-    bell: Notify,
+    check_due: Notify,
 }
 
-impl Kept {
-    pub(crate) fn new(is_kept: bool) -> Self {
-        let (is_kept, due, bell) = (AtomicBool::new(is_kept), AtomicU64::new(0), Notify::new());
-        let this = Self(Arc::new(KeptState { is_kept, due, bell }));
+impl DurabilityMonitor {
+    pub(crate) fn new(is_durable: bool) -> Self {
+        let (is_durable, due, check_due) =
+            (AtomicBool::new(is_durable), AtomicU64::new(0), Notify::new());
+        let this = Self(Arc::new(DurabilityState { is_durable, due, check_due }));
         this.put_off(Clock::Boot.now());
         this
     }
 
     /// Returns the guarantees of the database, reduced if writes may be lost.
     pub(crate) fn promised(&self, best: Guarantees) -> Guarantees {
-        match self.0.is_kept.load(Ordering::Relaxed) {
+        match self.0.is_durable.load(Ordering::Relaxed) {
             true => best,
             false => best.with_exclusion(Exclusion::Nothing),
         }
     }
 
     /// Records the current settings.
-    pub(crate) fn saw(&self, keeps: bool) {
-        if !keeps && self.0.is_kept.swap(false, Ordering::Relaxed) {
+    pub(crate) fn record(&self, is_durable: bool) {
+        if !is_durable && self.0.is_durable.swap(false, Ordering::Relaxed) {
             tracing::warn!(
                 target: "dlock",
                 "server settings changed: a crash may lose the latest grants; run dlock doctor, \
@@ -66,9 +67,9 @@ impl Kept {
     }
 
     /// Records the result of a check.
-    pub(crate) fn looked(&self, keeps: Result<bool, Fault>) {
-        match keeps {
-            Ok(keeps) => self.saw(keeps),
+    pub(crate) fn record_check(&self, is_durable: Result<bool, Fault>) {
+        match is_durable {
+            Ok(is_durable) => self.record(is_durable),
             Err(fault) => {
                 tracing::debug!(target: "dlock", error = %fault.error, "reading the server settings failed");
             }
@@ -79,15 +80,15 @@ impl Kept {
     pub(crate) fn used(&self) {
         let now = Clock::Boot.now();
         let is_due = self.0.due.load(Ordering::Relaxed) <= now.as_nanos();
-        if is_due && self.0.is_kept.load(Ordering::Relaxed) {
+        if is_due && self.0.is_durable.load(Ordering::Relaxed) {
             self.put_off(now);
-            self.0.bell.notify_one();
+            self.0.check_due.notify_one();
         }
     }
 
     /// Waits until a check of the settings is due.
-    pub(crate) async fn is_due(&self) {
-        self.0.bell.notified().await;
+    pub(crate) async fn due(&self) {
+        self.0.check_due.notified().await;
     }
 
     fn put_off(&self, now: Instant) {

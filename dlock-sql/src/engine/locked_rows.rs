@@ -17,24 +17,24 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct LockedRows {
     /// In the order in which they came.
     jobs: VecDeque<Job>,
-    rows: HashMap<LockName, Locked>,
+    rows: HashMap<LockName, LockedRow>,
     /// When to check again, and the pause after that check.
     due: Instant,
     pause: Duration,
 }
 
 #[derive(Debug)]
-struct Locked {
+struct LockedRow {
     /// The error of the statement that met the locked row.
     error: Error,
     /// When to retry. Only for a row that is not visible because its insert has not committed.
     again: Option<Instant>,
 }
 
-impl Aside {
+impl LockedRows {
     pub(crate) fn new() -> Self {
         let due = Instant::from_nanos(0);
         Self { jobs: VecDeque::new(), rows: HashMap::new(), due, pause: SHORTEST }
@@ -63,9 +63,9 @@ impl Aside {
     /// Records rows that are locked, and the error of the statement that met them.
     pub(crate) fn lock(&mut self, names: Vec<LockName>, error: &Error) {
         for name in names {
-            self.rows.insert(name, Locked { error: error.clone(), again: None });
+            self.rows.insert(name, LockedRow { error: error.clone(), again: None });
         }
-        self.look_soon();
+        self.check_soon();
     }
 
     /// Records names without visible rows. A statement with them took this long, and failed with
@@ -79,12 +79,12 @@ impl Aside {
         // Most of the time belongs to other names.
         let again = Clock::Boot.now().saturating_add((2 * took).max(LONGEST));
         for name in names {
-            self.rows.insert(name, Locked { error: error.clone(), again: Some(again) });
+            self.rows.insert(name, LockedRow { error: error.clone(), again: Some(again) });
         }
-        self.look_soon();
+        self.check_soon();
     }
 
-    fn look_soon(&mut self) {
+    fn check_soon(&mut self) {
         self.pause = SHORTEST;
         self.due = Clock::Boot.now().saturating_add(SHORTEST);
     }
@@ -95,7 +95,7 @@ impl Aside {
     }
 
     /// Checks which of the rows are free by now.
-    pub(crate) async fn look<C: Conn>(&mut self, conn: &mut C) {
+    pub(crate) async fn check<C: Conn>(&mut self, conn: &mut C) {
         let now = Clock::Boot.now();
         self.rows.retain(|_, row| row.again.is_none_or(|again| now < again));
         let seen = self.rows.iter().filter(|(_, row)| row.again.is_none());
@@ -115,7 +115,7 @@ impl Aside {
     ) -> Vec<Job> {
         let mut ready = Vec::new();
         for job in std::mem::take(&mut self.jobs) {
-            match self.why(job.asks.iter().map(|ask| &ask.name)) {
+            match self.why(job.ops.iter().map(|pending| &pending.name)) {
                 _ if job.is_moot() => {}
                 None => ready.push(job),
                 Some(error) if late(&job) => {

@@ -12,14 +12,14 @@ use dlock_core::{
 
 /// A notification of a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct Notification {
     pub(crate) name: LockName,
     pub(crate) granted: Granted,
     /// The time when the first of the leases in the row ends.
     pub(crate) expiry: Micros,
 }
 
-impl Note {
+impl Notification {
     pub(crate) fn new(name: &LockName, granted: Granted, machine: &Machine) -> Self {
         let expiry = machine.next_expiry().unwrap_or(granted.since);
         Self { name: name.clone(), granted, expiry }
@@ -37,7 +37,7 @@ impl Note {
 }
 
 /// The text that is sent. It does not contain the receiver.
-impl fmt::Display for Note {
+impl fmt::Display for Notification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Granted { claim, token, block, since, .. } = self.granted;
         write!(f, "{claim} {token} {block} {since} {} {}", self.expiry, self.name)
@@ -49,13 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_arrives_as_it_was_sent() {
+    fn a_notification_is_parsed_as_it_was_sent() {
         for name in ["n", "a  b", "ü;\\"] {
             let name = LockName::new(name).unwrap();
             let claim = ClaimId::from_bits(7);
             let granted = Granted { claim, token: 9, block: 2, since: 5, home: 0 };
-            let note = Note { name, granted, expiry: 8 };
-            assert_eq!(Note::read(&note.to_string()), Some(note));
+            let notification = Notification { name, granted, expiry: 8 };
+            assert_eq!(Notification::read(&notification.to_string()), Some(notification));
         }
     }
 
@@ -66,14 +66,14 @@ mod tests {
         let claim = ClaimId::from_bits(7);
         let granted = Granted { claim, token: 1_700_000_000_000_000, block: 2, since: 5, home: 0 };
         let name = LockName::new("jobs/7").unwrap();
-        assert_eq!(Note { name, granted, expiry: 8 }.to_string(), golden);
+        assert_eq!(Notification { name, granted, expiry: 8 }.to_string(), golden);
     }
 
     #[test]
     fn an_invalid_notification_is_none() {
         let later = "v9 00000000000000000000000000000007 1 1 1 1 n";
         for text in ["", "x", "00000000000000000000000000000007 1 1 1 n", later] {
-            assert_eq!(Note::read(text), None, "{text}");
+            assert_eq!(Notification::read(text), None, "{text}");
         }
     }
 }

@@ -22,9 +22,9 @@ use super::{
 /// The claims in the queue can still be renewed and released, so it gets shorter again.
 pub(crate) async fn refuse<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec<Job>) {
     let most = conn.most_bytes() / 2;
-    let asks = batch.iter().flat_map(|job| &job.asks).filter(|ask| is_claim(&ask.op));
+    let ops = batch.iter().flat_map(|job| &job.ops).filter(|pending| is_claim(&pending.op));
     let names: HashSet<&LockName> =
-        asks.map(|ask| &ask.name).filter(|name| cache.length(name) > most).collect();
+        ops.map(|pending| &pending.name).filter(|name| cache.length(name) > most).collect();
     if names.is_empty() {
         return;
     }
@@ -37,8 +37,8 @@ pub(crate) async fn refuse<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec
         .filter(|(_, row)| is_longer(row.as_ref().and_then(|row| row.as_ref().ok()), most))
         .map(|(wanted, _)| wanted.name)
         .collect();
-    let is_refused = |ask: &PendingOp| is_claim(&ask.op) && full.contains(&ask.name);
-    for mut job in batch.extract_if(.., |job| job.asks.iter().any(is_refused)) {
+    let is_refused = |pending: &PendingOp| is_claim(&pending.op) && full.contains(&pending.name);
+    for mut job in batch.extract_if(.., |job| job.ops.iter().any(is_refused)) {
         job.fail(&Error::new(
             ErrorKind::Unavailable,
             format!(

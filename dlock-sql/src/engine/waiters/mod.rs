@@ -1,21 +1,23 @@
 //! The waiting claims of this process, and the grants that their tasks have not collected yet.
 //!
 //! ```text
-//! lines   name  -> the waiting claims in the order in which they reached the store
+//! queues  name  -> the waiting claims in the order in which they reached the store
 //! ready   claim -> its grant, from the moment that a task of this process saw it in the row
 //! ```
 //! The workers and the reader show each row that they have read ([`Waiters::observe`]). The first
-//! waiter of a line is woken if it must act: collect a grant, or send a heartbeat because a
+//! waiter of a queue is woken if it must act: collect a grant, or send a heartbeat because a
 //! holder's lease ends. The others sleep, so the cost of a hand-off does not grow with the number
 //! of waiters.
 //!
 //! # Concurrency
 //!
-//! Lines and grants change under one mutex. A grant is put into `ready` before its bell rings, and
-//! the bell keeps one notification. So a task that checks, finds nothing and then waits is woken.
+//! Queues and grants change under one mutex. A grant is put into `ready` before its task is woken,
+//! and the wake keeps one notification. So a task that checks, finds nothing and then waits is
+//! woken.
 //!
-//! `look` requests a poll from the reader. It is set before the reader is notified, and the reader
-//! swaps it back before it reads rows. So a request that comes during a poll leads to another poll.
+//! `poll_now` requests a poll from the reader. It is set before the reader is notified, and the
+//! reader swaps it back before it reads rows. So a request that comes during a poll leads to
+//! another poll.
 
 use std::{
     collections::VecDeque,
@@ -35,10 +37,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
-    note::Note,
+    notification::Notification,
+    outcome::ClockSample,
     pace::{Pace, Rarely},
     row::Mark,
-    told::Sight,
 };
 
 #[cfg(test)]
@@ -57,29 +59,29 @@ const SLACK: Micros = 2_000;
 pub(crate) struct Waiters {
     inner: Mutex<WaitersState>,
     arrived: Notify,
-    /// Notified when a claim has joined a line.
+    /// Notified when a claim has joined a queue.
     waited: Notify,
     /// Notified if a notification did not arrive.
     missed: Notify,
-    look: AtomicBool,
+    poll_now: AtomicBool,
     rarely: Rarely,
 }
 
 #[derive(Debug, Default)]
 struct WaitersState {
-    lines: HashMap<LockName, Line>,
+    queues: HashMap<LockName, LocalQueue>,
     ready: HashMap<ClaimId, Grant>,
-    /// Grows when a claim joins a line and when a line ends.
+    /// Grows when a claim joins a queue and when a queue ends.
     changes: u64,
     /// The time since which the listener works. `None` while it does not.
     listens: Option<Instant>,
-    early: VecDeque<Note>,
+    early: VecDeque<Notification>,
     /// The time of one hand-off in a queue, from the last wait of this process in it.
     paces: HashMap<LockName, Duration>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct LocalQueue {
     waiters: Vec<Waiter>,
     /// The last known state of the row.
     mark: Mark,
@@ -92,18 +94,18 @@ struct Line {
 struct Waiter {
     claim: ClaimId,
     /// The last renewal of its place in the store's queue, on both clocks.
-    renewed: Sight,
-    bell: Arc<Notify>,
+    renewed: ClockSample,
+    wake: Arc<Notify>,
 }
 
 impl WaitersState {
     /// Records that the last waiter of a name has ended.
     fn end(&mut self, name: &LockName) {
-        if let Some(line) = self.lines.remove(name) {
+        if let Some(queue) = self.queues.remove(name) {
             if self.paces.len() >= PACES {
                 self.paces.clear();
             }
-            self.paces.insert(name.clone(), line.pace.each());
+            self.paces.insert(name.clone(), queue.pace.each());
         }
         self.changes += 1;
     }
@@ -114,13 +116,13 @@ impl WaitersState {
 pub(crate) enum Standing {
     /// It is granted. This was the only copy of the grant.
     Granted(Grant),
-    /// It waits. The bell rings when this has changed.
+    /// It waits. `wake` is notified when this has changed.
     Waiting {
-        bell: Arc<Notify>,
+        wake: Arc<Notify>,
         /// The last renewal of its place in the store's queue.
         renewed: Instant,
         /// When it must send a heartbeat, since the store may grant it the lock after the end of a
-        /// lease. Only the first of the line must.
+        /// lease. Only the first of the queue must.
         expiry: Option<Instant>,
     },
     /// This process does not know it.
@@ -134,52 +136,55 @@ impl Waiters {
     }
 
     /// Adds a claim that waits in the store, according to the answer to a statement with this
-    /// sight, which also renewed its place.
-    pub(crate) fn register(&self, name: &LockName, claim: ClaimId, sight: Sight) {
-        let now = sight.sent;
+    /// sample, which also renewed its place.
+    pub(crate) fn register(&self, name: &LockName, claim: ClaimId, sample: ClockSample) {
+        let now = sample.sent;
         {
             let mut inner = self.inner.lock();
-            let early = inner.early.iter().position(|note| note.granted.claim == claim);
-            if let Some(note) = early.and_then(|at| inner.early.remove(at))
-                && let Ok(grant) = sight.grant(note.granted)
+            let early =
+                inner.early.iter().position(|notification| notification.granted.claim == claim);
+            if let Some(notification) = early.and_then(|at| inner.early.remove(at))
+                && let Ok(grant) = sample.grant(notification.granted)
             {
                 inner.ready.insert(claim, grant);
                 return;
             }
             let each = inner.paces.get(name).copied().unwrap_or_default();
-            let line = inner.lines.entry(name.clone()).or_insert_with(|| Line {
+            let queue = inner.queues.entry(name.clone()).or_insert_with(|| LocalQueue {
                 waiters: Vec::new(),
                 mark: Mark::default(),
                 expiry: now,
                 pace: Pace::new(now, each),
             });
-            if let Some(waiter) = line.waiters.iter_mut().find(|waiter| waiter.claim == claim) {
-                waiter.renewed = sight;
+            if let Some(waiter) = queue.waiters.iter_mut().find(|waiter| waiter.claim == claim) {
+                waiter.renewed = sample;
                 return;
             }
-            line.waiters.push(Waiter { claim, renewed: sight, bell: Arc::default() });
+            queue.waiters.push(Waiter { claim, renewed: sample, wake: Arc::default() });
             inner.changes += 1;
         }
         self.arrived.notify_one();
         self.waited.notify_one();
     }
 
-    /// Waits until a claim has joined a line.
+    /// Waits until a claim has joined a queue.
     pub(crate) async fn has_waited(&self) {
         self.waited.notified().await;
     }
 
     /// Removes a claim that does not wait any more, or got its grant in another way.
-    pub(crate) fn withdraw(&self, name: &LockName, claim: ClaimId) {
+    pub(crate) fn remove(&self, name: &LockName, claim: ClaimId) {
         let mut inner = self.inner.lock();
         inner.ready.remove(&claim);
-        let Some(line) = inner.lines.get_mut(name) else { return };
-        let Some(at) = line.waiters.iter().position(|waiter| waiter.claim == claim) else { return };
-        line.waiters.remove(at);
-        match line.waiters.first() {
+        let Some(queue) = inner.queues.get_mut(name) else { return };
+        let Some(at) = queue.waiters.iter().position(|waiter| waiter.claim == claim) else {
+            return;
+        };
+        queue.waiters.remove(at);
+        match queue.waiters.first() {
             None => inner.end(name),
             // It is now the first, and has to watch the leases.
-            Some(first) if at == 0 => first.bell.notify_one(),
+            Some(first) if at == 0 => first.wake.notify_one(),
             Some(_) => {}
         }
     }
@@ -190,47 +195,47 @@ impl Waiters {
         if let Some(grant) = inner.ready.remove(&claim) {
             return Standing::Granted(grant);
         }
-        let Some(line) = inner.lines.get(name) else { return Standing::Unknown };
-        match line.waiters.iter().position(|waiter| waiter.claim == claim) {
+        let Some(queue) = inner.queues.get(name) else { return Standing::Unknown };
+        match queue.waiters.iter().position(|waiter| waiter.claim == claim) {
             Some(at) => Standing::Waiting {
-                bell: line.waiters[at].bell.clone(),
-                renewed: line.waiters[at].renewed.sent,
-                expiry: (at == 0).then_some(line.expiry),
+                wake: queue.waiters[at].wake.clone(),
+                renewed: queue.waiters[at].renewed.sent,
+                expiry: (at == 0).then_some(queue.expiry),
             },
             None => Standing::Unknown,
         }
     }
 
     /// Processes a notification.
-    pub(crate) fn told(&self, note: &Note) {
+    pub(crate) fn notify(&self, notification: &Notification) {
         let mut inner = self.inner.lock();
-        let WaitersState { lines, ready, early, .. } = &mut *inner;
-        let claim = note.granted.claim;
-        let waiting = lines.get_mut(&note.name).and_then(|line| {
-            let at = line.waiters.iter().position(|waiter| waiter.claim == claim)?;
-            Some((line, at))
+        let WaitersState { queues, ready, early, .. } = &mut *inner;
+        let claim = notification.granted.claim;
+        let waiting = queues.get_mut(&notification.name).and_then(|queue| {
+            let at = queue.waiters.iter().position(|waiter| waiter.claim == claim)?;
+            Some((queue, at))
         });
-        let Some((line, at)) = waiting else {
+        let Some((queue, at)) = waiting else {
             // Either the answer that the claim waits has not arrived yet, or the grant has been
             // seen already. Only `register` reads this map, so in the second case the entry is
             // never used.
             if early.len() == EARLY {
                 early.pop_front();
             }
-            early.push_back(note.clone());
+            early.push_back(notification.clone());
             return;
         };
-        let waiter = line.waiters.remove(at);
-        if let Ok(grant) = waiter.renewed.grant(note.granted) {
+        let waiter = queue.waiters.remove(at);
+        if let Ok(grant) = waiter.renewed.grant(notification.granted) {
             ready.insert(claim, grant);
         }
-        waiter.bell.notify_one();
-        let expiry = waiter.renewed.instant_of(note.expiry.saturating_add(SLACK));
-        match line.waiters.first() {
-            None => inner.end(&note.name),
+        waiter.wake.notify_one();
+        let expiry = waiter.renewed.instant_of(notification.expiry.saturating_add(SLACK));
+        match queue.waiters.first() {
+            None => inner.end(&notification.name),
             Some(next) => {
-                line.expiry = expiry;
-                next.bell.notify_one();
+                queue.expiry = expiry;
+                next.wake.notify_one();
             }
         }
     }
@@ -242,13 +247,13 @@ impl Waiters {
         // Consumes an old notification of `missed`, which was about the connection before.
         let mut missed = std::pin::pin!(self.missed.notified());
         missed.as_mut().enable();
-        self.look.store(true, Ordering::SeqCst);
+        self.poll_now.store(true, Ordering::SeqCst);
         self.arrived.notify_one();
     }
 
     /// Returns whether to poll at once, regardless of the pace of the queues.
-    pub(crate) fn wants_a_look(&self) -> bool {
-        self.look.swap(false, Ordering::SeqCst)
+    pub(crate) fn wants_a_poll(&self) -> bool {
+        self.poll_now.swap(false, Ordering::SeqCst)
     }
 
     /// Waits until a notification has been missed since the last call.
@@ -257,75 +262,81 @@ impl Waiters {
     }
 
     /// Processes the state of a row that was read.
-    pub(crate) fn observe(&self, name: &LockName, mark: Mark, machine: &Machine, sight: Sight) {
+    pub(crate) fn observe(
+        &self,
+        name: &LockName,
+        mark: Mark,
+        machine: &Machine,
+        sample: ClockSample,
+    ) {
         let mut inner = self.inner.lock();
-        let WaitersState { lines, ready, listens, .. } = &mut *inner;
-        let Some(line) = lines.get_mut(name) else { return };
-        line.mark = mark;
-        let first_before = line.waiters.first().map(|waiter| waiter.claim);
+        let WaitersState { queues, ready, listens, .. } = &mut *inner;
+        let Some(queue) = queues.get_mut(name) else { return };
+        queue.mark = mark;
+        let first_before = queue.waiters.first().map(|waiter| waiter.claim);
         for granted in machine.grants() {
-            let mine = line.waiters.iter().position(|waiter| waiter.claim == granted.claim);
+            let mine = queue.waiters.iter().position(|waiter| waiter.claim == granted.claim);
             let Some(at) = mine else { continue };
-            let waiter = line.waiters.remove(at);
+            let waiter = queue.waiters.remove(at);
             // A grant that can't be read is dropped. Its task sends a heartbeat, and gets the
             // error.
-            if let Ok(grant) = sight.grant(granted) {
+            if let Ok(grant) = sample.grant(granted) {
                 ready.insert(waiter.claim, grant);
             }
-            waiter.bell.notify_one();
-            let began = sight.instant_of(granted.since);
+            waiter.wake.notify_one();
+            let began = sample.instant_of(granted.since);
             let late = self.rarely.lost(began) < Clock::Boot.now();
             if late && listens.is_some_and(|listens| listens < began) {
                 self.missed.notify_one();
             }
         }
-        let Some(first) = line.waiters.first() else {
+        let Some(first) = queue.waiters.first() else {
             inner.end(name);
             return;
         };
         let expiry = match machine.ahead_of(first.claim) {
             // The next write on the row grants the lock, so the first waiter writes now.
-            Some(_) if machine.owes_a_grant() => sight.sent,
+            Some(_) if machine.owes_a_grant() => sample.sent,
             Some(ahead) => {
-                line.pace.observe(ahead, sight.sent);
-                let ends = machine.next_expiry().unwrap_or(sight.now);
-                sight.instant_of(ends.saturating_add(SLACK))
+                queue.pace.observe(ahead, sample.sent);
+                let ends = machine.next_expiry().unwrap_or(sample.now);
+                sample.instant_of(ends.saturating_add(SLACK))
             }
             // Its place has been lost. The store's answer will show it.
-            None => sight.sent,
+            None => sample.sent,
         };
-        if expiry != line.expiry || Some(first.claim) != first_before {
-            line.expiry = expiry;
-            first.bell.notify_one();
+        if expiry != queue.expiry || Some(first.claim) != first_before {
+            queue.expiry = expiry;
+            first.wake.notify_one();
         }
     }
 
     /// Returns whether this state of the row is new.
-    pub(crate) fn is_news(&self, name: &LockName, mark: Mark) -> bool {
-        self.inner.lock().lines.get(name).is_some_and(|line| line.mark != mark)
+    pub(crate) fn is_new(&self, name: &LockName, mark: Mark) -> bool {
+        self.inner.lock().queues.get(name).is_some_and(|queue| queue.mark != mark)
     }
 
     /// Returns the names with waiters, if a claim has joined since `changes`.
     pub(crate) fn names(&self, changes: u64) -> Option<(u64, Vec<LockName>)> {
         let inner = self.inner.lock();
-        (inner.changes != changes).then(|| (inner.changes, inner.lines.keys().cloned().collect()))
+        (inner.changes != changes).then(|| (inner.changes, inner.queues.keys().cloned().collect()))
     }
 
     /// Returns the time until the next poll of the rows. `None` without waiters.
     pub(crate) fn delay(&self) -> Option<Duration> {
         let inner = self.inner.lock();
-        if inner.lines.is_empty() {
+        if inner.queues.is_empty() {
             return None;
         }
         let now = Clock::Boot.now();
-        let delay = |line: &Line| match inner.listens {
-            Some(_) => line.pace.rare_delay(now, self.rarely),
-            None => line.pace.delay(now),
+        let delay = |queue: &LocalQueue| match inner.listens {
+            Some(_) => queue.pace.rare_delay(now, self.rarely),
+            None => queue.pace.delay(now),
         };
-        inner.lines.values().map(delay).min()
+        inner.queues.values().map(delay).min()
     }
 
-    /// Waits until a claim has joined a line, or the listener has started or stopped, since the
+    /// Waits until a claim has joined a queue, or the listener has started or stopped, since the
     /// last call.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;

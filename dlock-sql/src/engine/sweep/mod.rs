@@ -170,8 +170,8 @@ impl Rounds {
         }
     }
 
-    /// Waits for the next round. It is a little longer each time, so that the processes of a machine
-    /// do not sweep at the same time.
+    /// Waits for the next round. It is a little longer each time, so that the processes of a
+    /// machine do not sweep at the same time.
     pub(crate) fn rest(&mut self) {
         self.after.clear();
         let left = self.round.saturating_sub(self.began.elapsed());

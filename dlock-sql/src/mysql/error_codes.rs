@@ -2,7 +2,7 @@
 
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
-use crate::engine::{Cure, Fault};
+use crate::engine::{Fault, Remedy};
 
 // https://mariadb.com/kb/en/mariadb-error-codes/ and
 // https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
@@ -87,10 +87,10 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
             "another program locks dlock's table for too long: keep other programs' transactions \
              off it, or give the locks a database of their own",
         )
-        .with_cure(Cure::Apart),
+        .with_remedy(Remedy::Apart),
         DEADLOCK | CHANGED | ROLLED_BACK_BY_GROUP => {
             Fault::passing("the statement collided with another transaction: try again")
-                .with_cure(Cure::AtOnce)
+                .with_remedy(Remedy::AtOnce)
         }
         STATEMENT_UNKNOWN | TABLE_CHANGED | PREPARE_AGAIN => Fault::passing(
             "the tables, or the server behind a proxy, changed under the statement: try again",
@@ -108,7 +108,7 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
              another program locks dlock's table or kills statements; or raise \
              dlock.response_timeout",
         )
-        .with_cure(Cure::Apart),
+        .with_remedy(Remedy::Apart),
         // 1158 to 1161: errors of the network, as the server saw them.
         1158..=1161
         | SHUTTING_DOWN
@@ -123,7 +123,7 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
              connections",
         ),
         OPTION_PREVENTS if !message.contains("read-only") && !message.contains("read_only") => {
-            Fault::passing(UNKNOWN).with_cure(Cure::Unclear)
+            Fault::passing(UNKNOWN).with_remedy(Remedy::Unclear)
         }
         OPTION_PREVENTS | READ_ONLY_TRANSACTION | READ_ONLY_MODE => Fault::passing(
             "the server takes no writes: give the address of the primary, not of a replica",
@@ -142,7 +142,7 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
             "the statement is larger than the server accepts: raise max_allowed_packet, or acquire \
              fewer locks at a time",
         )
-        .with_cure(Cure::Unclear),
+        .with_remedy(Remedy::Unclear),
         ACCESS_DENIED | ACCESS_DENIED_UNASKED => Fault::config(
             Access,
             "the server does not accept the user or password in the URL, or accepts them over TLS \
@@ -190,8 +190,8 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
             "the proxy in front of the server failed: check that it reaches the server, and check \
              its log",
         )
-        .with_cure(Cure::Unclear),
-        _ => Fault::cut(UNKNOWN).with_cure(Cure::Unclear),
+        .with_remedy(Remedy::Unclear),
+        _ => Fault::cut(UNKNOWN).with_remedy(Remedy::Unclear),
     }
 }
 
@@ -208,44 +208,44 @@ mod tests {
     fn each_number_has_its_kind_and_certainty_and_remedy() {
         use Certainty::{NotApplied, Unknown};
         use ConfigIssue::{Access, ForeignStore, SchemaMissing};
-        use Cure::{Apart, Retry, Unclear};
         use ErrorKind::{Config, Unavailable, Unsupported};
+        use Remedy::{Apart, Retry, Unclear};
 
-        let rows: [(&[u16], ErrorKind, Certainty, Cure, &str); 24] = [
+        let rows: [(&[u16], ErrorKind, Certainty, Remedy, &str); 24] = [
             (&[1205], Unavailable, NotApplied, Apart, "of their own"),
             (&[1243, 1412, 1615], Unavailable, NotApplied, Retry, "proxy"),
             (&[1180], Unavailable, Unknown, Retry, "log"),
             (&[1099, 1100], Unavailable, NotApplied, Retry, "UNLOCK TABLES"),
             (&[1047], Unavailable, NotApplied, Retry, "cluster"),
-            (&[1461], Unavailable, NotApplied, Cure::None, "max_prepared_stmt_count"),
-            (&[1820, 1862, 3118, 4151], Config(Access), NotApplied, Cure::None, "expired"),
-            (&[3159], Config(Access), NotApplied, Cure::None, "ssl-mode=VERIFY_IDENTITY"),
-            (&[1213, 1020, 3101], Unavailable, NotApplied, Cure::AtOnce, "try again"),
+            (&[1461], Unavailable, NotApplied, Remedy::None, "max_prepared_stmt_count"),
+            (&[1820, 1862, 3118, 4151], Config(Access), NotApplied, Remedy::None, "expired"),
+            (&[3159], Config(Access), NotApplied, Remedy::None, "ssl-mode=VERIFY_IDENTITY"),
+            (&[1213, 1020, 3101], Unavailable, NotApplied, Remedy::AtOnce, "try again"),
             (&[1317, 1969, 3024], Unavailable, NotApplied, Apart, "dlock.response_timeout"),
             (&[1159, 3169, 3032, 4031], Unavailable, Unknown, Retry, "ended the connection"),
             (&[1053, 1077, 1927, 2006, 2013], Unavailable, Unknown, Retry, "check that it runs"),
             (&[1290, 1792, 1836], Unavailable, NotApplied, Retry, "primary"),
             (&[1040, 1203, 1226], Unavailable, NotApplied, Retry, "max_connections"),
-            (&[1021, 1114], Unavailable, NotApplied, Cure::None, "free some space"),
-            (&[1045, 1698], Config(Access), NotApplied, Cure::None, "user or password"),
-            (&[1044, 1142, 1143, 1227, 1370], Config(Access), NotApplied, Cure::None, "SELECT"),
-            (&[1049], Config(Access), NotApplied, Cure::None, "create it"),
-            (&[1129, 1130], Config(Access), NotApplied, Cure::None, "this host"),
-            (&[1054, 1364, 1366, 1406], Config(ForeignStore), NotApplied, Cure::None, "own"),
-            (&[1064, 1193, 1305], Unsupported, NotApplied, Cure::None, "10.6"),
+            (&[1021, 1114], Unavailable, NotApplied, Remedy::None, "free some space"),
+            (&[1045, 1698], Config(Access), NotApplied, Remedy::None, "user or password"),
+            (&[1044, 1142, 1143, 1227, 1370], Config(Access), NotApplied, Remedy::None, "SELECT"),
+            (&[1049], Config(Access), NotApplied, Remedy::None, "create it"),
+            (&[1129, 1130], Config(Access), NotApplied, Remedy::None, "this host"),
+            (&[1054, 1364, 1366, 1406], Config(ForeignStore), NotApplied, Remedy::None, "own"),
+            (&[1064, 1193, 1305], Unsupported, NotApplied, Remedy::None, "10.6"),
             (&[1153], Unavailable, NotApplied, Unclear, "max_allowed_packet"),
             (&[9001, 9006], Unavailable, Unknown, Unclear, "proxy"),
             (&[1644, 0], Unavailable, Unknown, Unclear, "does not know"),
         ];
-        for (numbers, kind, certainty, cure, says) in rows {
+        for (numbers, kind, certainty, remedy, says) in rows {
             for &number in numbers {
                 let fault = by_number(number, "running with the --read-only option");
-                let found = (fault.error.kind(), fault.error.certainty(), fault.cure);
-                assert_eq!(found, (kind, certainty, cure), "{number}");
+                let found = (fault.error.kind(), fault.error.certainty(), fault.remedy);
+                assert_eq!(found, (kind, certainty, remedy), "{number}");
                 assert!(fault.error.to_string().contains(says), "{number}: {}", fault.error);
             }
         }
         assert_eq!(by_number(1146, "").error.kind(), Config(SchemaMissing));
-        assert_eq!(by_number(1290, "the --secure-file-priv option").cure, Unclear);
+        assert_eq!(by_number(1290, "the --secure-file-priv option").remedy, Unclear);
     }
 }

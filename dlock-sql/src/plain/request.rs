@@ -16,18 +16,18 @@ use crate::engine::{Lanes, Listed, Message, Range, Reply, answer_of, gone};
 /// A request, and the channel for its answer.
 #[derive(Debug)]
 pub(crate) enum MutexRequest {
-    Take(Want, Reply<Acquired>),
+    Acquire(Want, Reply<Acquired>),
     /// Renews the leases of these claims. The answer says for each whether it is held.
     Renew(Vec<Want>, Reply<Vec<bool>>),
-    GiveBack(LockName, ClaimId, Reply<Released>),
-    Look(LockName, Reply<LockState>),
-    Names(Range, Reply<Vec<Listed>>),
-    Findings(Reply<Vec<Finding>>),
+    Release(LockName, ClaimId, Reply<Released>),
+    Inspect(LockName, Reply<LockState>),
+    List(Range, Reply<Vec<Listed>>),
+    Examine(Reply<Vec<Finding>>),
 }
 
 impl Message for MutexRequest {
     fn is_urgent(&self) -> bool {
-        matches!(self, Self::Renew(..) | Self::GiveBack(..))
+        matches!(self, Self::Renew(..) | Self::Release(..))
     }
 }
 
@@ -43,25 +43,25 @@ pub(crate) struct Want {
 
 /// The callers' end.
 #[derive(Clone)]
-pub(super) struct Asks {
+pub(super) struct Requests {
     pub(super) lanes: Lanes<MutexRequest>,
     /// The name of the backend, with the option that chooses it, for messages.
     pub(super) form: &'static str,
 }
 
-impl Asks {
-    pub(super) async fn ask<T>(
+impl Requests {
+    pub(super) async fn send<T>(
         &self,
-        ask: impl FnOnce(Reply<T>) -> MutexRequest,
+        request: impl FnOnce(Reply<T>) -> MutexRequest,
     ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        let ask = ask(reply);
-        let lane = self.lanes.of(&ask);
-        lane.send(ask).await.map_err(|_| gone())?;
+        let request = request(reply);
+        let lane = self.lanes.of(&request);
+        lane.send(request).await.map_err(|_| gone())?;
         answer_of(answer, lane).await.unwrap_or_else(|| Err(gone()))
     }
 
-    pub(super) async fn take(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
+    pub(super) async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
         if request.mode != Mode::Exclusive {
             let form = self.form;
             return Err(Error::new(
@@ -75,6 +75,6 @@ impl Asks {
             lease: request.lease,
             is_last: false,
         };
-        self.ask(|reply| MutexRequest::Take(want, reply)).await
+        self.send(|reply| MutexRequest::Acquire(want, reply)).await
     }
 }

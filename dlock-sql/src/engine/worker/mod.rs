@@ -11,7 +11,7 @@
 //! notifications, and the waiters find their grants by polling.
 
 mod busy;
-mod ops;
+mod op_kind;
 mod serve;
 
 use std::{borrow::Cow, collections::VecDeque, future::poll_fn, sync::Arc, task::Poll};
@@ -22,24 +22,23 @@ use dlock_core::{
 };
 use tokio::{select, sync::mpsc};
 
-use self::ops::{asked_for, has_deadline, is_wait, join};
+use self::op_kind::{has_deadline, is_wait, join, new_claim};
 use super::{
-    EngineSettings,
-    aside::Aside,
-    batch,
+    EngineSettings, batch,
     cache::{Cache, SeenRow},
     conn::Conn,
-    doubts::Doubts,
+    durability::DurabilityMonitor,
     fault::Fault,
     job::{Job, PendingOp},
-    kept::Kept,
     lanes::{Ends, Message},
-    note::Note,
+    locked_rows::LockedRows,
+    notification::Notification,
+    outcome::{ClockSample, OpOutcome},
     part::{self, Unit},
     row::{Row, Write},
     snapshots::Snapshots,
     sweep::Sweep,
-    told::{Sight, Told},
+    unanswered::Unanswered,
     waiters::Waiters,
 };
 
@@ -54,8 +53,8 @@ pub(crate) struct Worker<C> {
     urgent: VecDeque<Job>,
     waiting: VecDeque<Job>,
     /// When the last statement succeeded.
-    heard: Instant,
-    aside: Aside,
+    last_success: Instant,
+    locked_rows: LockedRows,
     cache: Cache,
     shared: Shared,
     settings: EngineSettings,
@@ -69,19 +68,26 @@ pub(crate) struct Shared {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) clocks: Arc<StoreClocks>,
-    pub(crate) doubts: Arc<Doubts>,
-    pub(crate) notes: mpsc::Sender<Note>,
-    pub(crate) kept: Kept,
+    pub(crate) unanswered: Arc<Unanswered>,
+    pub(crate) notifications: mpsc::Sender<Notification>,
+    pub(crate) durability: DurabilityMonitor,
 }
 
 impl Shared {
     pub(crate) fn new(
         waiters: Arc<Waiters>,
         clocks: Arc<StoreClocks>,
-        notes: mpsc::Sender<Note>,
-        kept: Kept,
+        notifications: mpsc::Sender<Notification>,
+        durability: DurabilityMonitor,
     ) -> Self {
-        Self { waiters, snapshots: Arc::default(), clocks, doubts: Arc::default(), notes, kept }
+        Self {
+            waiters,
+            snapshots: Arc::default(),
+            clocks,
+            unanswered: Arc::default(),
+            notifications,
+            durability,
+        }
     }
 }
 
@@ -110,48 +116,60 @@ async fn after_the_ready() {
 
 impl<C: Conn> Worker<C> {
     pub(crate) fn new(conn: C, jobs: Ends<Job>, shared: Shared, settings: EngineSettings) -> Self {
-        let (aside, cache, heard) = (Aside::new(), Cache::new(), Instant::from_nanos(0));
+        let (locked_rows, cache, last_success) =
+            (LockedRows::new(), Cache::new(), Instant::from_nanos(0));
         let (urgent, waiting) = (VecDeque::new(), VecDeque::new());
-        Self { conn, jobs, urgent, waiting, heard, aside, cache, shared, settings, slow: 0 }
+        Self {
+            conn,
+            jobs,
+            urgent,
+            waiting,
+            last_success,
+            locked_rows,
+            cache,
+            shared,
+            settings,
+            slow: 0,
+        }
     }
 
     /// Works until the last sender of the queue is dropped and all jobs are done. Returns the
     /// connection. Only one of an engine's workers `sweeps`.
     pub(crate) async fn run(mut self, sweeps: bool) -> C {
         let mut sweep = Sweep::new(self.settings.retention);
-        let (mut is_asked, mut used) = (true, None);
+        let (mut is_open, mut used) = (true, None);
         loop {
-            let due = self.aside.due_in();
+            let due = self.locked_rows.due_in();
             if due.is_some_and(|due| due.is_zero()) {
-                self.look_aside().await;
+                self.check_locked_rows().await;
             }
             let batch = self.next_batch();
             if !batch.is_empty() {
                 if sweeps && used.is_none() {
-                    used = batch[0].asks.first().map(|ask| ask.name.clone());
+                    used = batch[0].ops.first().map(|pending| pending.name.clone());
                 }
                 self.serve(batch).await;
-                self.shared.kept.used();
+                self.shared.durability.used();
                 if sweeps && sweep.is_due() {
                     self.tidy(&mut sweep, used.as_ref()).await;
                 }
                 continue;
             }
-            if !is_asked && self.aside.is_empty() {
+            if !is_open && self.locked_rows.is_empty() {
                 break;
             }
-            let due = self.aside.due_in();
+            let due = self.locked_rows.due_in();
             select! {
                 () = sweep.due(), if sweeps => self.tidy(&mut sweep, used.as_ref()).await,
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
-                job = self.jobs.recv(), if is_asked => match job {
+                job = self.jobs.recv(), if is_open => match job {
                     Some(job) => {
                         self.admit(job);
                         // Other ready tasks may add jobs to the same statement: after a release,
                         // for example, the next task of this process.
                         after_the_ready().await;
                     }
-                    None => is_asked = false,
+                    None => is_open = false,
                 },
             }
         }
@@ -181,7 +199,7 @@ impl<C: Conn> Worker<C> {
     /// Accepts a job. While the database answered others, the job waited for this worker and not
     /// for the database. So that time does not count against its retry budget.
     fn admit(&mut self, mut job: Job) {
-        job.asked = job.asked.max(self.heard);
+        job.since = job.since.max(self.last_success);
         match job.is_urgent() {
             true => self.urgent.push_back(job),
             false => self.waiting.push_back(job),
@@ -189,41 +207,40 @@ impl<C: Conn> Worker<C> {
     }
 
     /// Writes all of them, and records the answer of each. Returns true if one of the locks is free
-    /// for a waiter. With `hurries` the claims only join their queue, and a crash may lose that.
+    /// for a waiter. With `skips_sync` the claims only join their queue, and a crash may lose that.
     async fn write(
         &mut self,
         batch: &mut [Job],
         part: &[Unit],
-        hurries: bool,
+        skips_sync: bool,
         in_doubt: bool,
     ) -> Result<bool, Fault> {
         // In the order of names, so that several writers can't deadlock in a database that locks
         // rows.
-        let mut order: Vec<(usize, usize)> = part::places(part).collect();
-        order.sort_by(|a, b| batch[a.0].asks[a.1].name.cmp(&batch[b.0].asks[b.1].name));
+        let mut order: Vec<(usize, usize)> = part::positions(part).collect();
+        order.sort_by(|a, b| batch[a.0].ops[a.1].name.cmp(&batch[b.0].ops[b.1].name));
         let same = |a: &(usize, usize), b: &(usize, usize)| {
-            batch[a.0].asks[a.1].name == batch[b.0].asks[b.1].name
+            batch[a.0].ops[a.1].name == batch[b.0].ops[b.1].name
         };
         let of_names: Vec<&[(usize, usize)]> = order.chunk_by(same).collect();
 
-        let asks = || part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
-        let patience = part::patience(asks(), self.settings.patience);
+        let pending_ops = || part::positions(part).map(|(job, op)| &batch[job].ops[op]);
+        let useful = part::useful_time(pending_ops(), self.settings.response_timeout);
         // Each sending has its own deadline. Before the clock is known it is 0: then the statement
         // does nothing, and its answer shows the clock.
-        let deadline =
-            C::CAN_BE_LATE.then(|| self.shared.clocks.deadline(0, patience).unwrap_or(0));
+        let deadline = C::CAN_BE_LATE.then(|| self.shared.clocks.deadline(0, useful).unwrap_or(0));
         let writes: Vec<Write> = of_names
             .iter()
-            .map(|places| {
-                let name = batch[places[0].0].asks[places[0].1].name.clone();
-                let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
-                let ops: Vec<Cow<'_, Op>> = ops.map(|op| self.as_sent(op, hurries)).collect();
+            .map(|positions| {
+                let name = batch[positions[0].0].ops[positions[0].1].name.clone();
+                let ops = positions.iter().map(|&(job, op)| &batch[job].ops[op].op);
+                let ops: Vec<Cow<'_, Op>> = ops.map(|op| self.as_sent(op, skips_sync)).collect();
                 let by = deadline.filter(|_| ops.iter().any(|op| has_deadline(op)));
                 let ops = ops.iter().map(AsRef::as_ref);
                 let op = ops_text(by, ops);
                 let fold = self.cache.fold(&name);
                 let known = self.shared.snapshots.known(&name);
-                Write { name, op, fold, known, hurries }
+                Write { name, op, fold, known, skips_sync }
             })
             .collect();
         let sent = Clock::Boot.now();
@@ -233,46 +250,49 @@ impl<C: Conn> Worker<C> {
             if let Some(deadline) = deadline
                 && fault.error.certainty() == Certainty::Unknown
             {
-                let claims = asks().filter_map(|ask| asked_for(&ask.op));
-                self.shared.doubts.unanswered(claims, deadline, self.settings.patience);
+                let claims = pending_ops().filter_map(|pending| new_claim(&pending.op));
+                self.shared.unanswered.add(claims, deadline, self.settings.response_timeout);
             }
         })?;
         let applied = Applied { rows, sent, deadline, in_doubt };
-        let (mut owes, mut late) = (false, false);
-        for ((places, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
-            let ops = places.iter().map(|&(job, ask)| &batch[job].asks[ask].op);
+        let (mut is_grant_due, mut late) = (false, false);
+        for ((positions, write), row) in of_names.iter().zip(&writes).zip(&applied.rows) {
+            let ops = positions.iter().map(|&(job, op)| &batch[job].ops[op].op);
             let learned = self.learn(write, ops, row, &applied);
-            owes |= learned.as_ref().is_ok_and(|(_, owes)| *owes);
-            for (at, &(job, ask)) in places.iter().enumerate() {
-                let told = learned.as_ref().map(|(told, _)| told[at]).map_err(Error::clone);
-                let is_late = told.as_ref().is_ok_and(|told| told.outcome == Outcome::Late);
-                batch[job].asks[ask].told = (!is_late).then_some(told);
+            is_grant_due |= learned.as_ref().is_ok_and(|(_, is_grant_due)| *is_grant_due);
+            for (at, &(job, op)) in positions.iter().enumerate() {
+                let result =
+                    learned.as_ref().map(|(outcomes, _)| outcomes[at]).map_err(Error::clone);
+                let is_late = result.as_ref().is_ok_and(|answer| answer.outcome == Outcome::Late);
+                batch[job].ops[op].result = (!is_late).then_some(result);
                 late |= is_late;
             }
         }
         self.bar_refused(batch, part);
         // The answer has shown the clock, so the next sending has the right deadline.
-        if late { Err(Fault::too_late()) } else { Ok(owes) }
+        if late { Err(Fault::too_late()) } else { Ok(is_grant_due) }
     }
 
     /// Returns an operation in the form in which it is sent now.
-    fn as_sent<'a>(&self, op: &'a Op, hurries: bool) -> Cow<'a, Op> {
+    fn as_sent<'a>(&self, op: &'a Op, skips_sync: bool) -> Cow<'a, Op> {
         match *op {
-            Op::Release { claim, used, .. } => {
-                Cow::Owned(Op::Release { claim, used, bar: self.shared.doubts.bar(claim) })
-            }
-            _ if hurries => Cow::Owned(join(op)),
+            Op::Release { claim, used, .. } => Cow::Owned(Op::Release {
+                claim,
+                used,
+                bar: self.shared.unanswered.barred_until(claim),
+            }),
+            _ if skips_sync => Cow::Owned(join(op)),
             _ => Cow::Borrowed(op),
         }
     }
 
     /// Returns whether all of these wait for one lock that was held a moment ago. Then none of them
-    /// has to wait for the disk: a crash may lose places in a queue, but no grant.
+    /// has to wait for the disk: a crash may lose places in the queue, but no grant.
     fn only_joins(&self, batch: &[Job], part: &[Unit], now: Instant) -> bool {
-        let mut asks = part::places(part).map(|(job, ask)| &batch[job].asks[ask]);
-        let Some(first) = asks.next() else { return false };
-        let joins = |ask: &PendingOp| ask.name == first.name && is_wait(&ask.op);
-        joins(first) && asks.all(joins) && self.cache.was_just_held(&first.name, now)
+        let mut ops = part::positions(part).map(|(job, op)| &batch[job].ops[op]);
+        let Some(first) = ops.next() else { return false };
+        let joins = |pending: &PendingOp| pending.name == first.name && is_wait(&pending.op);
+        joins(first) && ops.all(joins) && self.cache.was_just_held(&first.name, now)
     }
 
     /// Replays a row whose log ends with `ops`. Returns the answer to each operation, and whether
@@ -283,12 +303,12 @@ impl<C: Conn> Worker<C> {
         ops: impl ExactSizeIterator<Item = &'a Op> + Clone,
         row: &Result<Row, Error>,
         applied: &Applied,
-    ) -> Result<(Vec<Told>, bool), Error> {
+    ) -> Result<(Vec<OpOutcome>, bool), Error> {
         let row = row.as_ref().map_err(Error::clone)?;
-        let Shared { waiters, snapshots, clocks, doubts, notes, .. } = &self.shared;
+        let Shared { waiters, snapshots, clocks, unanswered, notifications, .. } = &self.shared;
         let name = &write.name;
         let (replayed, snap) = snapshots.replay(name, row, write.known.as_deref())?;
-        let sight = Sight { sent: applied.sent, now: replayed.now };
+        let sample = ClockSample { sent: applied.sent, now: replayed.now };
         if replayed.outcomes.len() != ops.len() {
             return Err(Error::new(
                 ErrorKind::Protocol,
@@ -302,43 +322,43 @@ impl<C: Conn> Worker<C> {
         if is_first || applied.deadline.is_some() && ops.clone().any(has_deadline) {
             // Only this sending has written this text, so the time behind it is the time of this
             // statement. After a retry it may be the time of the earlier sending.
-            clocks.observe(0, sight.now, sight.sent);
+            clocks.observe(0, sample.now, sample.sent);
         }
         for (op, outcome) in ops.clone().zip(&replayed.outcomes) {
             if let Op::Release { claim, .. } = *op {
-                doubts.settled(claim);
+                unanswered.remove(claim);
             }
             match (op.claim(), outcome) {
                 (_, Outcome::Late) => {}
-                (Some(claim), Outcome::Queued { .. }) => waiters.register(name, claim, sight),
-                (Some(claim), _) => waiters.withdraw(name, claim),
+                (Some(claim), Outcome::Queued { .. }) => waiters.register(name, claim, sample),
+                (Some(claim), _) => waiters.remove(name, claim),
                 (None, _) => {}
             }
         }
         let is_answered = |claim| {
-            let mut told = ops.clone().zip(&replayed.outcomes);
-            told.any(|(op, told)| {
-                let open = matches!(told, Outcome::Queued { .. } | Outcome::Late);
+            let mut outcomes = ops.clone().zip(&replayed.outcomes);
+            outcomes.any(|(op, outcome)| {
+                let open = matches!(outcome, Outcome::Queued { .. } | Outcome::Late);
                 op.claim() == Some(claim) && !open
             })
         };
         let others = |granted: &&Granted| granted.home != 0 && !is_answered(granted.claim);
         for &granted in replayed.grants.iter().filter(others) {
-            let note = Note::new(name, granted, &replayed.machine);
+            let notification = Notification::new(name, granted, &replayed.machine);
             if granted.home == self.settings.home {
                 // The grant may arrive before the answer that the claim is queued, which may come
-                // on another connection. `told` keeps it until then.
-                waiters.told(&note);
+                // on another connection. `notify` keeps it until then.
+                waiters.notify(&notification);
             } else {
                 // If the queue of notifications is full, this one is dropped. The waiter finds the
                 // grant by polling.
-                let _ = notes.try_send(note);
+                let _ = notifications.try_send(notification);
             }
         }
-        waiters.observe(name, row.mark(), &replayed.machine, sight);
+        waiters.observe(name, row.mark(), &replayed.machine, sample);
         let last = replayed.machine.last_token();
-        let told = |&outcome| Told { outcome, sight, last, in_doubt: applied.in_doubt };
-        let owes = replayed.machine.owes_a_grant();
-        Ok((replayed.outcomes.iter().map(told).collect(), owes))
+        let of = |&outcome| OpOutcome { outcome, sample, last, in_doubt: applied.in_doubt };
+        let is_grant_due = replayed.machine.owes_a_grant();
+        Ok((replayed.outcomes.iter().map(of).collect(), is_grant_due))
     }
 }

@@ -7,7 +7,7 @@ use dlock_core::{
     ErrorKind::{Protocol, Unsupported},
 };
 
-use crate::engine::{Cure, Fault};
+use crate::engine::{Fault, Remedy};
 
 pub(super) const NO_WRITES: &str = "the server takes no writes, because it is a standby or has \
                                     default_transaction_read_only: give the address of the primary";
@@ -29,17 +29,17 @@ pub(super) const ENCODING: &str = "the database does not use UTF8, as the names 
 pub(crate) fn by_code(code: &str, text: &str) -> Fault {
     match code {
         "40001" | "40P01" => Fault::passing("another client changed the same locks: try again")
-            .with_cure(Cure::AtOnce),
+            .with_remedy(Remedy::AtOnce),
         "55P03" => Fault::passing(
             "another program's transaction keeps a row of dlock_lock locked: keep such \
              transactions short, and leave the table alone",
         )
-        .with_cure(Cure::Apart),
+        .with_remedy(Remedy::Apart),
         "57014" => Fault::passing(
             "the server took too long, or another session cancelled the statement: check whether \
              it is overloaded, or raise dlock.response_timeout",
         )
-        .with_cure(Cure::Apart),
+        .with_remedy(Remedy::Apart),
         "0A000" if text.contains("cached plan") => {
             Fault::passing("the tables changed under the statement: try again")
         }
@@ -108,7 +108,7 @@ pub(crate) fn by_code(code: &str, text: &str) -> Fault {
             "the server, or a proxy in front of it, failed in a way that dlock does not know: \
              check its log ({code}: {text:.200})"
         ))
-        .with_cure(Cure::Unclear),
+        .with_remedy(Remedy::Unclear),
     }
 }
 
@@ -143,59 +143,73 @@ mod tests {
     #[test]
     fn each_code_has_its_kind_and_certainty_and_remedy() {
         let rows = [
-            ("40001", "", Unavailable, NotApplied, Cure::AtOnce, "again"),
-            ("40P01", "", Unavailable, NotApplied, Cure::AtOnce, "again"),
-            ("55P03", "", Unavailable, NotApplied, Cure::Apart, "short"),
-            ("57014", "", Unavailable, NotApplied, Cure::Apart, "dlock.response_timeout"),
-            ("0A000", "cached plan must not change", Unavailable, NotApplied, Cure::Retry, "again"),
-            ("0A000", "no such thing", Unavailable, Unknown, Cure::Unclear, "no such thing"),
+            ("40001", "", Unavailable, NotApplied, Remedy::AtOnce, "again"),
+            ("40P01", "", Unavailable, NotApplied, Remedy::AtOnce, "again"),
+            ("55P03", "", Unavailable, NotApplied, Remedy::Apart, "short"),
+            ("57014", "", Unavailable, NotApplied, Remedy::Apart, "dlock.response_timeout"),
+            (
+                "0A000",
+                "cached plan must not change",
+                Unavailable,
+                NotApplied,
+                Remedy::Retry,
+                "again",
+            ),
+            ("0A000", "no such thing", Unavailable, Unknown, Remedy::Unclear, "no such thing"),
             (
                 "0A000",
                 "RDS Proxy currently doesn't support command-line options",
                 Config(OptionValue),
                 NotApplied,
-                Cure::None,
+                Remedy::None,
                 "ALTER ROLE",
             ),
-            ("53300", "", Unavailable, NotApplied, Cure::Retry, "raise the limit"),
-            ("53100", "", Unavailable, NotApplied, Cure::None, "space"),
-            ("53200", "x", Unavailable, NotApplied, Cure::None, "give it more (x)"),
-            ("57P03", "starting up", Unavailable, NotApplied, Cure::Retry, "wait (starting up)"),
-            ("57P01", "", Unavailable, Unknown, Cure::Retry, "again"),
-            ("08006", "", Unavailable, Unknown, Cure::Retry, "again"),
-            ("08P01", "server down", Unavailable, Unknown, Cure::Retry, "(server down)"),
-            ("08P01", "no such user: u", Config(Access), NotApplied, Cure::None, "password"),
-            ("25006", "", Unavailable, NotApplied, Cure::Retry, "the primary"),
-            ("28P01", "for user \"u\"", Config(Access), NotApplied, Cure::None, "password"),
-            ("28000", "no entry", Config(Access), NotApplied, Cure::None, "pg_hba.conf"),
-            ("3D000", "", Config(Access), NotApplied, Cure::None, "create it"),
-            ("3F000", "", Config(Access), NotApplied, Cure::None, "search_path"),
-            ("42501", "for x", Config(Access), NotApplied, Cure::None, "DELETE on dlock_lock"),
-            ("42P01", "", Config(SchemaMissing), NotApplied, Cure::None, "PostgresConfig::SCHEMA"),
-            ("42703", "", Config(ForeignStore), NotApplied, Cure::None, "their own"),
-            ("23514", "", Config(ForeignStore), NotApplied, Cure::None, "their own"),
-            ("22P05", "", Config(ForeignStore), NotApplied, Cure::None, "UTF8"),
-            ("26000", "", Config(OptionValue), NotApplied, Cure::None, "dlock.pooler=true"),
-            ("42P05", "", Config(OptionValue), NotApplied, Cure::None, "dlock.pooler=true"),
+            ("53300", "", Unavailable, NotApplied, Remedy::Retry, "raise the limit"),
+            ("53100", "", Unavailable, NotApplied, Remedy::None, "space"),
+            ("53200", "x", Unavailable, NotApplied, Remedy::None, "give it more (x)"),
+            ("57P03", "starting up", Unavailable, NotApplied, Remedy::Retry, "wait (starting up)"),
+            ("57P01", "", Unavailable, Unknown, Remedy::Retry, "again"),
+            ("08006", "", Unavailable, Unknown, Remedy::Retry, "again"),
+            ("08P01", "server down", Unavailable, Unknown, Remedy::Retry, "(server down)"),
+            ("08P01", "no such user: u", Config(Access), NotApplied, Remedy::None, "password"),
+            ("25006", "", Unavailable, NotApplied, Remedy::Retry, "the primary"),
+            ("28P01", "for user \"u\"", Config(Access), NotApplied, Remedy::None, "password"),
+            ("28000", "no entry", Config(Access), NotApplied, Remedy::None, "pg_hba.conf"),
+            ("3D000", "", Config(Access), NotApplied, Remedy::None, "create it"),
+            ("3F000", "", Config(Access), NotApplied, Remedy::None, "search_path"),
+            ("42501", "for x", Config(Access), NotApplied, Remedy::None, "DELETE on dlock_lock"),
+            (
+                "42P01",
+                "",
+                Config(SchemaMissing),
+                NotApplied,
+                Remedy::None,
+                "PostgresConfig::SCHEMA",
+            ),
+            ("42703", "", Config(ForeignStore), NotApplied, Remedy::None, "their own"),
+            ("23514", "", Config(ForeignStore), NotApplied, Remedy::None, "their own"),
+            ("22P05", "", Config(ForeignStore), NotApplied, Remedy::None, "UTF8"),
+            ("26000", "", Config(OptionValue), NotApplied, Remedy::None, "dlock.pooler=true"),
+            ("42P05", "", Config(OptionValue), NotApplied, Remedy::None, "dlock.pooler=true"),
             (
                 "08P01",
                 "unsupported startup parameter: options",
                 Config(OptionValue),
                 NotApplied,
-                Cure::None,
+                Remedy::None,
                 "dlock.pooler=true",
             ),
-            ("42883", "", Unsupported, NotApplied, Cure::None, "12 or later"),
-            ("XX001", "", Protocol, Unknown, Cure::None, "log"),
-            ("XX000", "no tenant", Unavailable, Unknown, Cure::Unclear, "(XX000: no tenant)"),
-            ("58030", "", Unavailable, Unknown, Cure::Unclear, "proxy"),
-            ("55000", "", Unavailable, Unknown, Cure::Unclear, "log"),
-            ("", "", Unavailable, Unknown, Cure::Unclear, "log"),
+            ("42883", "", Unsupported, NotApplied, Remedy::None, "12 or later"),
+            ("XX001", "", Protocol, Unknown, Remedy::None, "log"),
+            ("XX000", "no tenant", Unavailable, Unknown, Remedy::Unclear, "(XX000: no tenant)"),
+            ("58030", "", Unavailable, Unknown, Remedy::Unclear, "proxy"),
+            ("55000", "", Unavailable, Unknown, Remedy::Unclear, "log"),
+            ("", "", Unavailable, Unknown, Remedy::Unclear, "log"),
         ];
-        for (code, said, kind, certainty, cure, says) in rows {
+        for (code, said, kind, certainty, remedy, says) in rows {
             let fault = by_code(code, said);
-            let found = (fault.error.kind(), fault.error.certainty(), fault.cure);
-            assert_eq!(found, (kind, certainty, cure), "{code} {said}");
+            let found = (fault.error.kind(), fault.error.certainty(), fault.remedy);
+            assert_eq!(found, (kind, certainty, remedy), "{code} {said}");
             assert!(fault.error.to_string().contains(says), "{code}: {}", fault.error);
         }
     }

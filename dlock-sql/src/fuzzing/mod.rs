@@ -9,7 +9,7 @@ use dlock_core::{BackendUrl, Error, LockName};
 #[cfg(feature = "mysql")]
 pub use mysql::{log_end, mysql_names, mysql_url};
 #[cfg(feature = "postgres")]
-pub use postgres::{note, postgres_literal, postgres_url};
+pub use postgres::{notification, postgres_literal, postgres_url};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{sqlite_json, sqlite_url};
 
@@ -25,7 +25,7 @@ const SECRET: &str = "hunter2";
 /// A server's text with an error's number or code, the number first: it gets an explanation.
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 pub fn error(data: &[u8]) {
-    use crate::{mysql::error::numbers::by_number, postgres::code::by_code};
+    use crate::{mysql::error_codes::by_number, postgres::error_codes::by_code};
 
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (code, said) = text.split_once(' ').unwrap_or((text, ""));
@@ -159,7 +159,7 @@ mod postgres {
     use super::{server_url, text_and_name};
     use crate::{
         PostgresConfig,
-        engine::Note,
+        engine::Notification,
         postgres::literal::{Arg, fill},
     };
 
@@ -210,13 +210,13 @@ mod postgres {
     }
 
     /// A notification of a grant: an accepted one is equal to itself when it is read again.
-    pub fn note(data: &[u8]) {
+    pub fn notification(data: &[u8]) {
         let Some((text, name)) = text_and_name(data) else { return };
-        if let Some(note) = Note::read(text) {
-            assert_eq!(Note::read(&note.to_string()), Some(note.clone()));
-            assert!(text.ends_with(note.name.as_str()));
-            let sent = Note { name, ..note };
-            assert_eq!(Note::read(&sent.to_string()), Some(sent));
+        if let Some(notification) = Notification::read(text) {
+            assert_eq!(Notification::read(&notification.to_string()), Some(notification.clone()));
+            assert!(text.ends_with(notification.name.as_str()));
+            let sent = Notification { name, ..notification };
+            assert_eq!(Notification::read(&sent.to_string()), Some(sent));
         }
     }
 }
