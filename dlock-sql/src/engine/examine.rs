@@ -16,8 +16,8 @@ pub(crate) fn of_tables<T>(prepared: Result<T, Fault>) -> Result<Finding, Fault>
             "dlock's tables exist, and this user has all the rights that it needs",
         )),
         Err(fault) => match fault.error.kind() {
-            // These last until a person changes something. All others may be transient, and are
-            // errors of the examination.
+            // These faults persist until an operator changes a setting. All others may be
+            // transient, and are errors of the examination.
             ErrorKind::Config(_) | ErrorKind::Unsupported => Ok(of_error("tables", &fault.error)),
             _ => Err(fault),
         },

@@ -101,7 +101,7 @@ pub(crate) struct EngineSettings {
     pub(crate) tick: Micros,
     /// The pause after a read, as a multiple of the time that the read took.
     pub(crate) rest: u32,
-    /// The number by which notifications reach this engine. 0 if it has no listener.
+    /// The engine's notification channel id. 0 if it has no listener.
     pub(crate) home: u32,
     /// How often the rows are polled while the listener works.
     pub(crate) rarely: Rarely,

@@ -1,5 +1,5 @@
-//! The properties of all parsers of this crate, and of all texts that it writes into statements,
-//! for arbitrary bytes. Each has one function, which panics if a property does not hold.
+//! Fuzz properties: the rules for each parser, and for each string that is written into SQL, for any
+//! input. Each function panics if a property does not hold.
 //!
 //! `proof/fuzz/` runs them for long, and the tests below run them briefly. A normal build does not
 //! contain this module.

@@ -52,7 +52,7 @@ pub(super) struct Link {
     resets_path: bool,
 }
 
-/// A place to look for tables.
+/// A schema in which dlock looks for its tables.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     resets_path: bool,

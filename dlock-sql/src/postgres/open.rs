@@ -20,7 +20,7 @@ use crate::engine::{Connections, DurabilityMonitor, sample};
 /// An open database.
 pub(super) struct Opened {
     pub(super) connections: Connections<PgConn, PostgresListener>,
-    /// The number by which notifications reach this engine. 0 if it has no listener.
+    /// The engine's notification channel id. 0 if it has no listener.
     pub(super) home: u32,
     /// Whether commits survive a crash of the server.
     pub(super) durability: DurabilityMonitor,

@@ -1,4 +1,4 @@
-//! Harm to the holders.
+//! Faults of the holders.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use dlock_soak::{Load, Storm};
 use dlock_testkit::Verdict;
 
 use crate::{
-    left,
+    cleanup,
     server::{Kind, Server},
 };
 
@@ -19,7 +19,7 @@ pub(crate) async fn are_killed(kind: Kind) -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 pub(crate) async fn are_stopped(kind: Kind) -> Verdict {
@@ -31,7 +31,7 @@ pub(crate) async fn are_stopped(kind: Kind) -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// How many attempts are dropped.
@@ -45,5 +45,5 @@ pub(crate) async fn change_their_minds(kind: Kind) -> Verdict {
     while storm.next(&load, 1000).await {}
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }

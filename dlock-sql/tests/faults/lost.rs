@@ -1,6 +1,5 @@
-//! A server that comes back without its last writes: one that answers before they are on the disk, or
-//! another one that did not have them yet. What it has lost is lost, and what it writes from then on
-//! is not.
+//! A server that restarts without its last writes: it answers before they are on the disk, or it is
+//! another server that did not have them yet. It loses no later writes.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ const SAVE: [&str; 2] =
 const LOSE: [&str; 2] =
     ["DELETE FROM dlock_lock", "INSERT INTO dlock_lock SELECT * FROM dlock_was"];
 
-/// Who remembers a row that was lost adds to it, and folds nothing into the one that is there.
+/// A client that remembers a lost row appends to the current one, and folds nothing into it.
 pub(crate) async fn writes(kind: Kind) -> Verdict {
     let server = Server::start(kind).await?;
     let url = server.patient_url().replace("retention=1s", "retention=1h");

@@ -1,12 +1,11 @@
-//! Histories under faults: processes that take and let go of locks at random while they, the
-//! server and the network between them are harmed. No two may ever believe to hold what excludes
-//! each other, no token may be out of order, and in the end all locks are free and no transaction
-//! is open.
+//! Histories under faults: processes acquire and release locks at random under faults of the
+//! processes, the server and the network. Holders that exclude each other never overlap, tokens
+//! stay in order, and in the end all locks are free and no transaction is open.
 //!
-//! `DLOCK_TEST_EFFORT=20` does harm for twenty times as long, `0.33` for a third.
+//! `DLOCK_TEST_EFFORT=20` injects faults for twenty times as long, `0.33` for a third.
 
+mod cleanup;
 mod holders;
-mod left;
 mod lost;
 mod network;
 mod server;

@@ -1,4 +1,4 @@
-//! Harm to what is between the holders and the server.
+//! Faults of the network between the holders and the server.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dlock_testlab::{Flow, Proxy, Verdict};
 use tokio::time::sleep;
 
 use crate::{
-    left,
+    cleanup,
     server::{Kind, Server},
 };
 
@@ -24,10 +24,10 @@ pub(crate) async fn connections_are_cut(kind: Kind) -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
-/// What was asked was done, and nobody learns of it; or learns of it late.
+/// The request was applied, and its answer is lost or late.
 pub(crate) async fn replies_are_lost(kind: Kind) -> Verdict {
     let server = Server::start(kind).await?;
     let proxy = Proxy::start(&server.address()).await?;
@@ -56,10 +56,10 @@ pub(crate) async fn replies_are_lost(kind: Kind) -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
-/// Harm of all kinds.
+/// Faults of all kinds.
 pub(crate) async fn all_at_once(kind: Kind) -> Verdict {
     let server = Server::start(kind).await?;
     let proxy = Proxy::start(&server.address()).await?;
@@ -76,5 +76,5 @@ pub(crate) async fn all_at_once(kind: Kind) -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }

@@ -1,4 +1,4 @@
-//! The server, and harm to it.
+//! The server, and faults of it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::left;
+use crate::cleanup;
 
 /// Which server.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl Server {
         self.patient_url() + "&dlock.response_timeout=500ms"
     }
 
-    /// For those to whom no harm is done: they wait for answers for as long as anybody does.
+    /// The address for clients without faults, which wait as long for answers as any client.
     pub(crate) fn patient_url(&self) -> String {
         let url = match self {
             Self::Postgres(server) => server.url(),
@@ -115,7 +115,7 @@ pub(crate) async fn is_killed(kind: Kind) -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 pub(crate) async fn is_paused(kind: Kind) -> Verdict {
@@ -127,7 +127,7 @@ pub(crate) async fn is_paused(kind: Kind) -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }
 
 /// An administrator who terminates backends.
@@ -140,5 +140,5 @@ pub(crate) async fn ends_its_sessions(kind: Kind) -> Verdict {
     }
     let report = load.finish().await?;
     storm.says(&report)?.check()?;
-    left::nothing(&server).await
+    cleanup::nothing(&server).await
 }

@@ -54,7 +54,7 @@ fn many_locks_are_on_one_connection_and_others_see_them() {
 }
 
 #[test]
-fn a_program_that_knows_nothing_of_dlock_takes_part() {
+fn another_program_shares_the_lock_by_sql() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let client = locks(&server.url(ADVISORY), LEASE).await?;
@@ -69,7 +69,7 @@ fn a_program_that_knows_nothing_of_dlock_takes_part() {
 }
 
 #[test]
-fn tokens_grow_and_nobody_overlaps() {
+fn tokens_grow_and_holders_never_overlap() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let (inside, last) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -97,7 +97,7 @@ fn tokens_grow_and_nobody_overlaps() {
 }
 
 #[test]
-fn the_loss_of_the_connection_is_the_loss_of_all() {
+fn a_lost_connection_loses_all_its_locks() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let client = locks(&server.url(ADVISORY), SHORT).await?;
@@ -120,7 +120,7 @@ fn the_loss_of_the_connection_is_the_loss_of_all() {
 }
 
 #[test]
-fn a_release_after_the_loss_frees_nobody_elses_lock() {
+fn a_release_after_the_loss_frees_no_other_lock() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let client = locks(&server.url(ADVISORY), LEASE).await?;
@@ -149,7 +149,7 @@ fn a_lock_without_renewal_is_released_when_its_lease_ends() {
 }
 
 #[test]
-fn a_dropped_wait_and_a_dead_client_leave_nothing() {
+fn a_dropped_wait_and_a_dead_client_leave_no_lock() {
     run("postgres", async {
         let server = Server::postgres().await?;
         let holder = locks(&server.url(ADVISORY), LEASE).await?;

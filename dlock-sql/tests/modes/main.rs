@@ -2,6 +2,6 @@
 //! locks, each against a program that knows nothing of dlock and speaks SQL.
 
 mod advisory;
-mod outside;
+mod idle_sessions;
 mod plain;
 mod support;

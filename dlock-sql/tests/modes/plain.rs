@@ -52,7 +52,7 @@ on_both! {
     lost_connections_are_made_again: ROW VERSION;
 }
 
-mod outside {
+mod guarantees {
     use dlock_core::{Exclusion, Fencing, FencingToken};
 
     use super::*;

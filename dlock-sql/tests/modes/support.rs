@@ -1,4 +1,4 @@
-//! Private servers, locks on them, and the other program.
+//! Helpers of the tests: private servers, locks on them, and another program.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Server {
         format!("{url}?dlock.create_schema=true&dlock.response_timeout=30s&{options}")
     }
 
-    /// What the other program reads, or does.
+    /// A read or a write of the other program.
     pub(crate) async fn query(&self, sql: &str) -> Result<Vec<Vec<String>>, Stop> {
         match self {
             Self::Postgres(server) => server.query(sql).await,

@@ -1,4 +1,4 @@
-//! Servers that can't be used, and what every refusal says.
+//! Servers that can't be used, and the message of each refusal.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use dlock_sql::{MYSQL, Mysql};
 use dlock_testlab::mariadb::{MariadbServer, Options};
 use sqlx::{Connection, MySqlConnection};
 
-use crate::help::{
+use crate::support::{
     ask, assert_unavailable, config, connect, free, granted, lock, queue, refused, server,
     server_with, take, with_mariadb,
 };
@@ -161,7 +161,7 @@ fn the_server_decides_what_is_promised() {
 
 /// Whatever the defaults of the server, the statements mean the same.
 #[test]
-fn unusual_servers_do_as_well() {
+fn unusual_servers_are_used() {
     with_mariadb(async {
         let lines = "sql_mode = ANSI,ORACLE,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH\n\
                      transaction_isolation = READ-UNCOMMITTED\n\

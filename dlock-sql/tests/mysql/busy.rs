@@ -1,4 +1,4 @@
-//! Somebody else who locks rows or tables.
+//! Rows and tables that another program locks.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use dlock_core::{Certainty, ErrorKind};
 use dlock_sql::Mysql;
 use sqlx::{Connection, Executor, MySqlConnection};
 
-use crate::help::{
+use crate::support::{
     LONG, ask, assert_unavailable, config, connect, free, lock, server, with_mariadb,
 };
 
 #[test]
-fn a_row_locked_for_too_long_is_unavailable_and_nothing_is_done() {
+fn a_row_locked_for_too_long_is_unavailable_and_unchanged() {
     with_mariadb(async {
         let server = server().await?;
         let first = ask("x");
@@ -61,7 +61,7 @@ fn a_row_locked_for_a_while_only_takes_longer() {
 }
 
 #[test]
-fn a_table_that_goes_away_is_told() {
+fn a_dropped_table_is_reported() {
     with_mariadb(async {
         let server = server().await?;
         let client = connect(&server).await?;

@@ -1,11 +1,13 @@
-//! How many connections a client opens, and the ways to the server.
+//! The number of connections of a client, and the addresses of the server.
 
 use dlock_core::{AcquireRequest, ErrorKind, Renewal, Renewed};
 use dlock_sql::Mysql;
 use dlock_testlab::{Proxy, Stop, mariadb::Options, rerun_with_addresses, server_of_rerun};
 use tokio::net::TcpListener;
 
-use crate::help::{ask, attempt, config, connect, free, server, server_with, take, with_mariadb};
+use crate::support::{
+    ask, attempt, config, connect, free, server, server_with, take, with_mariadb,
+};
 
 /// Accepts connections at ::1, which the system tries first, and says nothing.
 async fn silent(port: u16) -> Result<TcpListener, Stop> {

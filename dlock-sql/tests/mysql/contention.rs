@@ -1,4 +1,4 @@
-//! Many at once: nobody is let in twice, and no collision in the database reaches a caller.
+//! Many tasks at once: holders never overlap, and no collision in the database reaches a caller.
 
 use std::sync::{
     Arc,
@@ -9,11 +9,11 @@ use dlock_core::{Acquired, DynBackend};
 use dlock_testlab::{Stop, Verdict, mariadb::Options};
 use tokio::task::JoinSet;
 
-use crate::help::{
+use crate::support::{
     ask, connect, connect_plainly, free, granted, lock, name, server, server_with, with_mariadb,
 };
 
-/// What a lock protects.
+/// The resource that a lock protects.
 #[derive(Default)]
 struct Guarded {
     taken: AtomicBool,
@@ -93,7 +93,7 @@ fn many_tasks_on_several_locks() {
 }
 
 #[test]
-fn many_tasks_without_rows_in_return() {
+fn many_tasks_without_returning() {
     with_mariadb(async {
         let server = server().await?;
         let mut clients = Vec::new();

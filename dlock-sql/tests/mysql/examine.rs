@@ -1,4 +1,4 @@
-//! What is found out about how a server is set up.
+//! The findings about a server.
 
 use dlock_core::{DynBackend, Finding, Level};
 use dlock_sql::Mysql;
@@ -8,9 +8,9 @@ use dlock_testlab::{
     mariadb::{MariadbServer, Options},
 };
 
-use crate::help::{config, connect, connect_plainly, server_with, with_mariadb};
+use crate::support::{config, connect, connect_plainly, server_with, with_mariadb};
 
-/// What is not fine.
+/// The findings that are not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
     found::amiss(client, 6).await
 }
@@ -20,7 +20,7 @@ async fn well() -> Result<MariadbServer, Stop> {
 }
 
 #[test]
-fn a_server_that_keeps_everything_is_fine() {
+fn a_durable_server_is_fine() {
     with_mariadb(async {
         let server = well().await?;
         assert_eq!(amiss(&connect(&server).await?).await?, []);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{Acquired, Renewal, Renewed};
 use dlock_sql::Mysql;
 
-use crate::help::{
+use crate::support::{
     LEASE, LONG, ask, attempt, config, connect, connect_plainly, free, granted, lock, queue,
     server, take, with_mariadb,
 };

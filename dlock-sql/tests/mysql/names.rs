@@ -4,7 +4,7 @@ use dlock_core::LockName;
 use dlock_sql::Mysql;
 use dlock_testkit::Stop;
 
-use crate::help::{
+use crate::support::{
     ask, attempt, config, connect, connect_plainly, free, server, take, with_mariadb,
 };
 

@@ -1,4 +1,4 @@
-//! On an application's pool.
+//! Locks on an application's pool.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sqlx::{
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 
-use crate::help::{
+use crate::support::{
     LEASE, LONG, ask, attempt, connect, free, lock, queue, refused, server, take, with_mariadb,
 };
 
@@ -48,7 +48,7 @@ fn failed<T>(result: Result<T, Error>) -> Result<Error, Stop> {
 }
 
 #[test]
-fn a_pool_of_one_connection_will_do() {
+fn a_pool_of_one_connection_is_enough() {
     with_mariadb(async {
         let server = server().await?;
         let pool = pool(&server, 1).await?;
@@ -95,7 +95,7 @@ fn an_exhausted_pool_does_not_cost_a_lock() {
 
 /// As a `begin()` that was dropped half-way leaves it: what is written there is seen by nobody.
 #[test]
-fn a_connection_that_was_left_in_a_transaction_is_not_used() {
+fn a_connection_in_a_transaction_is_not_used() {
     with_mariadb(async {
         let server = server().await?;
         let pool = pool(&server, 2).await?;
@@ -112,7 +112,7 @@ fn a_connection_that_was_left_in_a_transaction_is_not_used() {
     });
 }
 
-/// What has not been committed may never be.
+/// Uncommitted rows may be rolled back.
 #[test]
 fn uncommitted_rows_are_not_read_at_any_isolation_of_the_pool() {
     with_mariadb(async {
@@ -136,7 +136,7 @@ fn uncommitted_rows_are_not_read_at_any_isolation_of_the_pool() {
 }
 
 #[test]
-fn a_pool_that_dlock_can_not_work_on_is_refused() {
+fn an_unusable_pool_is_refused() {
     with_mariadb(async {
         let server = server().await?;
         for (sql, issue, remedy) in [
@@ -164,7 +164,7 @@ fn a_pool_that_dlock_can_not_work_on_is_refused() {
 }
 
 #[test]
-fn a_pool_stays_usable_when_a_statement_is_given_up() {
+fn a_pool_stays_usable_after_a_dropped_statement() {
     with_mariadb(async {
         let server = server().await?;
         let options = MySqlPoolOptions::new().max_connections(1).test_before_acquire(false);

@@ -1,4 +1,4 @@
-//! Users who may do only what they must.
+//! Users with the least rights.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use dlock_core::ConfigIssue::Access;
 use dlock_sql::Mysql;
 use dlock_testlab::{Verdict, mariadb::MariadbServer, rights::claims_end_after_a_refusal};
 
-use crate::help::{ask, config, free, granted, queue, refused, server, take, with_mariadb};
+use crate::support::{ask, config, free, granted, queue, refused, server, take, with_mariadb};
 
 async fn make_user(server: &MariadbServer, name: &str, rights: &[&str]) -> Verdict {
     let mut sql = format!(

@@ -1,4 +1,4 @@
-//! The rows, and what becomes of them.
+//! The rows in the table, and their deletion.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use dlock_core::{ConfigIssue, ErrorKind};
 use dlock_sql::Mysql;
 use dlock_testlab::{Stop, mariadb::MariadbServer};
 
-use crate::help::{LONG, ask, attempt, config, connect, free, lock, server, take, with_mariadb};
+use crate::support::{LONG, ask, attempt, config, connect, free, lock, server, take, with_mariadb};
 
 async fn count(server: &MariadbServer) -> Result<String, Stop> {
     Ok(server.query("SELECT COUNT(*) FROM dlock_lock").await?.concat().concat())

@@ -1,4 +1,4 @@
-//! Tables: missing, made, of another version, of somebody else.
+//! Tables that are missing, created, of another version, or of another program.
 
 use dlock_core::ConfigIssue::{Access, ForeignStore, SchemaMissing, SchemaNewer};
 use dlock_sql::{Mysql, MysqlConfig, Scheme};
@@ -6,12 +6,12 @@ use dlock_testlab::mariadb::{MariadbServer, Options};
 use sqlx::mysql::MySqlPoolOptions;
 use tokio::task::JoinSet;
 
-use crate::help::{LONG, ask, config, connect, free, lock, refused, server, take, with_mariadb};
+use crate::support::{LONG, ask, config, connect, free, lock, refused, server, take, with_mariadb};
 
 const TABLES: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'dlock'";
 
 #[test]
-fn missing_tables_are_not_made_unasked() {
+fn missing_tables_are_not_created_by_default() {
     with_mariadb(async {
         let server = MariadbServer::start(&Options::new()).await?;
         refused(config(&server.url())?, SchemaMissing, "dlock.create_schema=true").await?;
@@ -21,7 +21,7 @@ fn missing_tables_are_not_made_unasked() {
 }
 
 #[test]
-fn missing_tables_are_made_when_asked() {
+fn missing_tables_are_created_if_configured() {
     with_mariadb(async {
         let server = MariadbServer::start(&Options::new()).await?;
         server.run_sql("CREATE TABLE theirs (x INT)").await?;
@@ -45,7 +45,7 @@ fn the_shipped_schema_can_be_run_by_hand_and_again() {
 }
 
 #[test]
-fn half_made_tables_are_completed() {
+fn partly_created_tables_are_completed() {
     with_mariadb(async {
         let server = server().await?;
         for sql in ["DROP TABLE dlock_lock", "DELETE FROM dlock_schema", "DROP TABLE dlock_schema"]
@@ -71,7 +71,7 @@ fn another_version_is_refused() {
 }
 
 #[test]
-fn tables_that_are_not_as_dlock_makes_them_are_refused() {
+fn tables_of_another_form_are_refused() {
     with_mariadb(async {
         let server = server().await?;
         for (change, back, remedy) in [
@@ -155,7 +155,7 @@ fn a_missing_right_to_create_tables_is_reported() {
 }
 
 #[test]
-fn many_may_open_an_empty_database_at_once() {
+fn many_clients_may_open_an_empty_database_at_once() {
     with_mariadb(async {
         let server = MariadbServer::start(&Options::new()).await?;
         let mut tasks = JoinSet::new();

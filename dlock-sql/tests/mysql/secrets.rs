@@ -1,11 +1,11 @@
-//! The password is shown nowhere.
+//! No output contains the password.
 
 use std::{error::Error as _, time::Duration};
 
 use dlock_core::Error;
 use dlock_sql::Mysql;
 
-use crate::help::{ask, config, server, with_mariadb};
+use crate::support::{ask, config, server, with_mariadb};
 
 /// An error as people print it, with all its sources.
 fn printed(error: &Error) -> String {

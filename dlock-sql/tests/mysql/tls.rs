@@ -4,10 +4,10 @@ use dlock_core::ConfigIssue::Access;
 use dlock_sql::Mysql;
 use dlock_testlab::{Stop, mariadb::Options};
 
-use crate::help::{ask, config, refused, server_with, take, with_mariadb};
+use crate::support::{ask, config, refused, server_with, take, with_mariadb};
 
 #[test]
-fn a_certificate_that_is_trusted_is_enough() {
+fn a_trusted_certificate_is_accepted() {
     with_mariadb(async {
         let server = server_with(&Options::new().with_tls()).await?;
         let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
@@ -20,7 +20,7 @@ fn a_certificate_that_is_trusted_is_enough() {
 }
 
 #[test]
-fn a_certificate_that_is_not_trusted_is_refused() {
+fn an_untrusted_certificate_is_refused() {
     with_mariadb(async {
         let server = server_with(&Options::new().with_tls()).await?;
         let url = format!("{}?ssl-mode=VERIFY_IDENTITY", server.url());

@@ -27,7 +27,7 @@ fn an_ipv6_address_leads_to_the_server() {
 
 /// Every way to write the address of a socket.
 #[test]
-fn a_unix_socket_can_have_a_user_before_it() {
+fn a_unix_socket_url_can_contain_a_user() {
     run(async {
         let directory = tempfile::Builder::new().prefix("dlock-pg-").tempdir_in("/tmp")?;
         let path = directory.path().display();

@@ -1,4 +1,4 @@
-//! How many connections a client opens.
+//! The number of connections of a client.
 
 use std::time::Duration;
 

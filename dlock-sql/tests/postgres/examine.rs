@@ -1,4 +1,4 @@
-//! What is found out about how a server is set up.
+//! The findings about a server.
 
 use dlock_core::{DynBackend, Finding, Level};
 use dlock_testkit::found::{self, only};
@@ -9,7 +9,7 @@ use dlock_testlab::{
 
 use crate::support::{connect, create, run, start};
 
-/// What is not fine.
+/// The findings that are not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
     found::amiss(client, 6).await
 }
@@ -27,7 +27,7 @@ async fn well() -> Result<(PostgresServer, DynBackend), Stop> {
 }
 
 #[test]
-fn a_server_that_keeps_everything_is_fine() {
+fn a_durable_server_is_fine() {
     run(async {
         let (server, client) = well().await?;
         assert_eq!(amiss(&client).await?, []);
@@ -40,7 +40,7 @@ fn a_server_that_keeps_everything_is_fine() {
 }
 
 #[test]
-fn relaxed_durability_is_told() {
+fn relaxed_durability_is_reported() {
     run(async {
         let (server, _) = well().await?;
         let relaxed = connect(&format!("{}?dlock.durability=relaxed", server.url())).await?;
@@ -70,7 +70,7 @@ fn a_missing_table_and_a_missing_right_are_wrong() {
 }
 
 #[test]
-fn a_server_without_fsync_is_told() {
+fn a_server_without_fsync_is_reported() {
     run(async {
         let (server, client) = start().await?;
         server.run_sql("alter system set fsync = off").await?;
@@ -84,7 +84,7 @@ fn a_server_without_fsync_is_told() {
 }
 
 #[test]
-fn the_advisory_mode_says_that_it_does_not_look() {
+fn the_advisory_mode_reports_that_it_examines_nothing() {
     run(async {
         let (server, _) = start().await?;
         let client = connect(&format!("{}&dlock.advisory=true", create(&server))).await?;
@@ -139,7 +139,7 @@ fn roles_that_may_run_code_as_others_are_reported() {
 }
 
 #[test]
-fn whatever_keeps_old_row_versions_is_reported() {
+fn everything_that_keeps_old_row_versions_is_reported() {
     run(async {
         let (server, client) = well().await?;
         server.run_sql("alter table dlock_lock set (autovacuum_enabled = off)").await?;

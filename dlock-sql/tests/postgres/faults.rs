@@ -1,4 +1,4 @@
-//! When the server, or somebody else on it, does not do as it should.
+//! Faults of the server and of its other clients.
 
 use std::time::Duration;
 
@@ -75,12 +75,11 @@ fn a_killed_server_keeps_holders_and_waiters() {
     });
 }
 
-/// Who only joins the queue of a lock that is held does not wait for the disk, and whoever is let in
-/// by that is on it.
+/// A claim that only joins the queue of a held lock does not wait for the disk. Every grant does.
 #[test]
 fn a_killed_server_forgets_at_most_a_claim_that_just_joined() {
     run(async {
-        // What nobody waits for stays in memory meanwhile.
+        // A commit without a sync stays in memory meanwhile.
         let options = Options::new().with_config("wal_writer_delay = 10s");
         let server = PostgresServer::start(&options).await?;
         let client = connect(&create(&server)).await?;
@@ -209,7 +208,7 @@ fn a_full_server_is_awaited_and_then_reported() {
 }
 
 #[test]
-fn a_server_that_stops_taking_writes_is_left_for_one_that_does() {
+fn a_server_that_becomes_read_only_is_replaced_by_a_writer() {
     run(async {
         let (server, _) = start().await?;
         let client = connect(&format!("{}?dlock.response_timeout=4s", server.url())).await?;
@@ -226,7 +225,7 @@ fn a_server_that_stops_taking_writes_is_left_for_one_that_does() {
 }
 
 #[test]
-fn opening_may_be_given_up_at_any_time_and_anywhere() {
+fn opening_may_be_cancelled_at_any_point() {
     run(async {
         let (server, client) = start().await?;
         let url = server.url();

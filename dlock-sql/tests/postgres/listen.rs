@@ -1,4 +1,4 @@
-//! How waiters learn of their grant.
+//! Notifications to waiters.
 
 use dlock_core::WakeUp;
 use dlock_testlab::{Stop, postgres::PostgresServer};
@@ -14,7 +14,7 @@ async fn deafen(server: &PostgresServer) -> Result<usize, Stop> {
 }
 
 #[test]
-fn a_grant_arrives_though_the_listener_was_cut_off() {
+fn a_grant_arrives_although_the_listener_was_cut_off() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;
@@ -31,7 +31,7 @@ fn a_grant_arrives_though_the_listener_was_cut_off() {
 }
 
 #[test]
-fn a_client_that_does_not_listen_is_still_granted() {
+fn a_client_without_a_listener_is_still_granted() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&format!("{}?dlock.pooler=true", server.url())).await?;
@@ -50,7 +50,7 @@ fn a_client_that_does_not_listen_is_still_granted() {
 }
 
 #[test]
-fn strange_notes_do_no_harm() {
+fn foreign_notifications_are_ignored() {
     run(async {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;

@@ -13,16 +13,26 @@ mod faults;
 mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
+mod guarantees;
+mod late;
 mod listen;
+mod locked_rows;
+mod many_waiters;
 mod names;
 mod open;
-mod outside;
 mod planted;
 mod pool;
 mod pooler;
+mod proxies;
+mod read_only;
 mod rights;
+mod row_security;
 mod rows;
 mod schema;
+mod sessions;
+mod standby;
 #[cfg(feature = "tls")]
 mod tls;
 mod trust;
+mod unknown_errors;
+mod unreadable_records;

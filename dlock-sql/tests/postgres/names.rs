@@ -1,4 +1,4 @@
-//! Names are compared byte for byte, and nothing in them is taken for a statement.
+//! Names are compared byte for byte, and nothing in them is interpreted as SQL.
 
 use dlock_core::DynBackend;
 use dlock_testlab::{Verdict, postgres::PostgresServer};

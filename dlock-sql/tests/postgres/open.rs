@@ -1,4 +1,4 @@
-//! What stands in the way of opening, and what is promised once it is open.
+//! Opening a store: refusals, and the guarantees of an open store.
 
 use std::{
     pin::pin,
@@ -17,7 +17,7 @@ use crate::support::{config, connect, create, refused, run, says, server, start,
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 
 #[test]
-fn it_is_found_by_both_schemes() {
+fn both_url_schemes_open_the_database() {
     run(async {
         let server = server().await?;
         let registry = Registry::new().with(POSTGRES);
@@ -49,7 +49,7 @@ fn a_refused_login_is_explained() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_unavailable() {
+fn a_stopped_server_is_unavailable() {
     run(async {
         let server = server().await?;
         server.stop().await?;
@@ -62,7 +62,7 @@ fn a_server_that_is_not_there_is_unavailable() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_not_waited_for_for_ever() {
+fn a_silent_server_is_unavailable_in_time() {
     run(async {
         let (server, client) = start().await?;
         server.pause()?;

@@ -1,4 +1,4 @@
-//! On an application's pool.
+//! Locks on an application's pool.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn open(pool: &PgPool) -> Result<DynBackend, Error> {
 }
 
 #[test]
-fn a_pool_of_one_connection_will_do() {
+fn a_pool_of_one_connection_is_enough() {
     run(async {
         let server = server().await?;
         let pool = pool(&server, 1).await?;
@@ -58,7 +58,7 @@ fn an_exhausted_pool_does_not_cost_a_lock() {
 
 /// As a `begin()` that was dropped half-way leaves it: what is written there is seen by nobody.
 #[test]
-fn a_connection_that_was_left_in_a_transaction_is_not_used() {
+fn a_connection_in_a_transaction_is_not_used() {
     run(async {
         let server = server().await?;
         let pool = pool(&server, 2).await?;
@@ -112,7 +112,7 @@ fn temporary_objects_of_a_pooled_session_are_not_used() {
     });
 }
 
-/// What the application sets after connecting, connections of our own do not have.
+/// dlock's own connections lack the settings that the application makes after connecting.
 #[test]
 fn a_pool_with_other_tables_than_its_options_is_refused() {
     run(async {
@@ -132,7 +132,7 @@ fn a_pool_with_other_tables_than_its_options_is_refused() {
 }
 
 #[test]
-fn a_pool_stays_usable_when_a_statement_is_given_up() {
+fn a_pool_stays_usable_after_a_dropped_statement() {
     run(async {
         let (server, _) = start().await?;
         let options = PgPoolOptions::new().max_connections(1).test_before_acquire(false);

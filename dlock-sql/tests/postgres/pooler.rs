@@ -1,4 +1,4 @@
-//! Through a pooler that gives each transaction another connection.
+//! A pooler that gives each transaction another connection.
 
 use dlock_core::{ConfigIssue, ErrorKind, WakeUp};
 use dlock_testkit::Stop;
@@ -9,7 +9,7 @@ use crate::support::{
 };
 
 #[test]
-fn all_goes_through_a_pooler_with_few_connections() {
+fn locks_work_through_a_pooler_with_few_connections() {
     run(async {
         let (_server, bouncer) = start_pooler(&["default_pool_size = 2"]).await?;
         let url = format!("{}?dlock.pooler=true", bouncer.url());
@@ -36,7 +36,7 @@ fn all_goes_through_a_pooler_with_few_connections() {
 }
 
 #[test]
-fn the_tables_can_be_made_through_it() {
+fn the_tables_can_be_created_through_a_pooler() {
     run(async {
         let (server, bouncer) = start_pooler(&[]).await?;
         server.run_sql("drop table dlock_lock, dlock_schema").await?;

@@ -1,4 +1,4 @@
-//! What a user has to be allowed: no less than the errors say, and no more.
+//! The rights of a user: the least rights are enough, and errors name missing ones.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn minimal_rights_allow_locks_but_no_new_tables() {
 }
 
 #[test]
-fn each_right_that_is_lacking_is_named() {
+fn each_missing_right_is_named() {
     run(async {
         let (server, _) = start().await?;
         let url = user(&server).await?;
@@ -63,7 +63,7 @@ fn each_right_that_is_lacking_is_named() {
 }
 
 #[test]
-fn a_right_that_is_taken_away_is_told() {
+fn a_revoked_right_is_reported() {
     run(async {
         let (server, _) = start().await?;
         let url = user(&server).await?;

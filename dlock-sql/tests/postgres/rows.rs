@@ -1,4 +1,4 @@
-//! What stands in the table, and for how long.
+//! The rows in the table, and their deletion.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn rows_go(server: &PostgresServer, client: &DynBackend) -> Verdict {
 }
 
 #[test]
-fn the_rows_of_unused_locks_go() {
+fn rows_of_unused_locks_are_deleted() {
     run(async {
         let server = server().await?;
         let config = config(&create(&server))?.with_retention(SECOND);
@@ -34,7 +34,7 @@ fn the_rows_of_unused_locks_go() {
 }
 
 #[test]
-fn the_rows_of_unused_locks_go_behind_a_pooler() {
+fn rows_of_unused_locks_are_deleted_behind_a_pooler() {
     run(async {
         let (server, bouncer) = start_pooler(&[]).await?;
         let config = config(&bouncer.url())?.with_pooler(true).with_retention(SECOND);
@@ -58,7 +58,7 @@ fn a_row_stays_short_however_often_its_lock_is_used() {
 }
 
 #[test]
-fn tokens_grow_though_the_row_is_gone() {
+fn tokens_grow_after_the_row_was_deleted() {
     run(async {
         let (server, client) = start().await?;
         let first = exclusive("a");

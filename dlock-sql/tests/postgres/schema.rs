@@ -1,4 +1,4 @@
-//! Which tables are taken for dlock's.
+//! The choice of the tables.
 
 use dlock_core::{ConfigIssue, ErrorKind};
 use dlock_sql::PostgresConfig;
@@ -10,7 +10,7 @@ const MISSING: ErrorKind = ErrorKind::Config(ConfigIssue::SchemaMissing);
 const FOREIGN: ErrorKind = ErrorKind::Config(ConfigIssue::ForeignStore);
 
 #[test]
-fn tables_are_made_only_when_asked_for() {
+fn tables_are_created_only_if_configured() {
     run(async {
         let server = server().await?;
         says(&refused(&server.url()).await?, MISSING, "dlock.create_schema=true");
@@ -20,7 +20,7 @@ fn tables_are_made_only_when_asked_for() {
 }
 
 #[test]
-fn tables_made_by_hand_will_do() {
+fn tables_created_by_hand_are_used() {
     run(async {
         let server = server().await?;
         for _ in 0..2 {
@@ -31,7 +31,7 @@ fn tables_made_by_hand_will_do() {
 }
 
 #[test]
-fn many_may_make_them_at_once() {
+fn many_clients_may_create_the_tables_at_once() {
     run(async {
         let server = server().await?;
         let mut opening = JoinSet::new();
@@ -47,7 +47,7 @@ fn many_may_make_them_at_once() {
 }
 
 #[test]
-fn a_schema_of_ones_own_is_found_by_the_search_path() {
+fn a_separate_schema_is_found_by_the_search_path() {
     run(async {
         let (server, client) = start().await?;
         server.query_at(&server.url(), "create schema other").await?;
@@ -63,7 +63,7 @@ fn a_schema_of_ones_own_is_found_by_the_search_path() {
 }
 
 #[test]
-fn other_versions_are_refused_with_what_to_do() {
+fn other_versions_are_refused_with_a_remedy() {
     run(async {
         let (server, _) = start().await?;
         server.run_sql("update dlock_schema set version = 2").await?;

@@ -1,4 +1,4 @@
-//! A private server, clients of it, and looks at it past the backend.
+//! Helpers of the tests: a private server, its clients, and direct access to its tables.
 
 use std::time::Duration;
 
@@ -96,7 +96,7 @@ pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Re
     Ok(client.granted(request).await?)
 }
 
-/// Takes and gives back, as if nothing had ever happened to the server.
+/// Acquires and releases, as on a server without faults.
 pub(crate) async fn works(client: &DynBackend, lock: &str) -> Verdict {
     let request = exclusive(lock);
     take(client, &request).await?;

@@ -24,7 +24,7 @@ async fn encrypted() -> Result<(PostgresServer, String), Stop> {
 }
 
 #[test]
-fn a_server_with_the_right_certificate_will_do() {
+fn a_server_with_the_right_certificate_is_accepted() {
     run(async {
         let (_server, url) = encrypted().await?;
         let client = connect(&format!("{url}&dlock.create_schema=true")).await?;
@@ -37,7 +37,7 @@ fn a_server_with_the_right_certificate_will_do() {
 }
 
 #[test]
-fn a_server_that_somebody_else_vouches_for_is_refused() {
+fn a_certificate_of_another_authority_is_refused() {
     run(async {
         let (_server, url) = encrypted().await?;
         let (other, _) = encrypted().await?;

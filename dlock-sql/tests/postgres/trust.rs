@@ -122,7 +122,7 @@ fn tables_and_triggers_of_a_trusted_role_are_used() {
 
 /// Between the look at the tables and their creation, another user makes one of them.
 #[test]
-fn a_table_that_another_user_makes_just_before_is_not_written() {
+fn a_table_created_by_another_user_meanwhile_is_not_written() {
     /// `schema.sql` waits for this lock.
     const CREATING: &str = "select pg_advisory_xact_lock(5506123690123455334)";
     for options in ["", "&dlock.plain=row", "&dlock.advisory=true"] {

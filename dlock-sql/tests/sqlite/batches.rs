@@ -55,7 +55,7 @@ async fn multi_locks_in_opposite_orders_do_not_deadlock() {
 }
 
 #[tokio::test]
-async fn one_that_can_not_be_asked_for_leaves_none_of_them() {
+async fn an_invalid_request_takes_none_of_a_multi_lock() {
     let store = Store::new();
     let client = store.open().await;
     let held = ask("b", Mode::permits(1, 3).unwrap(), LEASE);

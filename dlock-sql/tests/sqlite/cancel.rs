@@ -1,4 +1,4 @@
-//! A wait that is given up leaves nothing behind.
+//! A cancelled wait leaves nothing behind.
 
 use std::{future::Future, pin::pin, task::Poll, time::Duration};
 
@@ -19,7 +19,7 @@ async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_dropped_at_any_poll_passes_the_lock_on() {
+async fn a_wait_dropped_at_any_poll_hands_off_the_lock() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     for n in 0..60 {

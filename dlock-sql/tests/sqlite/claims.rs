@@ -1,4 +1,4 @@
-//! Every verb may be sent again, and a claim leaves no trace when it is given up.
+//! Every verb may be repeated, and a cancelled claim leaves no trace.
 
 use dlock_core::{Acquired, Certainty, Clock, ConfigIssue, ErrorKind, Mode, Released};
 
@@ -17,7 +17,7 @@ async fn an_acquire_sent_again_is_the_same_grant() {
 }
 
 #[tokio::test]
-async fn a_place_asked_for_again_is_the_same_place() {
+async fn a_repeated_acquire_keeps_its_place_in_the_queue() {
     let store = Store::new();
     let client = store.open().await;
     let (held, waiting) = (exclusive("x"), exclusive("x"));
@@ -28,7 +28,7 @@ async fn a_place_asked_for_again_is_the_same_place() {
 }
 
 #[tokio::test]
-async fn a_release_sent_again_and_one_of_a_stranger_find_nothing() {
+async fn a_repeated_or_foreign_release_finds_nothing() {
     let store = Store::new();
     let client = store.open().await;
     let request = exclusive("x");
@@ -40,7 +40,7 @@ async fn a_release_sent_again_and_one_of_a_stranger_find_nothing() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_waiter_is_passed_over() {
+async fn a_cancelled_waiter_is_skipped() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let (held, gone, next) = (exclusive("x"), exclusive("x"), exclusive("x"));
@@ -53,7 +53,7 @@ async fn a_withdrawn_waiter_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_writer_unblocks_the_readers_behind_it() {
+async fn a_cancelled_writer_unblocks_the_readers_behind_it() {
     let store = Store::new();
     let client = store.open().await;
     let (r1, w, r2) =
@@ -118,7 +118,7 @@ async fn another_size_is_refused_while_in_use_and_accepted_after() {
 }
 
 #[tokio::test]
-async fn unused_tokens_of_a_block_go_back() {
+async fn unused_tokens_of_a_block_are_returned() {
     let store = Store::new();
     let client = store.open().await;
     let request = exclusive("x").with_tokens(1_000_000_000);

@@ -1,4 +1,4 @@
-//! What is found out about a file.
+//! The findings about a file.
 
 use dlock_core::{Finding, Level};
 
@@ -20,7 +20,7 @@ async fn a_new_file_is_fine() {
 }
 
 #[tokio::test]
-async fn tables_that_are_gone_are_wrong() {
+async fn missing_tables_are_wrong() {
     let store = Store::new();
     let client = store.open().await;
     sqlx::raw_sql("DROP TABLE dlock_lock").execute(&mut store.raw().await).await.unwrap();

@@ -1,4 +1,4 @@
-//! Nobody is in who may not be.
+//! Holders that exclude each other never overlap.
 
 use std::sync::{
     Arc,
@@ -9,7 +9,7 @@ use dlock_core::{DynBackend, Mode};
 
 use crate::support::{LEASE, Store, ask, exclusive, free, lock};
 
-/// What is held of a name, in units of which a writer has `WHOLE`.
+/// The held part of a name, in units of which a writer has `WHOLE`.
 #[derive(Default)]
 struct Inside {
     held: AtomicI64,
@@ -68,12 +68,12 @@ async fn mutexes_on_many_names_never_overlap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writers_never_overlap_with_anybody() {
+async fn writers_never_overlap_with_any_other_holder() {
     no_overlap(&[Mode::Shared, Mode::Exclusive, Mode::Shared], 2, 40).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_are_never_given_out_twice() {
+async fn permits_are_never_granted_twice() {
     let (one, two) = (Mode::permits(1, 5).unwrap(), Mode::permits(2, 5).unwrap());
     no_overlap(&[one, two], 2, 40).await;
 }

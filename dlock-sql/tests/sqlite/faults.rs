@@ -1,4 +1,4 @@
-//! When the file, or the runtime, does not do as it should.
+//! Faults of the file and of the runtime.
 
 use std::{
     pin::pin,
@@ -12,7 +12,7 @@ use dlock_sql::Sqlite;
 use crate::support::{Store, exclusive, free, lock, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_locked_for_a_moment_is_waited_for() {
+async fn a_briefly_locked_file_is_awaited() {
     let store = Store::new();
     let client = store.open().await;
     let mut other = store.raw().await;
@@ -30,7 +30,7 @@ async fn a_file_that_is_locked_for_a_moment_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_file_that_stays_locked_is_unavailable_and_nothing_was_done() {
+async fn a_file_that_stays_locked_is_unavailable_and_unchanged() {
     let store = Store::new();
     let config = store.config().with_busy_timeout(Duration::from_millis(80));
     let client = Sqlite::open(config.clone()).await.unwrap();
@@ -75,7 +75,7 @@ fn opening_outside_a_runtime_is_an_error() {
 }
 
 #[test]
-fn a_client_whose_runtime_is_gone_says_so() {
+fn an_ended_runtime_is_reported() {
     let store = Store::new();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime().block_on(store.open());

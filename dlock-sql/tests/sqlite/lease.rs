@@ -1,4 +1,4 @@
-//! Leases end by the store's clock, and not before the holder stops believing.
+//! Leases expire by the store's clock, and not before the holder's local deadline.
 
 use std::time::Duration;
 
@@ -22,21 +22,21 @@ async fn a_dead_holders_lock_goes_to_the_waiter_and_not_too_early() {
     let (a, b) = (store.open().await, store.open().await);
     for _ in 0..5 {
         let dead = ask("x", Mode::Exclusive, SHORT);
-        let believed = take(&a, &dead).await.since.saturating_add(SHORT);
+        let local_deadline = take(&a, &dead).await.since.saturating_add(SHORT);
         // It is let in by the end of the lease, and not by a sign of life of its own.
         let next = ask("x", Mode::Exclusive, ENDLESS);
         let grant = lock(&b, &next).await;
         let now = Clock::Boot.now();
         assert!(grant.since.saturating_add(ENDLESS) > now);
-        assert!(now >= believed, "{now:?} is before {believed:?}");
-        assert!(now.since(believed) < ENDLESS / 6);
+        assert!(now >= local_deadline, "{now:?} is before {local_deadline:?}");
+        assert!(now.since(local_deadline) < ENDLESS / 6);
         free(&b, &next).await;
         assert_eq!(a.release(&dead.as_claim()).await.unwrap(), Released::AlreadyLost);
     }
 }
 
 #[tokio::test]
-async fn a_renewed_lock_is_kept_and_an_ended_one_is_lost() {
+async fn a_renewed_lock_stays_held_and_an_expired_one_is_lost() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let held = ask("x", Mode::Exclusive, RENEWED);
@@ -53,7 +53,7 @@ async fn a_renewed_lock_is_kept_and_an_ended_one_is_lost() {
 }
 
 #[tokio::test]
-async fn a_place_in_the_queue_outlives_its_lease_while_somebody_waits() {
+async fn a_place_in_the_queue_outlives_its_lease_during_a_wait() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let held = exclusive("x");
@@ -142,7 +142,7 @@ async fn inspecting_shows_the_requested_lease_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_renewal_of_what_nobody_holds_is_lost() {
+async fn a_renewal_of_a_free_lock_is_lost() {
     let store = Store::new();
     let client = store.open().await;
     let stranger = exclusive("x");

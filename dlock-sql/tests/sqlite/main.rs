@@ -10,20 +10,27 @@ mod support;
 mod batches;
 mod cancel;
 mod claims;
+#[cfg(target_os = "linux")]
+mod descriptors;
 mod examine;
 mod exclusion;
 mod faults;
+mod file;
 #[path = "../shared/formats.rs"]
 mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
 mod lease;
+#[cfg(target_os = "linux")]
+mod mounts;
 mod names;
 mod open;
-mod outside;
 #[cfg(unix)]
 mod push;
 mod queue;
 mod reset;
+#[cfg(target_os = "linux")]
+mod rights;
 mod rows;
 mod tokens;
+mod unreadable_records;

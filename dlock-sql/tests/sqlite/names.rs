@@ -1,4 +1,4 @@
-//! Two names never meet in one lock, and none breaks a statement.
+//! Two names never share a lock, and no name breaks a statement.
 
 use crate::support::{Store, exclusive, free, take};
 
@@ -30,7 +30,7 @@ const HOSTILE: [&str; 24] = [
 ];
 
 #[tokio::test]
-async fn every_name_is_a_lock_of_its_own() {
+async fn every_name_is_a_separate_lock() {
     let store = Store::new();
     let client = store.open().await;
     let long = "x".repeat(512);

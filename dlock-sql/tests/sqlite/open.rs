@@ -1,4 +1,4 @@
-//! What can be opened, and what every refusal says.
+//! Opening a file, and the message of each refusal.
 
 use std::fs;
 
@@ -22,14 +22,14 @@ async fn script(store: &Store, sql: &'static str) {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_not_created_unasked() {
+async fn a_missing_file_is_not_created_by_default() {
     let store = Store::new();
     refused(SqliteConfig::new(store.path()), ConfigIssue::SchemaMissing, "create_schema").await;
     assert!(!store.path().exists());
 }
 
 #[tokio::test]
-async fn missing_tables_are_not_created_unasked() {
+async fn missing_tables_are_not_created_by_default() {
     let store = Store::new();
     fs::write(store.path(), "").unwrap();
     refused(SqliteConfig::new(store.path()), ConfigIssue::SchemaMissing, "SCHEMA").await;
@@ -38,7 +38,7 @@ async fn missing_tables_are_not_created_unasked() {
 }
 
 #[tokio::test]
-async fn tables_that_are_there_are_opened_unasked() {
+async fn existing_tables_are_opened_by_default() {
     let store = Store::new();
     drop(store.open().await);
     Sqlite::open(SqliteConfig::new(store.path())).await.unwrap();
@@ -123,14 +123,14 @@ async fn a_path_that_can_not_be_used_is_refused() {
 }
 
 #[tokio::test]
-async fn memory_and_nothing_are_refused() {
+async fn a_database_in_memory_and_an_empty_path_are_refused() {
     for (path, remedy) in [(":memory:", "memory:"), ("", "sqlite:/dir/locks.db")] {
         refused(SqliteConfig::new(path), ConfigIssue::Url, remedy).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_may_open_a_new_file_at_once() {
+async fn many_clients_may_open_a_new_file_at_once() {
     for _ in 0..5 {
         let store = Store::new();
         let mut tasks = tokio::task::JoinSet::new();
@@ -166,7 +166,7 @@ async fn a_url_opens_the_file_and_names_it_canonically() {
 }
 
 #[tokio::test]
-async fn it_claims_what_it_gives() {
+async fn the_guarantees_are_those_of_a_file() {
     let store = Store::new();
     let client = store.open().await;
     let given = client.guarantees();

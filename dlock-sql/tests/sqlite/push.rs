@@ -1,4 +1,4 @@
-//! Waiters of other processes are told by sockets beside the file, which come and go with them.
+//! Notifications to waiters of other processes through sockets beside the file.
 
 use std::{
     fs,
@@ -98,7 +98,7 @@ async fn leftovers_of_a_killed_process_are_removed_at_next_open() {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let is_open = lines.map_while(Result::ok).any(|line| line.ends_with("open"));
     let alive = sockets(&store.path());
-    // Somebody else's opening does not harm who lives.
+    // Another open does not remove the sockets of live processes.
     drop(store.open().await);
     let spared = alive.iter().all(|path| path.exists());
     child.kill().unwrap();
@@ -129,7 +129,7 @@ async fn only_dead_sockets_of_this_file_are_removed() {
 }
 
 #[tokio::test]
-async fn where_no_socket_can_be_waiters_look() {
+async fn waiters_poll_where_no_socket_can_be_created() {
     let store = Store::new();
     let directory = store.path().with_file_name("long".repeat(30));
     fs::create_dir(&directory).unwrap();
@@ -142,7 +142,7 @@ async fn where_no_socket_can_be_waiters_look() {
 }
 
 #[test]
-fn a_runtime_without_io_looks() {
+fn waiters_poll_in_a_runtime_without_io() {
     let store = Store::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
@@ -154,7 +154,7 @@ fn a_runtime_without_io_looks() {
 }
 
 #[tokio::test]
-async fn strange_notes_do_no_harm() {
+async fn foreign_notifications_are_ignored() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let (held, waiting) = (exclusive("x"), exclusive("x"));

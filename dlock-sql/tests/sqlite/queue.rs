@@ -1,4 +1,4 @@
-//! First come, first served, and woken when it is one's turn.
+//! Waiters are served in order and woken for their grant.
 
 use std::sync::{Arc, Mutex};
 
@@ -45,7 +45,7 @@ async fn waiters_of_several_processes_are_served_in_order() {
 }
 
 #[tokio::test]
-async fn a_grant_that_came_before_anybody_waited_for_it_is_found() {
+async fn a_grant_before_the_wait_begins_is_found() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let (first, second) = (exclusive("x"), exclusive("x"));
@@ -78,7 +78,7 @@ async fn a_writer_behind_readers_is_not_overtaken() {
 }
 
 #[tokio::test]
-async fn one_release_lets_in_all_readers_at_the_front() {
+async fn one_release_grants_all_readers_at_the_front() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let w = exclusive("x");

@@ -1,4 +1,4 @@
-//! A database that has lost what it had acknowledged, and one that has not.
+//! A database that has lost acknowledged writes, and one that has not.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn delete(store: &Store) {
 }
 
 #[tokio::test]
-async fn a_claim_that_went_with_its_row_was_forgotten() {
+async fn a_claim_deleted_with_its_row_is_forgotten() {
     let store = Store::new();
     let client = store.open().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
@@ -29,7 +29,7 @@ async fn a_claim_that_went_with_its_row_was_forgotten() {
         assert_eq!(renewed(&client, &held, token).await, Renewed::Kept);
         delete(&store).await;
         assert_eq!(renewed(&client, &held, token).await, Renewed::Forgotten);
-        // Who has it next has a larger token, which hides the loss.
+        // The next holder has a larger token, which hides the loss.
         let next = exclusive("x");
         take(&client, &next).await;
         assert_eq!(renewed(&client, &held, token).await, Renewed::Lost);
@@ -38,7 +38,7 @@ async fn a_claim_that_went_with_its_row_was_forgotten() {
 }
 
 #[tokio::test]
-async fn a_claim_that_ended_was_not_forgotten() {
+async fn an_expired_claim_is_not_forgotten() {
     let store = Store::new();
     let (client, other) = (store.open().await, store.open().await);
     let (brief, taken) = (ask("x", Mode::Exclusive, SHORT), exclusive("y"));
@@ -51,12 +51,12 @@ async fn a_claim_that_ended_was_not_forgotten() {
 }
 
 #[tokio::test]
-async fn its_guard_tells_why_it_is_lost() {
+async fn a_guard_reports_why_it_was_lost() {
     let store = Store::new();
     let options = LockOptions::new().with_lease(Duration::from_secs(3));
     let locks = Locks::new(store.open().await).unwrap().with_options(options).unwrap();
     let guard = locks.mutex("x").unwrap().lock().await.unwrap();
     delete(&store).await;
-    let ended = tokio::time::timeout(LONG, guard.lost()).await.expect("the loss is told");
+    let ended = tokio::time::timeout(LONG, guard.lost()).await.expect("the loss is reported");
     assert_eq!(ended, Ended::StoreReset);
 }

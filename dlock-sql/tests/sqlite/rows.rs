@@ -1,4 +1,4 @@
-//! What stands in the file: little, and nothing of a lock that is out of use.
+//! The rows in the file: they stay small, and those of unused locks are deleted.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ async fn a_slow_client_does_not_undo_what_others_did() {
 }
 
 #[tokio::test]
-async fn rows_out_of_use_are_deleted_by_whoever_finds_them() {
+async fn any_client_deletes_unused_rows() {
     let store = Store::new();
     let retention = Duration::from_millis(50);
     let dead = {
@@ -124,7 +124,7 @@ async fn rows_out_of_use_are_deleted_by_whoever_finds_them() {
 }
 
 #[tokio::test]
-async fn a_row_that_was_removed_is_not_made_again_from_memory() {
+async fn a_deleted_row_is_not_restored_from_the_cache() {
     let store = Store::new();
     let client = store.open().await;
     let kept = ["x", "y"].map(|name| ask(name, Mode::Shared, LEASE));

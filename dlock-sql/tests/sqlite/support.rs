@@ -1,4 +1,4 @@
-//! A file, clients of it, and a look into it that goes past the backend.
+//! Helpers of the tests: a file, its clients, and direct access to its tables.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,5 +1,5 @@
 //! Another user of the database, with CREATE on the schema `public` and no right to dlock's tables,
-//! makes operators, functions, types and views that dlock's statements could find there. None of them
+//! creates operators, functions, types and views that dlock's statements could find there. None of them
 //! may ever run.
 
 mod qualified;

@@ -1,4 +1,4 @@
-//! A server that takes small packets only.
+//! A server with a small limit for packets.
 
 use dlock_core::{
     AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Released, Renewal, Renewed,
@@ -10,7 +10,7 @@ use dlock_testlab::{
 };
 use sqlx::MySqlPool;
 
-use crate::help::{
+use crate::support::{
     LEASE, LONG, ask, config, connect, free, granted, lock, queue, server_with, take, with_mariadb,
 };
 

@@ -1,4 +1,4 @@
-//! A promise is derived from each setting that it depends on, also from one that changes later.
+//! A guarantee follows each setting that it depends on, even if the setting changes later.
 
 use dlock_core::{DynBackend, Exclusion, Fencing};
 use dlock_sql::Mysql;
@@ -8,7 +8,7 @@ use dlock_testlab::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::help::{LONG, ask, config, free, lock, server_with, with_mariadb};
+use crate::support::{LONG, ask, config, free, lock, server_with, with_mariadb};
 
 async fn open(server: &MariadbServer, options: &str) -> Result<DynBackend, Stop> {
     Ok(Mysql::open(config(&format!("{}?dlock.create_schema=true{options}", server.url()))?).await?)

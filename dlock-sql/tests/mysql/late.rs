@@ -1,4 +1,4 @@
-//! What was sent on a connection that is closed by now, and arrives.
+//! Requests that arrive after their connection was closed.
 
 use std::time::Duration;
 
@@ -10,7 +10,9 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::help::{LEASE, LONG, ask, attempt, config, connect, free, server, take, with_mariadb};
+use crate::support::{
+    LEASE, LONG, ask, attempt, config, connect, free, server, take, with_mariadb,
+};
 
 /// Longer than a test takes, so that nothing that is sent comes past its deadline.
 const PATIENT: &str = "dlock.response_timeout=60s";
@@ -54,14 +56,14 @@ impl Scene {
         asking.await?
     }
 
-    /// What stands in the row of a lock.
+    /// The contents of the row of a lock.
     async fn row(&self, lock: &str) -> Result<String, Stop> {
         let read =
             format!("SELECT CONCAT(base, ' ', snap, log) FROM dlock_lock WHERE name = '{lock}'");
         Ok(self.server.query(&read).await?.concat().concat())
     }
 
-    /// What is on its way arrives, and has reached these rows.
+    /// Delivers the delayed requests, and waits until they have reached these rows.
     async fn arrive(&self, requests: &[AcquireRequest]) -> Verdict {
         let mut before = Vec::new();
         for request in requests {
@@ -138,7 +140,7 @@ fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
 /// The sender goes on over another connection, takes the lock, gives it back, and then what it sent
 /// first arrives, early enough for its deadline.
 #[test]
-fn an_acquire_that_is_overtaken_by_its_release_takes_nothing() {
+fn an_acquire_overtaken_by_its_release_takes_nothing() {
     with_mariadb(async {
         for returning in [true, false] {
             let scene = Scene::start(PATIENT, returning).await?;
@@ -157,9 +159,9 @@ fn an_acquire_that_is_overtaken_by_its_release_takes_nothing() {
     });
 }
 
-/// Whoever is told that the lock is busy does not give it back.
+/// A claim that was refused as busy is not released.
 #[test]
-fn a_try_that_was_refused_takes_nothing_later() {
+fn a_refused_try_takes_nothing_later() {
     with_mariadb(async {
         let scene = Scene::start(PATIENT, true).await?;
         let (held, tries) = (ask("try"), attempt("try"));
@@ -224,7 +226,7 @@ fn a_request_that_arrives_past_its_deadline_does_nothing() {
 
 /// The plain form has no place to remember who has gone, so the claim is given back twice.
 #[test]
-fn a_row_that_is_taken_late_is_released() {
+fn a_row_taken_by_a_late_request_is_released() {
     with_mariadb(async {
         let server = server().await?;
         let plain = "dlock.plain=row&dlock.create_schema=true&dlock.response_timeout=3s";

@@ -1,4 +1,4 @@
-//! Where the connection leads that reads.
+//! Reads never use a server that accepts no writes.
 
 use dlock_core::ErrorKind;
 use dlock_testlab::{

@@ -1,4 +1,4 @@
-//! Very many who ask for locks, and those that the same client gives back.
+//! Many concurrent acquires, and the releases of the same client.
 
 use dlock_core::Acquired;
 use dlock_testlab::{Flow, Proxy, postgres::PostgresServer};
@@ -9,7 +9,7 @@ use crate::support::{connect, exclusive, free, run, start, take, until};
 
 /// How many come at once.
 const CROWD: usize = 2000;
-/// What a statement on its way and one behind it may have: 64 operations each.
+/// The operations of a sent statement and of the one behind it: 64 each.
 const BEFORE: i64 = 128;
 
 /// How many locks of the crowd were written before the last write to this one.
@@ -34,7 +34,7 @@ fn a_release_does_not_wait_behind_a_crowd_of_acquires() {
         let client = connect(&url).await?;
         let held = exclusive("held");
         take(&client, &held).await?;
-        // What is sent waits, and what comes then waits for it.
+        // The sent statement waits, and later requests wait for it.
         proxy.requests(Flow::Hold);
         let before = proxy.held_bytes();
         let mut crowd = JoinSet::new();

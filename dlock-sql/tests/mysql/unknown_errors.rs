@@ -1,4 +1,4 @@
-//! Errors that a server, or a proxy before it, has for a reason that nobody here knows.
+//! Errors of a server, or of a proxy in front of it, that dlock does not know.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use dlock_core::{AcquireRequest, DynBackend, LockOptions, Locks, Renewal, Renewe
 use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer};
 use tokio::time::{sleep, timeout};
 
-use crate::help::{LONG, ask, connect, free, name, server, take, with_mariadb};
+use crate::support::{LONG, ask, connect, free, name, server, take, with_mariadb};
 
 /// Writes to the row of a lock fail with the number that is written beside its name, and are counted
 /// in a table that no failure rolls back.
@@ -60,7 +60,7 @@ async fn until_waiting(client: &DynBackend, lock: &str, many: usize) -> Verdict 
 
 /// 9001 is ProxySQL's.
 #[test]
-fn a_wait_outlasts_errors_that_nobody_knows() {
+fn a_wait_outlasts_unknown_errors() {
     with_mariadb(async {
         let (server, client) = sickly().await?;
         let mut waits = Vec::new();
@@ -87,7 +87,7 @@ fn a_wait_outlasts_errors_that_nobody_knows() {
 
 /// A release that fails so is sent again until it is done.
 #[test]
-fn a_wait_that_is_given_up_during_such_errors_leaves_no_claim() {
+fn a_wait_cancelled_during_unknown_errors_leaves_no_claim() {
     with_mariadb(async {
         let (server, client) = sickly().await?;
         take(&client, &ask("a")).await?;
@@ -104,7 +104,7 @@ fn a_wait_that_is_given_up_during_such_errors_leaves_no_claim() {
 
 /// The server itself refuses to write one of the rows.
 #[test]
-fn a_row_that_can_not_be_written_costs_no_other_lock() {
+fn an_unwritable_row_costs_no_other_lock() {
     with_mariadb(async {
         let (server, client) = sickly().await?;
         let held: Vec<_> = (0..30).map(|n| ask(&format!("l{n:03}"))).collect();

@@ -1,4 +1,4 @@
-//! Nobody but SQLite opens and closes the file, by which the process would lose its locks on it.
+//! Only SQLite opens and closes the file, since a close would drop the locks of the process.
 
 use std::{fs, mem::MaybeUninit, os::unix::fs::MetadataExt as _};
 
@@ -8,7 +8,7 @@ use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::{fd::OwnedFd, io::Errno};
 
-use super::{in_child, is_refused, of_child, passed};
+use crate::file::{in_child, is_refused, of_child, passed};
 use crate::support::{Store, attempt, exclusive, free, granted, name, queue, take};
 
 /// Which files of the store were opened or closed since it was asked last.
@@ -93,8 +93,8 @@ async fn a_short_lived_process_leaves_the_log_to_its_users() {
     let log = store.path().with_file_name("locks.db-wal");
     let before = log.metadata().unwrap().ino();
     let visit = || {
-        passed(&in_child(&store.path(), "outside::descriptors::finds_locks", &[]));
-        passed(&in_child(&store.path(), "outside::visitor", &[]));
+        passed(&in_child(&store.path(), "descriptors::finds_locks", &[]));
+        passed(&in_child(&store.path(), "file::visitor", &[]));
         assert_eq!(log.metadata().map(|log| log.ino()).ok(), Some(before), "the log is gone");
     };
     visit();

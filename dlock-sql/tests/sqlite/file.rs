@@ -1,4 +1,4 @@
-//! What was found from outside: other names of the file, other openers, and rights that are missing.
+//! The file and its tables: other names of the file, other programs, and invalid contents.
 
 use std::{
     fs,
@@ -13,24 +13,16 @@ use sqlx::Connection as _;
 
 use crate::support::{LEASE, LONG, Store, exclusive, free, name, take};
 
-#[cfg(target_os = "linux")]
-mod descriptors;
-#[cfg(target_os = "linux")]
-mod mounts;
-mod records;
-#[cfg(target_os = "linux")]
-mod rights;
-
 /// The file that a child of a test is to use.
 const FILE: &str = "DLOCK_TEST_SQLITE_FILE";
 
 /// Which file a child is to use, if this is one.
-fn of_child() -> Option<PathBuf> {
+pub(crate) fn of_child() -> Option<PathBuf> {
     std::env::var_os(FILE).map(PathBuf::from)
 }
 
 /// Has another process run this test, by the given command line, on this file.
-fn in_child(file: &Path, test: &str, before: &[&str]) -> Output {
+pub(crate) fn in_child(file: &Path, test: &str, before: &[&str]) -> Output {
     let exe = std::env::current_exe().unwrap();
     let (mut command, exe) = match before {
         [] => (Command::new(&exe), None),
@@ -45,14 +37,14 @@ fn in_child(file: &Path, test: &str, before: &[&str]) -> Output {
 
 /// That the child has run its test, and it has passed.
 #[track_caller]
-fn passed(output: &Output) {
+pub(crate) fn passed(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
 }
 
 #[track_caller]
-fn is_refused(error: &Error, issue: ConfigIssue, says: &str) {
+pub(crate) fn is_refused(error: &Error, issue: ConfigIssue, says: &str) {
     assert_eq!(error.kind(), ErrorKind::Config(issue), "{error}");
     assert!(error.to_string().contains(says), "{error}");
 }
@@ -125,7 +117,7 @@ async fn a_file_that_is_linked_or_replaced_in_use_is_found() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_holder_is_told_that_the_file_was_deleted_or_replaced() {
+async fn a_deleted_or_replaced_file_is_reported_to_its_holder() {
     use dlock_core::{LockOptions, Locks, Mode, Released, Renewal, Renewed};
 
     for is_replaced in [false, true] {
@@ -161,7 +153,7 @@ async fn a_holder_is_told_that_the_file_was_deleted_or_replaced() {
 }
 
 #[tokio::test]
-async fn tables_in_which_no_lock_can_be_are_refused_at_once() {
+async fn unusable_tables_are_refused_at_once() {
     const VERSION: &str = "CREATE TABLE dlock_schema (id INTEGER PRIMARY KEY, version INTEGER); \
                            INSERT INTO dlock_schema VALUES (1, 1);";
     for table in [

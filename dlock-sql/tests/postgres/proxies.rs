@@ -1,4 +1,4 @@
-//! Proxies that do not pass on what a connection is told as it is made, and idle sessions.
+//! Proxies that drop the settings of a connection, and idle sessions.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{leave, open, pool};
+use crate::sessions::{leave, open, pool};
 use crate::support::{
     connect, create, refused, run, says, start, start_pooler, works, works_fully,
 };
@@ -85,7 +85,7 @@ fn a_pooler_that_drops_settings_is_refused() {
 }
 
 #[test]
-fn sessions_stay_that_the_server_would_end_for_being_idle() {
+fn sessions_outlive_the_idle_timeout_of_the_server() {
     run(async {
         let options = Options::new().with_config("idle_session_timeout = 300ms");
         let server = PostgresServer::start(&options).await?;

@@ -1,4 +1,4 @@
-//! Rows that somebody else keeps locked, and connections that fall silent.
+//! Rows that another program keeps locked, and connections without answers.
 
 use std::{process::Command, time::Duration};
 
@@ -38,7 +38,7 @@ fn lost(held: &[Guard]) -> usize {
 }
 
 #[test]
-fn a_row_that_somebody_locks_costs_no_other_lock() {
+fn a_row_locked_by_another_program_costs_no_other_lock() {
     run(async {
         let server = server().await?;
         let lease = Duration::from_secs(6);
@@ -58,7 +58,7 @@ fn a_row_that_somebody_locks_costs_no_other_lock() {
 
 /// Of a row that is there, of one that is being made, and of one that is being removed.
 #[test]
-fn a_row_that_somebody_locks_keeps_nobody_else_waiting() {
+fn a_row_locked_by_another_program_delays_no_other_waiter() {
     run(async {
         let (server, _) = start().await?;
         let url = format!("{}?dlock.response_timeout=60s&dlock.connections=1", server.url());

@@ -1,4 +1,4 @@
-//! A promise is derived from each setting that it depends on, also from one that changes later.
+//! A guarantee follows each setting that it depends on, even if the setting changes later.
 
 use dlock_core::{DynBackend, Exclusion, Fencing};
 use dlock_testlab::{
@@ -63,7 +63,7 @@ fn a_promise_needs_each_setting_that_it_depends_on() {
     });
 }
 
-/// No connection is made anew in the first two cases.
+/// No new connection is made in the first two cases.
 #[test]
 fn a_setting_that_changes_is_seen_while_locks_are_used() {
     run(async {

@@ -1,4 +1,4 @@
-//! Rows that are not locks, and a sweep among them.
+//! Rows that are not locks, and the sweep among them.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use dlock_core::DynBackend;
 use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer, mariadb::Options};
 
-use super::settings::pool_after;
-use crate::help::{LONG, ask, config, free, server, server_with, take, with_mariadb};
+use super::sessions::pool_after;
+use crate::support::{LONG, ask, config, free, server, server_with, take, with_mariadb};
 
 /// More rows than a page has, of locks that nobody has used for long, to both sides of `middle`.
 async fn fill(server: &MariadbServer) -> Verdict {

@@ -8,7 +8,7 @@ use dlock_sql::{Sqlite, SqliteConfig};
 use crate::support::{Store, exclusive, free, take};
 
 #[tokio::test]
-async fn a_record_that_can_not_be_read_costs_no_other_lock() {
+async fn an_unreadable_record_costs_no_other_lock() {
     for spoiled in ["'v9 1 1;'", "CAST(X'FF' AS TEXT)"] {
         let store = Store::new();
         let client = store.open().await;
@@ -33,7 +33,7 @@ async fn a_record_that_can_not_be_read_costs_no_other_lock() {
 
 /// Rows whose name or snapshot is no text are nobody's to delete, and in nobody's way.
 #[tokio::test]
-async fn a_row_that_is_no_text_stops_neither_the_sweep_nor_the_list() {
+async fn a_binary_row_stops_neither_the_sweep_nor_the_list() {
     let store = Store::new();
     drop(store.open().await);
     let rows = "INSERT INTO dlock_lock (name, base, seen, cut, snap, log) VALUES \
@@ -78,7 +78,7 @@ async fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
 async fn golden_rows_are_written_and_read() {
     let store = Store::new();
     let (writer, reader) = (store.open().await, store.open().await);
-    let golden = include_str!("../../golden/sqlite-format-1.txt");
+    let golden = include_str!("../golden/sqlite-format-1.txt");
     let rows = async || {
         let rows = store.rows().await;
         Ok(rows.into_iter().map(|(name, snap, log)| vec![name, snap, log]).collect())

@@ -1,11 +1,11 @@
-//! Connections of a pool that somebody has led to another database.
+//! Connections of a pool that use another database.
 
 use dlock_core::{Acquired, DynBackend, Error, Level};
 use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer};
 use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
 
-use crate::help::{ask, attempt, connect, free, granted, queue, server, take, with_mariadb};
+use crate::support::{ask, attempt, connect, free, granted, queue, server, take, with_mariadb};
 
 /// A pool of one connection that may do everything.
 async fn pool(server: &MariadbServer) -> Result<MySqlPool, Stop> {
@@ -40,7 +40,7 @@ fn a_connection_in_another_database_uses_the_first_tables() {
                 let (theirs, ours, waits) = (ask("theirs"), ask("ours"), ask("theirs"));
                 take(&other, &theirs).await?;
                 take(&client, &ours).await?;
-                // What a connection has prepared, it runs in the database that it was in then.
+                // A prepared statement runs in the database in which it was prepared.
                 server.terminate_backends().await?;
                 leave_in(&pool, away).await?;
                 let wrong = client.examine().await?;
@@ -109,7 +109,7 @@ fn a_connection_after_another_uses_the_tables_of_the_first() {
     });
 }
 
-/// What is idle goes from the tables of the first database alone.
+/// Idle rows are deleted from the tables of the first database only.
 #[test]
 fn a_connection_in_another_database_sweeps_the_first_tables() {
     with_mariadb(async {
@@ -124,7 +124,7 @@ fn a_connection_in_another_database_sweeps_the_first_tables() {
             let row = "('x', 1000000, 0, 0, '', 'R 00000000000000000000000000000001 0 1000000;')";
             server.run_sql(&format!("INSERT INTO {database}.dlock_lock VALUES {row}")).await?;
         }
-        super::rows::until_left(&server, &[]).await?;
+        super::foreign_rows::until_left(&server, &[]).await?;
         let elsewhere = server.query("SELECT COUNT(*) FROM tenant.dlock_lock").await?;
         assert_eq!(elsewhere.concat(), ["1"]);
         Ok(())

@@ -27,7 +27,7 @@ async fn renews_the_others(server: &PostgresServer, client: &DynBackend, change:
 }
 
 #[test]
-fn a_record_that_can_not_be_read_costs_no_other_lock() {
+fn an_unreadable_record_costs_no_other_lock() {
     run(async {
         let server = server().await?;
         let client = connect(&create(&server)).await?;
@@ -38,7 +38,7 @@ fn a_record_that_can_not_be_read_costs_no_other_lock() {
 
 /// The server itself refuses to write one of the rows.
 #[test]
-fn a_row_that_can_not_be_written_costs_no_other_lock() {
+fn an_unwritable_row_costs_no_other_lock() {
     run(async {
         let server = server().await?;
         let client = connect(&create(&server)).await?;
@@ -72,7 +72,7 @@ fn golden_rows_are_written_and_read() {
     run(async {
         let server = server().await?;
         let (writer, reader) = (connect(&create(&server)).await?, connect(&server.url()).await?);
-        let golden = include_str!("../../golden/postgres-format-1.txt");
+        let golden = include_str!("../golden/postgres-format-1.txt");
         let rows = "SELECT name, snap, log FROM dlock_lock ORDER BY name";
         let rows = async || server.query(rows).await;
         let run = async |sql: String| server.run_sql(&sql).await;

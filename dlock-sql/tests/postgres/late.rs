@@ -1,4 +1,4 @@
-//! What was sent on a connection that is closed by now, and arrives.
+//! Requests that arrive after their connection was closed.
 
 use std::time::Duration;
 
@@ -73,13 +73,13 @@ impl Scene {
         .await
     }
 
-    /// What stands in the row of a lock.
+    /// The contents of the row of a lock.
     async fn row(&self, lock: &str) -> Result<String, Stop> {
         let read = format!("SELECT base, snap, log FROM dlock_lock WHERE name = '{lock}'");
         Ok(self.server.query(&read).await?.concat().join(" "))
     }
 
-    /// What is on its way arrives, and has reached these rows.
+    /// Delivers the delayed requests, and waits until they have reached these rows.
     async fn arrive(&self, requests: &[AcquireRequest]) -> Verdict {
         let mut before = Vec::new();
         for request in requests {
@@ -142,7 +142,7 @@ fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
 /// The sender goes on over another connection, takes the lock, gives it back, and then what it sent
 /// first arrives, early enough for its deadline.
 #[test]
-fn an_acquire_that_is_overtaken_by_its_release_takes_nothing() {
+fn an_acquire_overtaken_by_its_release_takes_nothing() {
     run(async {
         let scene = Scene::start(PATIENT).await?;
         for requests in kinds()? {
@@ -179,9 +179,9 @@ fn a_join_that_arrives_after_its_cancel_leaves_no_waiter() {
     });
 }
 
-/// Whoever is told that the lock is busy does not give it back.
+/// A claim that was refused as busy is not released.
 #[test]
-fn a_try_that_was_refused_takes_nothing_later() {
+fn a_refused_try_takes_nothing_later() {
     run(async {
         let scene = Scene::start(PATIENT).await?;
         let (held, tries) = (exclusive("try"), attempt("try"));
@@ -217,7 +217,7 @@ fn a_request_that_arrives_past_its_deadline_does_nothing() {
 
 /// A renewal does not keep the lock of somebody who has lost it.
 #[test]
-fn a_renewal_that_arrives_late_keeps_nothing() {
+fn a_renewal_after_the_lease_has_no_effect() {
     run(async {
         let scene = Scene::start("dlock.response_timeout=1s").await?;
         let held = exclusive("kept").with_lease(Duration::from_secs(6));
@@ -285,7 +285,7 @@ fn a_waiter_retries_once_after_a_clock_step() {
         clock.forward(Duration::from_secs(3600))?;
         for (lock, sent) in [("b", 2), ("c", 1)] {
             let next = attempt(lock);
-            // What has no deadline is answered all the same.
+            // An operation without a deadline is answered anyway.
             let released = client.release(&held.as_claim());
             let (taken, released) = tokio::join!(take(&client, &next), released);
             taken?;
@@ -301,7 +301,7 @@ fn a_waiter_retries_once_after_a_clock_step() {
 
 /// The plain form has no place to remember who has gone, so the claim is given back twice.
 #[test]
-fn a_row_that_is_taken_late_is_released() {
+fn a_row_taken_by_a_late_request_is_released() {
     run(async {
         let (server, _) = start().await?;
         let plain = "dlock.plain=row&dlock.create_schema=true&dlock.response_timeout=3s";
@@ -356,7 +356,7 @@ async fn until_idle(server: &PostgresServer) -> Verdict {
 
 /// A late statement takes effect in a session that ends with its connection.
 #[test]
-fn an_advisory_lock_that_is_taken_late_ends_with_its_session() {
+fn a_late_advisory_lock_ends_with_its_session() {
     run(async {
         let (server, _) = start().await?;
         let advisory = "dlock.advisory=true&dlock.create_schema=true&dlock.response_timeout=60s";
@@ -378,7 +378,7 @@ fn an_advisory_lock_that_is_taken_late_ends_with_its_session() {
     });
 }
 
-/// Who waits is granted the lock over a new connection, whatever has become of the old one.
+/// A waiter is granted the lock over a new connection, whatever happened to the old one.
 #[test]
 fn a_waiter_whose_connection_is_lost_is_granted_once() {
     run(async {

@@ -1,4 +1,4 @@
-//! Settings of the sessions of an application's pool, from the start or left behind by somebody.
+//! Settings of the sessions of an application's pool, from the start or changed later.
 
 use dlock_core::{AcquireRequest, Acquired, ConfigIssue, DynBackend, Error};
 use dlock_sql::{Mysql, MysqlConfig, Scheme};
@@ -8,7 +8,7 @@ use dlock_testlab::{
 };
 use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
 
-use crate::help::{
+use crate::support::{
     ask, attempt, connect, free, granted, lock, queue, refused, server, server_with, take,
     with_mariadb,
 };
@@ -63,7 +63,7 @@ async fn longest(server: &MariadbServer) -> Result<u64, Stop> {
 
 /// In the first mode the server assigns columns all at once, in the others one after the other.
 #[test]
-fn a_fold_is_right_however_the_server_assigns() {
+fn a_fold_is_right_in_any_order_of_assignments() {
     with_mariadb(async {
         for mode in
             ["SIMULTANEOUS_ASSIGNMENT,STRICT_ALL_TABLES", "ORACLE,STRICT_ALL_TABLES", "TRADITIONAL"]
@@ -201,7 +201,7 @@ fn settings_of_the_pool_change_nothing() {
 
 /// As by somebody who did not put back what he had changed.
 #[test]
-fn a_connection_that_was_left_unfit_is_not_used() {
+fn a_connection_with_unfit_settings_is_not_used() {
     with_mariadb(async {
         let server = server().await?;
         let other = connect(&server).await?;
@@ -232,7 +232,7 @@ fn a_connection_that_was_left_unfit_is_not_used() {
 }
 
 #[test]
-fn a_pool_that_is_unfit_is_refused_with_the_setting_to_change() {
+fn an_unfit_pool_is_refused_with_the_setting_to_change() {
     with_mariadb(async {
         let server = server().await?;
         for (sql, remedy) in [
@@ -250,7 +250,7 @@ fn a_pool_that_is_unfit_is_refused_with_the_setting_to_change() {
 
 /// With this option of the server, its other clock goes by the session's `timestamp`, too.
 #[test]
-fn a_clock_that_stands_still_is_seen_whatever_sysdate_is() {
+fn a_stopped_clock_is_detected_whatever_sysdate_is() {
     with_mariadb(async {
         let server = server_with(&Options::new().with_config("sysdate_is_now = 1")).await?;
         let other = connect(&server).await?;

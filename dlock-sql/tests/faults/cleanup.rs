@@ -1,4 +1,4 @@
-//! What is left on the server once everybody has let go.
+//! The check that nothing is left on the server after the last release.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Errors that a server, or a proxy before it, has for a reason that nobody here knows.
+//! Errors of a server, or of a proxy in front of it, that dlock does not know.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn until_waiting(client: &DynBackend, lock: &str, many: usize) -> Verdict 
 }
 
 #[test]
-fn a_wait_outlasts_errors_that_nobody_knows() {
+fn a_wait_outlasts_unknown_errors() {
     run(async {
         let (server, client) = sickly().await?;
         let mut waits = Vec::new();
@@ -80,7 +80,7 @@ fn a_wait_outlasts_errors_that_nobody_knows() {
 
 /// A release that fails so is sent again until it is done.
 #[test]
-fn a_wait_that_is_given_up_during_such_errors_leaves_no_claim() {
+fn a_wait_cancelled_during_unknown_errors_leaves_no_claim() {
     run(async {
         let (server, client) = sickly().await?;
         take(&client, &exclusive("a")).await?;
@@ -97,7 +97,7 @@ fn a_wait_that_is_given_up_during_such_errors_leaves_no_claim() {
 
 /// It is not each of the rows that is at fault.
 #[test]
-fn a_server_that_fails_at_everything_is_not_asked_for_each_lock() {
+fn a_failing_server_gets_few_requests_for_many_locks() {
     run(async {
         let (server, client) = sickly().await?;
         let held: Vec<_> = (0..200).map(|n| exclusive(&format!("l{n}"))).collect();

@@ -1,4 +1,4 @@
-//! Rights that are missing are told at the opening, not by the first lock.
+//! Missing rights are reported when the store is opened, not by the first lock.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use dlock_sql::{Sqlite, SqliteConfig};
 use rustix::thread::{Uid, set_thread_res_uid};
 use sqlx::Connection as _;
 
-use super::is_refused;
+use crate::file::is_refused;
 use crate::support::{LONG, Store, exclusive, raw, take};
 
 /// Somebody without rights of his own.

@@ -1,4 +1,4 @@
-//! Rows that somebody else keeps locked.
+//! Rows that another program keeps locked.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use dlock_testlab::{Stop, mariadb::MariadbServer};
 use sqlx::{Connection as _, MySqlConnection};
 use tokio::time::{sleep, timeout};
 
-use crate::help::{ask, config, free, server, take, with_mariadb};
+use crate::support::{ask, config, free, server, take, with_mariadb};
 
 /// Less than an operation tries for where a test bounds it so, and a multiple of what else it takes.
 const SOON: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ async fn foreign(server: &MariadbServer, sql: &'static str) -> Result<MySqlConne
 }
 
 #[test]
-fn a_row_that_somebody_locks_costs_no_other_lock() {
+fn a_row_locked_by_another_program_costs_no_other_lock() {
     with_mariadb(async {
         let server = server().await?;
         let lease = Duration::from_secs(6);
@@ -50,7 +50,7 @@ fn a_row_that_somebody_locks_costs_no_other_lock() {
 
 /// Of a row that is there, of one that is being made, and of one that is being removed.
 #[test]
-fn a_row_that_somebody_locks_keeps_nobody_else_waiting() {
+fn a_row_locked_by_another_program_delays_no_other_waiter() {
     with_mariadb(async {
         let server = server().await?;
         let url = format!("{}?dlock.response_timeout=60s&dlock.connections=1", server.url());
@@ -76,7 +76,7 @@ fn a_row_that_somebody_locks_keeps_nobody_else_waiting() {
                 async move { client.acquire(&asked).await }
             });
             let waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-            // The server fills this table anew only when nobody has read it for 0.1 s.
+            // The server fills this table again only when no client has read it for 0.1 s.
             let begun = async {
                 while server.query(waits).await?.is_empty() {
                     sleep(Duration::from_millis(300)).await;

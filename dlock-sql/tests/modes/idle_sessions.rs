@@ -1,4 +1,4 @@
-//! What the server's settings do to sessions.
+//! Advisory locks and the idle timeout of the server.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{LEASE, Server, locks, run};
 
 /// The holder would notice that its session has ended when it renews, after a third of the lease.
 #[test]
-fn a_session_that_is_idle_keeps_its_locks() {
+fn an_idle_session_keeps_its_locks() {
     run("postgres", async {
         let options = Options::new().with_config("idle_session_timeout = 300ms");
         let server = Server::Postgres(PostgresServer::start(&options).await?);

@@ -7,10 +7,10 @@ use dlock_sql::Mysql;
 use dlock_testlab::Stop;
 use tokio::time::{sleep, timeout};
 
-use crate::help::{ask, config, connect, free, queue, server, take, with_mariadb};
+use crate::support::{ask, config, connect, free, queue, server, take, with_mariadb};
 
 #[test]
-fn a_record_that_can_not_be_read_costs_no_other_lock() {
+fn an_unreadable_record_costs_no_other_lock() {
     with_mariadb(async {
         let server = server().await?;
         for (returning, spoiled) in [(true, "'v9 1 1;'"), (true, "X'FF'"), (false, "X'FF'")] {
@@ -36,9 +36,9 @@ fn a_record_that_can_not_be_read_costs_no_other_lock() {
     });
 }
 
-/// Whoever waits for the other lock sees its grant long before he would ask for it.
+/// The waiter for the other lock is granted it long before its own heartbeat.
 #[test]
-fn a_record_that_can_not_be_read_keeps_no_other_name_waiting() {
+fn an_unreadable_record_delays_no_other_name() {
     with_mariadb(async {
         let server = server().await?;
         let (client, other) = (connect(&server).await?, connect(&server).await?);
@@ -85,7 +85,7 @@ fn golden_rows_are_written_and_read() {
     with_mariadb(async {
         let server = server().await?;
         let (writer, reader) = (connect(&server).await?, connect(&server).await?);
-        let golden = include_str!("../../golden/mysql-format-1.txt");
+        let golden = include_str!("../golden/mysql-format-1.txt");
         let rows = "SELECT CONVERT(name USING utf8mb4), CONVERT(snap USING utf8mb4), \
                     CONVERT(log USING utf8mb4) FROM dlock_lock ORDER BY name";
         let rows = async || server.query(rows).await;

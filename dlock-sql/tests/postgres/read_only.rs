@@ -1,4 +1,4 @@
-//! Conduct toward a server that is in trouble.
+//! Servers that accept no writes or do not answer commits.
 
 use dlock_core::ErrorKind;
 use dlock_testlab::{Proxy, Stop, postgres::PostgresServer};
@@ -15,7 +15,7 @@ async fn through(server: &PostgresServer) -> Result<(Proxy, String), Stop> {
 }
 
 #[test]
-fn a_server_that_lets_nobody_write_is_not_stormed() {
+fn a_read_only_server_gets_few_connections() {
     run(async {
         let (server, _) = start().await?;
         let (proxy, url) = through(&server).await?;

@@ -1,5 +1,5 @@
-//! Settings of sessions, from the start or left behind by somebody: of an application's pool, of a
-//! pooler's connections, of a role.
+//! Settings of sessions, from the start or changed later: of an application's pool, of a pooler's
+//! connections, of a role.
 
 use std::sync::{
     Arc,
@@ -19,27 +19,16 @@ use crate::support::{
     works_fully,
 };
 
-mod codes;
-mod conduct;
-mod crowd;
-mod late;
-mod policies;
-mod promise;
-mod proxies;
-mod reader;
-mod records;
-mod rows;
-
-async fn pool(server: &PostgresServer) -> Result<PgPool, Stop> {
+pub(crate) async fn pool(server: &PostgresServer) -> Result<PgPool, Stop> {
     Ok(PgPoolOptions::new().max_connections(1).connect(&server.url()).await?)
 }
 
-async fn open(pool: &PgPool) -> Result<DynBackend, Error> {
+pub(crate) async fn open(pool: &PgPool) -> Result<DynBackend, Error> {
     Postgres::open(PostgresConfig::from_pool(pool.clone())?.with_connections(1)).await
 }
 
 /// Leaves the connection of the pool like this.
-async fn leave(pool: &PgPool, sql: &'static str) -> Verdict {
+pub(crate) async fn leave(pool: &PgPool, sql: &'static str) -> Verdict {
     let mut conn = pool.acquire().await?;
     sqlx::raw_sql(sql).execute(&mut *conn).await?;
     Ok(())
@@ -76,7 +65,7 @@ fn during(what: &str) -> impl Fn(Stop) -> Stop {
     move |stop| Stop::failed(format!("{what}: {stop:?}"))
 }
 
-/// What a session can be left with.
+/// The settings that another program can leave in a session.
 const LEFT: [&str; 9] = [
     "SET search_path = tenant",
     "SET search_path = bare",
@@ -90,7 +79,7 @@ const LEFT: [&str; 9] = [
 ];
 
 #[test]
-fn a_connection_of_the_pool_leads_where_the_others_do() {
+fn all_connections_of_a_pool_use_the_same_tables() {
     run(async {
         let (server, other) = start().await?;
         other_schemas(&server).await?;
@@ -114,7 +103,7 @@ fn a_connection_of_the_pool_leads_where_the_others_do() {
 /// A client that opens while the pool leads elsewhere uses the tables that new connections find, or
 /// is refused.
 #[test]
-fn pool_that_led_elsewhere_at_first_is_harmless() {
+fn a_pool_that_first_used_other_tables_is_harmless() {
     run(async {
         let (server, other) = start().await?;
         other_schemas(&server).await?;
@@ -143,14 +132,14 @@ fn pool_that_led_elsewhere_at_first_is_harmless() {
 
 /// Clients of a pooler share its connections, and what one sets another one finds.
 #[test]
-fn a_connection_of_a_pooler_leads_where_the_others_do() {
+fn all_connections_of_a_pooler_use_the_same_tables() {
     run(async {
         let (server, bouncer) = start_pooler(&["default_pool_size = 1"]).await?;
         other_schemas(&server).await?;
         server.run_sql("GRANT pg_monitor TO dlock").await?;
         let other = connect(&server.url()).await?;
         let client = connect(&format!("{}?dlock.pooler=true", bouncer.url())).await?;
-        // A pooler keeps those apart that it is told of by the server.
+        // A pooler separates the settings that the server reports to it.
         for left in &LEFT[..5] {
             server.query_at(&bouncer.url(), left).await?;
             meets(&client, &other).await.map_err(during(left))?;
@@ -163,7 +152,7 @@ fn a_connection_of_a_pooler_leads_where_the_others_do() {
 
 /// A lock is not written with the weaker `synchronous_commit` that an application left behind.
 #[test]
-fn a_connection_of_a_pooler_commits_as_a_new_one_does() {
+fn a_used_pooler_connection_commits_like_a_new_one() {
     run(async {
         let (server, bouncer) = start_pooler(&["default_pool_size = 1"]).await?;
         let tell = "CREATE TABLE commits (how text); \
@@ -186,7 +175,7 @@ fn a_connection_of_a_pooler_commits_as_a_new_one_does() {
     });
 }
 
-/// What a connection of the pooler was left with does not matter to who is opened by way of it.
+/// The settings of a used pooler connection do not affect a store that is opened through it.
 #[test]
 fn a_changed_session_of_a_pooler_opens_the_same_store() {
     run(async {
@@ -222,7 +211,7 @@ fn a_pool_with_a_changed_first_session_uses_the_others() {
 
 /// New connections of its own find other tables than the first ones did.
 #[test]
-fn a_connection_after_another_leads_to_the_same_tables() {
+fn a_later_connection_uses_the_same_tables() {
     run(async {
         let (server, client) = start().await?;
         other_schemas(&server).await?;

@@ -6,7 +6,7 @@ use dlock_core::ConfigIssue;
 use dlock_sql::{Sqlite, SqliteConfig};
 use dlock_testkit::{Stop, Verdict, judge};
 
-use super::{in_child, is_refused, of_child, passed};
+use crate::file::{in_child, is_refused, of_child, passed};
 use crate::support::Store;
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn opens_what_is_mounted() {
         is_refused(&error, ConfigIssue::Access, "mount its directory");
     }
     assert!(!file.with_file_name("mounted.db-wal").exists());
-    // Its directory is, too, and that does no harm.
+    // Its directory is mounted too, which is harmless.
     let config = SqliteConfig::new(file.with_file_name("dir").join("locks.db"));
     Sqlite::open(config).await.unwrap();
 }
@@ -39,7 +39,7 @@ async fn mounted() -> Verdict {
         let before = ["unshare", namespace, "sh", "-c", script.as_str(), "sh"];
         let may = Command::new(before[0]).args(&before[1..]).arg("true").output();
         if may.is_ok_and(|output| output.status.success()) {
-            passed(&in_child(&file, "outside::mounts::opens_what_is_mounted", &before));
+            passed(&in_child(&file, "mounts::opens_what_is_mounted", &before));
             return Ok(());
         }
     }

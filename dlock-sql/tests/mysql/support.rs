@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of the tests: private servers and their clients.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) async fn connect_plainly(server: &MariadbServer) -> Result<DynBackend
     Mysql::open(config(&server.url())?.with_returning(false)).await
 }
 
-/// What is said about a configuration that can't be used.
+/// The error of a configuration that can't be used.
 #[track_caller]
 pub(crate) fn refused(
     config: MysqlConfig,

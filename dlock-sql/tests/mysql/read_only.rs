@@ -1,4 +1,4 @@
-//! A server that is switched over, or in trouble.
+//! Servers that accept no writes: an overloaded one, and one after a switchover.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use dlock_sql::Mysql;
 use dlock_testlab::{Proxy, Stop, mariadb::MariadbServer};
 use tokio::time::{sleep, timeout};
 
-use crate::help::{
+use crate::support::{
     LONG, ask, assert_unavailable, attempt, config, connect, free, queue, server, take,
     with_mariadb,
 };
@@ -23,7 +23,7 @@ async fn through(server: &MariadbServer) -> Result<(Proxy, DynBackend), Stop> {
 }
 
 #[test]
-fn a_server_that_takes_no_writes_is_not_stormed() {
+fn a_read_only_server_gets_few_connections() {
     with_mariadb(async {
         let server = server().await?;
         let (proxy, client) = through(&server).await?;
