@@ -54,7 +54,7 @@ pub(super) struct Link {
 
 /// A schema in which dlock looks for its tables.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct SearchSchema {
     resets_path: bool,
     pub(super) create: bool,
 }
@@ -130,8 +130,8 @@ impl Link {
     /// Returns the places to look for tables, in this order, and whether to create them there. The
     /// first is the search path of a new session, the second that of this session, since a pooler
     /// may set the path of all (`connect_query`).
-    pub(super) fn places(&self, create: bool) -> Vec<Place> {
-        let place = |resets_path, create| Place { resets_path, create };
+    pub(super) fn places(&self, create: bool) -> Vec<SearchSchema> {
+        let place = |resets_path, create| SearchSchema { resets_path, create };
         match (self.is_shared, create) {
             (false, _) => vec![place(false, create)],
             (true, false) => vec![place(true, false), place(false, false)],
@@ -140,7 +140,7 @@ impl Link {
     }
 
     /// Makes it look for tables in this place.
-    pub(super) const fn look_in(&mut self, place: Place) {
+    pub(super) const fn look_in(&mut self, place: SearchSchema) {
         self.resets_path = place.resets_path;
     }
 
@@ -257,7 +257,7 @@ impl Link {
             }
             result => {
                 self.backoff.worked();
-                self.give_back(conn);
+                self.put_back(conn);
                 result.map_err(classify)
             }
         }
@@ -281,7 +281,7 @@ impl Link {
                 Ok(conn)
             }
             Ok(true) => {
-                self.give_back(conn);
+                self.put_back(conn);
                 Err(self.backoff.failed(waits_for_a_standby()))
             }
             Err(fault) => {
@@ -337,7 +337,7 @@ impl Link {
             .map_err(nothing_sent)
     }
 
-    fn give_back(&mut self, conn: Borrowed<Postgres>) {
+    fn put_back(&mut self, conn: Borrowed<Postgres>) {
         match conn {
             Borrowed::Own(conn) => self.idle.put(conn),
             Borrowed::Pooled(conn) => drop(conn),

@@ -30,7 +30,7 @@ pub(super) async fn examine(
     let mode = text(conn, queries::JOURNAL).await?;
     findings.push(journal(&mode));
     findings.push(encoding(&text(conn, queries::ENCODING).await?));
-    findings.push(place(path, opened, &mode));
+    findings.push(location(path, opened, &mode));
     findings.push(names(path));
     findings.extend(mounted(path).map(|kind| file_system(&kind)));
     findings.push(of_tables(schema::prepare(conn, false).await)?);
@@ -69,7 +69,7 @@ fn encoding(encoding: &str) -> Finding {
 }
 
 /// Returns the finding about the place of the file. It does not open the file: see [`file`].
-fn place(path: &Path, opened: Identity, mode: &str) -> Finding {
+fn location(path: &Path, opened: Identity, mode: &str) -> Finding {
     const ABOUT: &str = "file";
     let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);
     if Identity::of(path).ok() != Some(opened) {
@@ -167,10 +167,10 @@ mod tests {
         let path = dir.path().join("locks.db");
         std::fs::write(&path, "").unwrap();
         let opened = Identity::of(&path).unwrap();
-        assert_eq!(place(&path, opened, "delete").level, Level::Fine);
-        assert_eq!(place(&path, opened, "wal").level, Level::Wrong);
+        assert_eq!(location(&path, opened, "delete").level, Level::Fine);
+        assert_eq!(location(&path, opened, "wal").level, Level::Wrong);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(place(&path, opened, "delete").level, Level::Wrong);
+        assert_eq!(location(&path, opened, "delete").level, Level::Wrong);
         assert_eq!(names(&path).level, Level::Wrong);
     }
 }

@@ -239,7 +239,7 @@ fn opening_may_be_cancelled_at_any_point() {
 }
 
 #[test]
-fn other_isolation_by_default_does_no_harm() {
+fn another_default_isolation_level_is_harmless() {
     run(async {
         let line = "default_transaction_isolation = 'serializable'";
         let server = PostgresServer::start(&Options::new().with_config(line)).await?;

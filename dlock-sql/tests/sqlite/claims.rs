@@ -17,7 +17,7 @@ async fn an_acquire_sent_again_is_the_same_grant() {
 }
 
 #[tokio::test]
-async fn a_repeated_acquire_keeps_its_place_in_the_queue() {
+async fn a_repeated_acquire_keeps_its_position_in_the_queue() {
     let store = Store::new();
     let client = store.open().await;
     let (held, waiting) = (exclusive("x"), exclusive("x"));

@@ -53,7 +53,7 @@ async fn a_renewed_lock_stays_held_and_an_expired_one_is_lost() {
 }
 
 #[tokio::test]
-async fn a_place_in_the_queue_outlives_its_lease_during_a_wait() {
+async fn a_queued_claim_outlives_its_lease_during_a_wait() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let held = exclusive("x");
@@ -86,7 +86,7 @@ async fn a_dead_waiter_does_not_hold_up_those_behind_it() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_lost_its_place_gets_an_error_and_no_new_place() {
+async fn an_expired_waiter_gets_an_error_and_is_not_queued_again() {
     let store = Store::new();
     let (a, b) = (store.open().await, store.open().await);
     let (held, stopped) = (exclusive("x"), ask("x", Mode::Exclusive, SHORT));
