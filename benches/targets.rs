@@ -25,7 +25,7 @@ fn main() -> Result<ExitCode, Error> {
     }
     let mut report = Report { missed: false };
     println!("{:<66} {:>10} {:>10}", "median of ratios", "measured", "target");
-    quiet(&mut report)?;
+    uncontended(&mut report)?;
     #[cfg(feature = "sqlite")]
     hot(&mut report)?;
     held(&mut report)?;
@@ -67,8 +67,8 @@ fn workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// Acquire and release of a quiet lock in memory.
-fn quiet(report: &mut Report) -> Result<(), Error> {
+/// Acquire and release of a uncontended lock in memory.
+fn uncontended(report: &mut Report) -> Result<(), Error> {
     const CYCLES: u32 = 200_000;
     let runtime = single();
     let lock = runtime.block_on(async { Locks::new(Memory::new()) })?.mutex("inventory/42")?;
@@ -90,7 +90,7 @@ fn quiet(report: &mut Report) -> Result<(), Error> {
         })
     });
     let ratio = median(ratios.collect::<Result<_, Error>>()?);
-    report.at_most("quiet lock in memory : tokio mutex and one map look-up", ratio, "x", 3.0);
+    report.at_most("uncontended lock in memory : tokio mutex and one map look-up", ratio, "x", 3.0);
     Ok(())
 }
 

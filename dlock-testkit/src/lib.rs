@@ -72,12 +72,12 @@ mod cases;
 mod child;
 mod context;
 mod crew;
+mod faulty_backend;
 pub mod found;
 mod heard;
 pub mod history;
 #[doc(hidden)]
 pub mod inputs;
-mod meddle;
 pub mod model;
 mod play;
 #[doc(hidden)]

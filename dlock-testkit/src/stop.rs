@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_mark_keeps_the_place() {
+    fn a_question_mark_keeps_the_location() {
         fn fails() -> Verdict {
             Err(std::fmt::Error)?
         }

@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn replaying_the_text_is_the_same_as_running_in_place(log in log()) {
+    fn replaying_the_text_gives_the_same_state(log in log()) {
         let ops = played(&log);
         let (mut last, mut granted) = (None, Vec::new());
         let whole = run(&ops, |_, _, _, outcome, grants| {

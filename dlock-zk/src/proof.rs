@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_client_keeps_few_pulses_and_the_newest_that_count() {
+    fn an_idle_client_keeps_few_pulses_and_the_newest_that_count() {
         let proof = Proof::new(at(0), T);
         for second in 1..=1000 {
             proof.pulse(at(second), at(second));

@@ -1,4 +1,4 @@
-//! What a command finds in its environment, and runs within runs.
+//! The environment variables that `dlock run` sets for its command, and runs within runs.
 //!
 //! [`NESTED`] has one line for each run that a command is in: the token, the store and the name of
 //! its lock. It contains no secret. A run with the same name in the same store would wait for its

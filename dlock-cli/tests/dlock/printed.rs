@@ -1,4 +1,5 @@
-//! What the guide and the other texts have one type does what they say, on a Redis of its own.
+//! The commands in the guide and in other documents print the output that is shown there. They run
+//! against a private Redis server.
 
 use std::process::Command;
 

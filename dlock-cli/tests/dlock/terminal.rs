@@ -1,4 +1,4 @@
-//! What is otherwise on a terminal, which `script` of util-linux makes.
+//! Output on a terminal, which `script` of util-linux provides.
 
 use std::{io::Write, process::Command, time::Duration};
 

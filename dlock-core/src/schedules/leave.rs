@@ -24,8 +24,8 @@ fn a_dropped_waiter_leaves_no_claim() {
 
 #[test]
 fn a_dropped_waiter_of_another_process_leaves_no_claim() {
-    check(|| dropped_abroad(Answers::AtOnce));
-    check(|| dropped_abroad(Answers::Later));
+    check(|| dropped_waiter(Answers::AtOnce));
+    check(|| dropped_waiter(Answers::Later));
 }
 
 #[test]
@@ -59,7 +59,7 @@ pub(super) async fn dropped(answers: Answers) {
 }
 
 /// A task waits in the store's queue, or its request is in flight, and it is dropped at any time.
-pub(super) async fn dropped_abroad(answers: Answers) {
+pub(super) async fn dropped_waiter(answers: Answers) {
     let world = World::new(answers);
     let other = world.another();
     let holder = world.worker(1);

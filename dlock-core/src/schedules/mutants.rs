@@ -57,8 +57,8 @@ fn a_waiter_that_times_out_needs_to_give_its_turn_back() {
 }
 
 #[test]
-fn a_waiter_abroad_needs_its_withdrawal() {
-    notices(LostJob, || leave::dropped_abroad(Later), "deadlock");
+fn a_dropped_waiter_needs_its_cancellation() {
+    notices(LostJob, || leave::dropped_waiter(Later), "deadlock");
 }
 
 #[test]

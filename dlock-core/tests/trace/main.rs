@@ -1,7 +1,7 @@
-//! What `Traced` tells, and what it keeps to itself.
+//! The events of `Traced`, and the data that it never logs.
 //!
-//! A process of its own: whether anybody listens to an event is kept for the whole process, and a
-//! thread without a subscriber that comes by first would have it say no for all.
+//! These tests have a binary of their own: `tracing` caches for the whole process whether an event
+//! has a subscriber, and a thread without one would disable the event for all.
 
 #[path = "../core/support.rs"]
 mod support;

@@ -57,7 +57,7 @@ fn claims_of_one_lock_are_queued_one_after_the_other() {
 
 /// A refusal of one lock does not concern the others, whose requests it was sent with.
 #[test]
-fn a_lock_that_is_refused_does_not_harm_others() {
+fn a_refused_lock_does_not_affect_others() {
     run(async {
         let server = EtcdServer::start(&Options::new().with_root("secret")).await?;
         add_user(&server, "/app/%").await?;

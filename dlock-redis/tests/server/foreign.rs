@@ -140,7 +140,7 @@ fn a_foreign_queue_is_reported_and_left_unchanged() {
 }
 
 #[test]
-fn a_string_in_place_of_the_last_token_keeps_its_lifetime() {
+fn a_string_instead_of_the_last_token_keeps_its_lifetime() {
     run(all_in_the_way(Way::Take(Mode::Exclusive), LAST_TOKEN, &OTHERS[4..]))
 }
 

@@ -33,7 +33,7 @@ async fn outlive_a_lease(server: &RedisServer) -> Result<bool, Stop> {
 }
 
 /// Waits behind a holder whose renewals make the last token live for much longer than the queue.
-async fn keeps_its_place(more: usize) -> Verdict {
+async fn keeps_its_position(more: usize) -> Verdict {
     let (server, _) = start().await?;
     let url = format!("{}?dlock.retention=1s", server.url());
     let (one, two) = (connect(&url).await?, connect(&url).await?);
@@ -68,10 +68,10 @@ async fn keeps_its_place(more: usize) -> Verdict {
 
 #[test]
 fn a_waiter_keeps_its_position_behind_a_longer_lease() {
-    run(keeps_its_place(0));
+    run(keeps_its_position(0));
 }
 
 #[test]
 fn waiters_keep_their_order_behind_a_longer_lease() {
-    run(keeps_its_place(3));
+    run(keeps_its_position(3));
 }

@@ -8,7 +8,7 @@ use crate::{
     Stop, Verdict,
     context::Cx,
     crew::Crew,
-    meddle::Meddled,
+    faulty_backend::FaultyBackend,
     polls::{Ended, drop_after},
     stop::{ensure, ensure_eq},
     verbs::{alone, queue, release, take},
@@ -125,11 +125,11 @@ where
 
 /// Returns a slow client, whose futures have await points to be dropped at, and another client.
 async fn slow_and_fast(cx: &Cx) -> Result<(Locks, Locks, LockName), Stop> {
-    let slow = cx.locks_over(Meddled::slow(cx.backend().await?), cx.steady())?;
+    let slow = cx.locks_over(FaultyBackend::slow(cx.backend().await?), cx.steady())?;
     Ok((slow, cx.locks().await?, cx.name("lock")))
 }
 
-pub(crate) async fn a_waiter_leaves_its_place(cx: Cx) -> Verdict {
+pub(crate) async fn a_cancelled_waiter_leaves_the_queue(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let gate = a.mutex(&name)?.lock().await?;
     let mutex = b.mutex(&name)?;

@@ -76,7 +76,7 @@ pub(crate) async fn granted_answers_for_a_holder(cx: Cx) -> Verdict {
     release(&b, &second).await
 }
 
-pub(crate) async fn a_waiter_that_lost_its_place_gets_an_error(cx: Cx) -> Verdict {
+pub(crate) async fn a_waiter_that_lost_its_position_gets_an_error(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let [holder, waiter] = [alone(&name), alone(&name)];
     take(&a, &holder).await?;
@@ -89,7 +89,7 @@ pub(crate) async fn a_waiter_that_lost_its_place_gets_an_error(cx: Cx) -> Verdic
     release(&a, &holder).await
 }
 
-pub(crate) async fn a_release_withdraws_a_waiter(cx: Cx) -> Verdict {
+pub(crate) async fn a_release_cancels_a_waiter(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let [holder, first, second] = [alone(&name), alone(&name), alone(&name)];
     take(&a, &holder).await?;
@@ -102,7 +102,7 @@ pub(crate) async fn a_release_withdraws_a_waiter(cx: Cx) -> Verdict {
     release(&b, &second).await
 }
 
-pub(crate) async fn a_release_lets_in_one(cx: Cx) -> Verdict {
+pub(crate) async fn a_release_grants_one_claim(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let requests = [(); 5].map(|()| alone(&name));
     take(&backend, &requests[0]).await?;
@@ -293,7 +293,7 @@ pub(crate) async fn a_waiter_learns_that_a_lease_ended(cx: Cx) -> Verdict {
     release(&b, &waiter).await
 }
 
-pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits(cx: Cx) -> Verdict {
+pub(crate) async fn a_waiter_keeps_its_position_for_as_long_as_it_waits(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (holder, waiter) = (alone(&name), leased(alone(&name), cx.renewed()));
     let last = alone(&name);

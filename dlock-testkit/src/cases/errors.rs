@@ -11,7 +11,7 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::{
     Stop, Verdict,
     context::{Cx, now},
-    meddle::Meddled,
+    faulty_backend::FaultyBackend,
     stop::{ensure, ensure_eq},
     suite::runtime,
 };
@@ -166,7 +166,7 @@ pub(crate) async fn waits_end_with_an_error_when_their_runtime_ends(cx: Cx) -> V
     Ok(())
 }
 
-pub(crate) async fn after_a_shutdown_all_is_refused(cx: Cx) -> Verdict {
+pub(crate) async fn every_request_is_refused_after_a_shutdown(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     drop(a.mutex(&name)?.lock().await?);
     a.shutdown(cx.bound()).await?;
@@ -211,7 +211,7 @@ pub(crate) async fn an_error_names_lock_store_and_remedy(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn a_store_out_of_reach_is_unavailable(cx: Cx) -> Verdict {
-    let meddled = Meddled::new(cx.backend().await?);
+    let meddled = FaultyBackend::new(cx.backend().await?);
     let locks = cx.locks_over(meddled.clone(), cx.brief())?;
     let name = cx.name("lock");
     meddled.unreachable(true);
@@ -226,7 +226,7 @@ pub(crate) async fn a_store_out_of_reach_is_unavailable(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn a_store_that_comes_back_in_time_is_waited_for(cx: Cx) -> Verdict {
-    let meddled = Meddled::new(cx.backend().await?);
+    let meddled = FaultyBackend::new(cx.backend().await?);
     let locks = cx.locks_over(meddled.clone(), cx.steady())?;
     let name = cx.name("lock");
     meddled.unreachable(true);

@@ -84,7 +84,7 @@ pub(crate) async fn a_dead_waiter_is_skipped_after_its_lease(cx: Cx) -> Verdict 
     release_in_vain(&a, &dead).await
 }
 
-pub(crate) async fn waiting_again_keeps_the_place(cx: Cx) -> Verdict {
+pub(crate) async fn waiting_again_keeps_the_position(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let [gate, first, second] = [alone(&name), alone(&name), alone(&name)];
     take(&a, &gate).await?;

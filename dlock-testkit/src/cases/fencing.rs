@@ -84,7 +84,7 @@ pub(crate) async fn token_grows_after_the_store_forgot_the_name(cx: Cx) -> Verdi
     Ok(())
 }
 
-pub(crate) async fn token_grows_after_a_busy_try_and_a_withdrawal(cx: Cx) -> Verdict {
+pub(crate) async fn token_grows_after_a_busy_try_and_a_cancel(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let mut tokens = Growing::default();
     for _ in 0..3 {

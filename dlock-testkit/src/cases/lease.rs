@@ -8,7 +8,7 @@ use crate::{
     Stop, Verdict,
     context::{Cx, now, pass},
     crew::Crew,
-    meddle::Meddled,
+    faulty_backend::FaultyBackend,
     polls::late,
     stop::{ensure, ensure_eq, ensure_safe},
     suite::runtime,
@@ -18,7 +18,7 @@ use crate::{
 /// A lease that does not end during a case.
 const LONG: Duration = Duration::from_secs(300);
 
-pub(crate) async fn a_lease_that_ends_lets_the_next_in(cx: Cx) -> Verdict {
+pub(crate) async fn the_next_claim_is_granted_when_a_lease_ends(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let dead = leased(alone(&name), cx.lease());
     take(&a, &dead).await?;
@@ -52,7 +52,7 @@ pub(crate) async fn a_held_lock_outlives_its_lease(cx: Cx) -> Verdict {
 }
 
 pub(crate) async fn many_locks_are_renewed_together(cx: Cx) -> Verdict {
-    let meddled = Meddled::new(cx.backend().await?);
+    let meddled = FaultyBackend::new(cx.backend().await?);
     let locks = cx.locks_over(meddled.clone(), cx.renewing())?;
     let mut guards = Vec::new();
     for i in 0..30 {
@@ -194,7 +194,7 @@ pub(crate) async fn renewals_are_answered_one_by_one(cx: Cx) -> Verdict {
     release(&backend, &also_held).await
 }
 
-pub(crate) async fn a_waiter_without_a_sign_of_life_leaves_the_queue(cx: Cx) -> Verdict {
+pub(crate) async fn a_waiter_without_heartbeats_leaves_the_queue(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let (holder, dead) = (alone(&name), leased(alone(&name), cx.lease()));
     take(&a, &holder).await?;
@@ -211,7 +211,7 @@ pub(crate) async fn a_waiter_without_a_sign_of_life_leaves_the_queue(cx: Cx) -> 
     crew.done(&cx).await
 }
 
-pub(crate) async fn belief_ends_before_the_next_is_let_in(cx: Cx) -> Verdict {
+pub(crate) async fn the_local_deadline_passes_before_the_next_grant(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let dead = leased(alone(&name), cx.lease());
     let grant = take(&a, &dead).await?;

@@ -46,7 +46,7 @@ pub(crate) async fn names_with_the_prefix_are_listed(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_beginning_is_no_pattern(cx: Cx) -> Verdict {
+pub(crate) async fn a_prefix_is_not_a_pattern(cx: Cx) -> Verdict {
     let (client, base) = (cx.locks().await?, cx.name("lock"));
     let more = [
         "a*", "a_", "a%", "ab", "A", "AB", "a?", "a[b]", "a[^b]", "a[a-z]", "a\\*", "a\\", "a.b",
@@ -206,7 +206,7 @@ pub(crate) async fn a_lock_handed_off_during_a_listing_is_listed(cx: Cx) -> Verd
     looked
 }
 
-pub(crate) async fn a_prefix_is_taken_off(cx: Cx) -> Verdict {
+pub(crate) async fn the_prefix_of_a_client_is_removed(cx: Cx) -> Verdict {
     let (client, base) = (cx.backend().await?, cx.name("lock"));
     list(&client, base.as_str()).await?;
     let names = below(&cx, &base, &["", "/", "/a", "/b", "/bc"])?;

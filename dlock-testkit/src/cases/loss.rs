@@ -11,7 +11,7 @@ use crate::{
     Stop, Verdict,
     context::{Cx, pass},
     crew::Crew,
-    meddle::{Meddled, Renewals},
+    faulty_backend::{FaultyBackend, Renewals},
     stop::{ensure, ensure_eq, ensure_safe},
     suite::runtime,
     verbs::take_away,
@@ -42,17 +42,17 @@ pub(crate) async fn a_release_says_that_the_lock_was_lost(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn it_is_told_while_renewals_hang(cx: Cx) -> Verdict {
-    told_before_the_next(&cx, Renewals::Hang).await
+pub(crate) async fn a_loss_is_reported_while_renewals_hang(cx: Cx) -> Verdict {
+    reported_before_the_next_grant(&cx, Renewals::Hang).await
 }
 
-pub(crate) async fn it_is_told_while_renewals_fail(cx: Cx) -> Verdict {
-    told_before_the_next(&cx, Renewals::Fail(usize::MAX)).await
+pub(crate) async fn a_loss_is_reported_while_renewals_fail(cx: Cx) -> Verdict {
+    reported_before_the_next_grant(&cx, Renewals::Fail(usize::MAX)).await
 }
 
 /// Checks that the holder knows of its loss when the next holder is granted.
-async fn told_before_the_next(cx: &Cx, renewals: Renewals) -> Verdict {
-    let meddled = Meddled::new(cx.backend().await?);
+async fn reported_before_the_next_grant(cx: &Cx, renewals: Renewals) -> Verdict {
+    let meddled = FaultyBackend::new(cx.backend().await?);
     let locks = cx.locks_over(meddled.clone(), cx.brief())?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     let guard = locks.mutex(&name)?.lock().await?;
@@ -71,7 +71,7 @@ async fn told_before_the_next(cx: &Cx, renewals: Renewals) -> Verdict {
 pub(crate) async fn a_renewal_that_fails_is_tried_again(cx: Cx) -> Verdict {
     // On a busy machine the next attempt may come too late for a short lease.
     for times in [1, 5] {
-        let meddled = Meddled::new(cx.backend().await?);
+        let meddled = FaultyBackend::new(cx.backend().await?);
         let lease = cx.renewed() * times;
         let locks = cx.locks_over(meddled.clone(), cx.steady().with_lease(lease))?;
         let (other, name) = (cx.locks().await?, cx.name("lock"));
@@ -116,7 +116,7 @@ pub(crate) async fn work_under_a_held_lock_is_done(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_lost_guard_does_no_harm_to_the_next(cx: Cx) -> Verdict {
+pub(crate) async fn a_lost_guard_does_not_affect_the_next_holder(cx: Cx) -> Verdict {
     let locks = cx.locks_with(cx.brief().with_renew(Renew::Never)).await?;
     let (other, name) = (cx.locks().await?, cx.name("lock"));
     for by_drop in [true, false] {

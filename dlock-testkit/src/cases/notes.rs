@@ -116,7 +116,7 @@ pub(crate) async fn permits_have_a_note_each(cx: Cx) -> Verdict {
     release(&backend, &heavy).await
 }
 
-pub(crate) async fn no_renewal_changes_it(cx: Cx) -> Verdict {
+pub(crate) async fn no_renewal_changes_a_note(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let request = noted(alone(&name), "holder")?;
     take(&backend, &request).await?;
@@ -132,7 +132,7 @@ pub(crate) async fn no_renewal_changes_it(cx: Cx) -> Verdict {
     release(&backend, &request).await
 }
 
-pub(crate) async fn it_stays_when_tokens_are_raised(cx: Cx) -> Verdict {
+pub(crate) async fn a_note_stays_when_tokens_are_raised(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let request = noted(alone(&name), "holder")?;
     let token = take(&backend, &request).await?.token;
@@ -147,7 +147,7 @@ pub(crate) async fn it_stays_when_tokens_are_raised(cx: Cx) -> Verdict {
     release(&backend, &request).await
 }
 
-pub(crate) async fn any_note_comes_through(cx: Cx) -> Verdict {
+pub(crate) async fn every_note_is_stored_unchanged(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let longest = "x".repeat(Note::MAX_BYTES);
     for note in [
@@ -167,7 +167,7 @@ pub(crate) async fn any_note_comes_through(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn all_locks_of_a_client_have_it(cx: Cx) -> Verdict {
+pub(crate) async fn all_locks_of_a_client_have_its_note(cx: Cx) -> Verdict {
     let noted = Noted::new(cx.backend().await?, Note::new("web-3")?);
     let (a, b) = (cx.locks().await?, cx.locks_over(noted, cx.steady())?);
     let names = ["a", "b", "c"].map(|hint| cx.name(hint));
@@ -192,7 +192,7 @@ pub(crate) async fn all_locks_of_a_client_have_it(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn without_one_there_is_none(cx: Cx) -> Verdict {
+pub(crate) async fn a_claim_without_a_note_shows_none(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     for mode in [Mode::Exclusive, Mode::Shared] {
         let request = ask(&name, mode);

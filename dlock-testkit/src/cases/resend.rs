@@ -5,7 +5,7 @@ use dlock_core::{Acquired, ErrorKind, Mode, Renewed};
 use crate::{
     Verdict,
     context::{Cx, pass},
-    meddle::Meddled,
+    faulty_backend::FaultyBackend,
     stop::{ensure, ensure_eq},
     verbs::{alone, ask, leased, queue, release, release_in_vain, renew, take, tried},
 };
@@ -38,7 +38,7 @@ pub(crate) async fn an_acquire_sent_twice_at_once_is_one_hold(cx: Cx) -> Verdict
     Ok(())
 }
 
-pub(crate) async fn a_waiter_that_retries_keeps_its_place(cx: Cx) -> Verdict {
+pub(crate) async fn a_waiter_that_retries_keeps_its_position(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [holder, first, second] = [alone(&name), alone(&name), alone(&name)];
     take(&backend, &holder).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn a_waiter_that_retries_keeps_its_place(cx: Cx) -> Verdict {
     release(&backend, &second).await
 }
 
-pub(crate) async fn an_acquire_sent_again_renews_the_place(cx: Cx) -> Verdict {
+pub(crate) async fn an_acquire_sent_again_renews_the_position(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let (holder, waiter) = (alone(&name), leased(alone(&name), cx.renewed()));
     take(&backend, &holder).await?;
@@ -99,7 +99,7 @@ pub(crate) async fn a_release_sent_again_finds_nothing(cx: Cx) -> Verdict {
     release(&backend, &second).await
 }
 
-pub(crate) async fn a_release_of_a_stranger_takes_nothing(cx: Cx) -> Verdict {
+pub(crate) async fn a_release_of_an_unknown_claim_changes_nothing(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let [holder, waiter, stranger] = [alone(&name), alone(&name), alone(&name)];
     take(&a, &holder).await?;
@@ -113,7 +113,7 @@ pub(crate) async fn a_release_of_a_stranger_takes_nothing(cx: Cx) -> Verdict {
 
 pub(crate) async fn a_lost_answer_to_a_lock_leaves_one_hold(cx: Cx) -> Verdict {
     let (other, name) = (cx.locks().await?, cx.name("lock"));
-    let meddled = Meddled::new(cx.backend().await?);
+    let meddled = FaultyBackend::new(cx.backend().await?);
     let locks = cx.locks_over(meddled.clone(), cx.steady())?;
     for lost in 1..3 {
         meddled.lose_acquires(lost);
@@ -128,7 +128,7 @@ pub(crate) async fn a_lost_answer_to_a_lock_leaves_one_hold(cx: Cx) -> Verdict {
 
 pub(crate) async fn a_lost_answer_to_a_try_leaves_nothing(cx: Cx) -> Verdict {
     let (other, name) = (cx.locks().await?, cx.name("lock"));
-    let meddled = Meddled::new(cx.backend().await?);
+    let meddled = FaultyBackend::new(cx.backend().await?);
     let locks = cx.locks_over(meddled.clone(), cx.steady())?;
     meddled.lose_acquires(1);
     match locks.mutex(&name)?.try_lock().await {
@@ -142,7 +142,7 @@ pub(crate) async fn a_lost_answer_to_a_try_leaves_nothing(cx: Cx) -> Verdict {
 
 pub(crate) async fn a_lost_answer_to_a_release_frees_the_lock(cx: Cx) -> Verdict {
     let (other, name) = (cx.locks().await?, cx.name("lock"));
-    let meddled = Meddled::new(cx.backend().await?);
+    let meddled = FaultyBackend::new(cx.backend().await?);
     let locks = cx.locks_over(meddled.clone(), cx.steady())?;
     for locks in [&locks, &locks.without_handoff()] {
         meddled.lose_releases(1);

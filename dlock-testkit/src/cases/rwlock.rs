@@ -94,7 +94,7 @@ pub(crate) async fn readers_and_writers_never_mix(cx: Cx) -> Verdict {
     Ok(history::tokens::check(&history)?)
 }
 
-pub(crate) async fn waiting_readers_are_let_in_together(cx: Cx) -> Verdict {
+pub(crate) async fn waiting_readers_are_granted_together(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let (writer, readers) = (alone(&name), [(); 3].map(|()| ask(&name, Mode::Shared)));
     take(&backend, &writer).await?;
@@ -167,7 +167,7 @@ async fn not_starved(cx: &Cx, name: &LockName, [many, one]: [&Locks; 2], writers
     fed
 }
 
-pub(crate) async fn a_downgrade_lets_waiting_readers_in(cx: Cx) -> Verdict {
+pub(crate) async fn a_downgrade_grants_waiting_readers(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let mut guard = a.rw(&name)?.write().lock().await?;
     let token = guard.token();
@@ -183,7 +183,7 @@ pub(crate) async fn a_downgrade_lets_waiting_readers_in(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_downgrade_lets_no_writer_in_between(cx: Cx) -> Verdict {
+pub(crate) async fn a_downgrade_grants_no_writer_in_between(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let [first, second] = [alone(&name), alone(&name)];
     let reader = ask(&name, Mode::Shared);
@@ -232,7 +232,7 @@ pub(crate) async fn other_downgrades_are_refused(cx: Cx) -> Verdict {
     Ok(())
 }
 
-pub(crate) async fn a_writer_that_gives_up_lets_the_readers_behind_it_in(cx: Cx) -> Verdict {
+pub(crate) async fn readers_are_granted_when_the_writer_before_them_cancels(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let reader = a.rw(&name)?.read().lock().await?;
     let (rw, mut writer) = (b.rw(&name)?, tokio::task::JoinSet::new());
@@ -247,7 +247,7 @@ pub(crate) async fn a_writer_that_gives_up_lets_the_readers_behind_it_in(cx: Cx)
     Ok(())
 }
 
-pub(crate) async fn a_dead_writer_lets_readers_in_after_its_lease(cx: Cx) -> Verdict {
+pub(crate) async fn readers_are_granted_after_the_lease_of_a_dead_writer(cx: Cx) -> Verdict {
     let (backend, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let (reader, dead) = (ask(&name, Mode::Shared), leased(alone(&name), cx.lease()));
     take(&backend, &reader).await?;

@@ -11,7 +11,7 @@ use crate::{
     verbs::{ask, leased, queue, release, take, tried},
 };
 
-pub(crate) async fn no_more_are_out_than_there_are(cx: Cx) -> Verdict {
+pub(crate) async fn no_more_permits_are_held_than_there_are(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let recorder = Recorder::new();
     let mut crew = Crew::new();
@@ -37,7 +37,7 @@ pub(crate) async fn no_more_are_out_than_there_are(cx: Cx) -> Verdict {
     Ok(history::tokens::check(&history)?)
 }
 
-pub(crate) async fn a_try_on_a_spent_semaphore_is_none(cx: Cx) -> Verdict {
+pub(crate) async fn a_try_without_free_permits_is_none(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let one = a.semaphore(&name, 2)?.acquire().await?;
     let two = b.semaphore(&name, 2)?.try_acquire().await?.ok_or("the second of two is spent")?;
@@ -98,7 +98,7 @@ pub(crate) async fn a_claim_for_many_is_not_starved(cx: Cx) -> Verdict {
     release(&backend, &light).await
 }
 
-pub(crate) async fn a_heavy_claim_that_gives_up_lets_the_light_in(cx: Cx) -> Verdict {
+pub(crate) async fn light_claims_are_granted_when_a_heavy_one_cancels(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("permits"));
     let n = |n| Mode::permits(n, 3).map(|mode| ask(&name, mode));
     let (first, heavy, light) = (n(1)?, n(3)?, n(2)?);
@@ -111,7 +111,7 @@ pub(crate) async fn a_heavy_claim_that_gives_up_lets_the_light_in(cx: Cx) -> Ver
     release(&backend, &first).await
 }
 
-pub(crate) async fn permits_of_the_dead_come_back(cx: Cx) -> Verdict {
+pub(crate) async fn permits_of_dead_holders_come_back(cx: Cx) -> Verdict {
     let (backend, name) = (cx.backend().await?, cx.name("permits"));
     let n = |n| Mode::permits(n, 3).map(|mode| ask(&name, mode));
     let (alive, dead, next) = (n(1)?, leased(n(2)?, cx.lease()), n(2)?);

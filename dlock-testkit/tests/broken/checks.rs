@@ -16,7 +16,9 @@ use crate::toy::Toy;
 const LEASE: Duration = Duration::from_secs(100);
 
 /// A guard is believed for no longer than a store lasts whose clock is fast by one in a hundred.
-pub(crate) async fn belief_ends_before_the_lease_of_a_fast_clock(toy: Toy) -> Result<(), Failed> {
+pub(crate) async fn the_deadline_passes_before_the_lease_of_a_fast_clock(
+    toy: Toy,
+) -> Result<(), Failed> {
     let name = LockName::new("lock")?;
     let locks =
         Locks::new(Arc::new(toy.another()))?.with_options(LockOptions::new().with_lease(LEASE))?;
@@ -28,7 +30,9 @@ pub(crate) async fn belief_ends_before_the_lease_of_a_fast_clock(toy: Toy) -> Re
 }
 
 /// Who asks again for what it holds has it for no longer than before, or anew.
-pub(crate) async fn belief_in_what_is_found_ends_before_the_lease(toy: Toy) -> Result<(), Failed> {
+pub(crate) async fn the_deadline_of_a_found_claim_passes_before_the_lease(
+    toy: Toy,
+) -> Result<(), Failed> {
     let request = AcquireRequest::new(LockName::new("lock")?, Mode::Exclusive, LEASE);
     toy.acquire(&request).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;

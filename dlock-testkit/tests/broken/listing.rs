@@ -1,4 +1,4 @@
-//! Which names the toy store lists, with the ways in which it can be wrong.
+//! The list of names of the toy store, with its faults.
 
 use std::collections::BTreeMap;
 

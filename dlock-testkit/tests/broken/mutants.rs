@@ -38,8 +38,10 @@ pub(crate) const ALL: [Mutant; 26] = {
         Mutant {
             name: "no_margin",
             ways: &[Check {
-                name: "belief_ends_before_the_lease_of_a_fast_clock",
-                check: |toy| Box::pin(checks::belief_ends_before_the_lease_of_a_fast_clock(toy)),
+                name: "the_deadline_passes_before_the_lease_of_a_fast_clock",
+                check: |toy| {
+                    Box::pin(checks::the_deadline_passes_before_the_lease_of_a_fast_clock(toy))
+                },
                 right: || Toy::new(Fault::None),
                 wrong: || Toy::new(Fault::TakesTheMargin),
             }],
@@ -70,9 +72,9 @@ pub(crate) const ALL: [Mutant; 26] = {
             name: "claim_of_the_session_before_adopted",
             ways: &[
                 Check {
-                    name: "belief_in_what_is_found_ends_before_the_lease",
+                    name: "the_deadline_of_a_found_claim_passes_before_the_lease",
                     check: |toy| {
-                        Box::pin(checks::belief_in_what_is_found_ends_before_the_lease(toy))
+                        Box::pin(checks::the_deadline_of_a_found_claim_passes_before_the_lease(toy))
                     },
                     right: || Toy::new(Fault::None),
                     wrong: || Toy::new(Fault::AdoptsTheOld),

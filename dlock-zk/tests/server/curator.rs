@@ -7,7 +7,7 @@ use dlock_testlab::{Stop, Verdict, zookeeper::JavaProgram};
 use tokio::time::timeout;
 
 use crate::{
-    shared::{Place, start},
+    shared::{ServerRoot, start},
     support::{
         LEASE, ask, attempt, exclusive, free, granted, name, queue, run, take, until, waits,
     },
@@ -19,11 +19,11 @@ const MUTEX: &str = include_str!("java/Mutex.java");
 struct Java(JavaProgram);
 
 impl Java {
-    async fn start(place: &Place) -> Result<Self, Stop> {
+    async fn start(place: &ServerRoot) -> Result<Self, Stop> {
         Self::with_session(place, Duration::from_secs(60)).await
     }
 
-    async fn with_session(place: &Place, session: Duration) -> Result<Self, Stop> {
+    async fn with_session(place: &ServerRoot, session: Duration) -> Result<Self, Stop> {
         let session = session.as_millis().to_string();
         let mut java = Self(
             JavaProgram::start(MUTEX, &[&place.server.address(), &place.path("a"), &session])
@@ -46,7 +46,7 @@ impl Java {
     }
 
     /// Joins the queue, behind so many.
-    async fn queues(&mut self, place: &Place, behind: usize) -> Verdict {
+    async fn queues(&mut self, place: &ServerRoot, behind: usize) -> Verdict {
         self.0.say("acquire").await?;
         until("the program waits", async || {
             Ok(place.server.nodes_under(&place.path("a")).await?.len() == behind + 1)

@@ -176,7 +176,7 @@ fn readers_and_writers_keep_their_order_at_the_end_of_numbers() {
 
 /// A claim that releases some of its permits has a new node, at the same place in the queue.
 #[test]
-fn a_smaller_permit_claim_keeps_its_place_at_the_last_number() {
+fn a_smaller_permit_claim_keeps_its_position_at_the_last_number() {
     run(async {
         let (server, clients, held) = start_at(END - 1, Mode::permits(1, 5)?).await?;
         let [a, b, c] = &clients[..] else { panic!("three clients") };

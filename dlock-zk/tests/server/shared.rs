@@ -17,12 +17,12 @@ static SERVER: OnceCell<ZooKeeperServer> = OnceCell::const_new();
 static ROOTS: AtomicUsize = AtomicUsize::new(0);
 
 /// A root on the server.
-pub(crate) struct Place {
+pub(crate) struct ServerRoot {
     pub(crate) server: &'static ZooKeeperServer,
     root: String,
 }
 
-impl Place {
+impl ServerRoot {
     /// Where a client finds it.
     pub(crate) fn url(&self) -> String {
         format!("{}&dlock.root={}", url(self.server), self.root)
@@ -40,10 +40,10 @@ impl Place {
 }
 
 /// A new root, and a client of it.
-pub(crate) async fn start() -> Result<(Place, DynBackend), Stop> {
+pub(crate) async fn start() -> Result<(ServerRoot, DynBackend), Stop> {
     let server = SERVER.get_or_try_init(server).await?;
     let root = format!("/test-{}", ROOTS.fetch_add(1, Ordering::Relaxed));
-    let place = Place { server, root };
+    let place = ServerRoot { server, root };
     let client = place.connect().await?;
     Ok((place, client))
 }

@@ -33,7 +33,7 @@ use self::{
     round::{Plan, Round},
     table::Row,
     tally::Tally,
-    topology::{Place, SETUPS, connect},
+    topology::{SETUPS, StoreArg, connect},
     verdict::{Judgement, Outcome},
 };
 use crate::{Report, run::serve_if_child};
@@ -138,7 +138,7 @@ fn written(directory: &Path, rows: &[Row]) -> Result<(), String> {
 }
 
 /// Runs all rounds on one store, which take this time together.
-async fn run_rounds(place: &Place, time: Duration, options: &Options) -> Row {
+async fn run_rounds(place: &StoreArg, time: Duration, options: &Options) -> Row {
     let count = u32::try_from(time.as_nanos().div_ceil(LONGEST.as_nanos())).unwrap_or(u32::MAX);
     let plan = Plan::of(time / count);
     let mut rounds = Vec::new();

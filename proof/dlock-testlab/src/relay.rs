@@ -51,7 +51,7 @@ impl Acceptor {
             // A bound socket that does not listen refuses connections and keeps the port.
             let mut kept = bound(self.address).ok();
             self.listening.send_replace(false);
-            if !told(&mut self.rules, |rules| rules.door != Door::Closed).await {
+            if !until(&mut self.rules, |rules| rules.door != Door::Closed).await {
                 return;
             }
             listener = loop {
@@ -71,7 +71,7 @@ impl Acceptor {
     async fn until_closed(&mut self, listener: &TcpListener) -> bool {
         loop {
             tokio::select! {
-                closed = told(&mut self.rules, |rules| rules.door == Door::Closed) => return closed,
+                closed = until(&mut self.rules, |rules| rules.door == Door::Closed) => return closed,
                 client = listener.accept() => match client {
                     Ok((client, _)) => self.accept(client),
                     // For instance too many open files, which would fail again at once.
@@ -136,7 +136,7 @@ impl RelayedConnection {
         let replies = Way { number, rules: rules.clone(), flow: replies, counts, filter, answered };
         let server = match TcpStream::connect(server).await {
             Ok(server) => self.server.insert(server),
-            Err(error) => return Err(requests.told(error).await),
+            Err(error) => return Err(requests.failure(error).await),
         };
         self.client.set_nodelay(true)?;
         server.set_nodelay(true)?;
@@ -195,7 +195,7 @@ impl Way<'_> {
             }
             let length = match length {
                 Ok(length) => length,
-                Err(error) => return Err(self.told(error).await),
+                Err(error) => return Err(self.failure(error).await),
             };
             if length > 0 {
                 self.spoke(side, length);
@@ -275,7 +275,7 @@ impl Way<'_> {
     }
 
     /// Returns the error of one side as soon as the other side may learn of it.
-    async fn told(&mut self, error: io::Error) -> io::Error {
+    async fn failure(&mut self, error: io::Error) -> io::Error {
         self.until(|flow| flow != Flow::Hold).await.err().unwrap_or(error)
     }
 
@@ -313,7 +313,7 @@ async fn arrives(rules: &mut watch::Receiver<Rules>, number: u64) {
 }
 
 /// Waits until the rules meet this condition; returns `false` if the proxy was dropped.
-async fn told(rules: &mut watch::Receiver<Rules>, wanted: fn(&Rules) -> bool) -> bool {
+async fn until(rules: &mut watch::Receiver<Rules>, wanted: fn(&Rules) -> bool) -> bool {
     rules.wait_for(wanted).await.is_ok()
 }
 

@@ -1,4 +1,4 @@
-//! Which version a change of the golden files needs. Before 1.0, a breaking change raises the minor
+//! The version that a change of the golden files needs. Before 1.0, a breaking change raises the minor
 //! version; from then on it raises the major version, and an addition the minor one.
 
 use std::collections::HashSet;

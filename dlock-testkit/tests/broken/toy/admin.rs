@@ -1,4 +1,4 @@
-//! What those who run the toy ask of it, and its faults there.
+//! The verbs for operators of the toy store, with their faults.
 
 use async_trait::async_trait;
 use dlock_core::{Admin, Error, ErrorKind, FencingToken, LockName};

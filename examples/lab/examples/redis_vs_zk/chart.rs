@@ -28,7 +28,7 @@ struct Bars<'a> {
 /// Draws the picture.
 pub(crate) fn draw(all: &[Figures], file: &Path) -> Result<(), Stop> {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
-    let cut = |f: &Figures| f.harm.cut.map(|cut| (cut.passed, cut.told)).unwrap_or_default();
+    let cut = |f: &Figures| f.faults.cut.map(|cut| (cut.passed, cut.told)).unwrap_or_default();
     let of = |figure: &dyn Fn(&Figures) -> f64| all.iter().map(figure).collect::<Vec<_>>();
     let charts = [
         Bars {
@@ -49,12 +49,12 @@ pub(crate) fn draw(all: &[Figures], file: &Path) -> Result<(), Stop> {
         Bars {
             title: "holder killed: s until the next has the lock",
             light: Vec::new(),
-            dark: of(&|f| f.harm.orphan.as_secs_f64()),
+            dark: of(&|f| f.faults.orphan.as_secs_f64()),
         },
         Bars {
             title: "server killed: s until it answers again",
             light: Vec::new(),
-            dark: of(&|f| f.harm.restart.map_or(0.0, |restart| restart.away.as_secs_f64())),
+            dark: of(&|f| f.faults.restart.map_or(0.0, |restart| restart.away.as_secs_f64())),
         },
     ];
     let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();

@@ -7,25 +7,25 @@ use dlock_testlab::Stop;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    figures::{Cut, Harm, Restart},
+    figures::{Cut, FaultFigures, Restart},
     holder,
-    place::Place,
+    store::Store,
 };
 
 /// Longer than a server takes to restart, so a holder has no reason to lose its lock.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Injects all faults, one after another.
-pub(crate) async fn harm(place: &Place, lease: Duration) -> Result<Harm, Stop> {
-    let orphan = orphan(place, lease).await?;
-    let cut = cut(place, lease).await?;
-    let restart = if place.has_server() { Some(restart(place).await?) } else { None };
-    Ok(Harm { orphan, restart, cut })
+pub(crate) async fn measure(store: &Store, lease: Duration) -> Result<FaultFigures, Stop> {
+    let orphan = orphan(store, lease).await?;
+    let cut = cut(store, lease).await?;
+    let restart = if store.has_server() { Some(restart(store).await?) } else { None };
+    Ok(FaultFigures { orphan, restart, cut })
 }
 
 /// Kills the holder's process while another client waits.
-async fn orphan(place: &Place, lease: Duration) -> Result<Duration, Stop> {
-    let url = place.url(lease);
+async fn orphan(store: &Store, lease: Duration) -> Result<Duration, Stop> {
+    let url = store.url(lease);
     let mut holder = holder::start(&url).await?;
     let locks = dlock::connect(&url).await?;
     let lock = locks.mutex(holder::NAME)?;
@@ -46,9 +46,9 @@ async fn orphan(place: &Place, lease: Duration) -> Result<Duration, Stop> {
 }
 
 /// Cuts the network between the holder and the server without closing a connection.
-async fn cut(place: &Place, lease: Duration) -> Result<Option<Cut>, Stop> {
-    let Some((proxy, far)) = place.through_proxy(lease).await? else { return Ok(None) };
-    let (holder, other) = (dlock::connect(&far).await?, dlock::connect(&place.url(lease)).await?);
+async fn cut(store: &Store, lease: Duration) -> Result<Option<Cut>, Stop> {
+    let Some((proxy, far)) = store.through_proxy(lease).await? else { return Ok(None) };
+    let (holder, other) = (dlock::connect(&far).await?, dlock::connect(&store.url(lease)).await?);
     let guard = holder.mutex("cut")?.lock().await?;
     let lock = other.mutex("cut")?;
     let told = async {
@@ -73,15 +73,15 @@ async fn cut(place: &Place, lease: Duration) -> Result<Option<Cut>, Stop> {
 }
 
 /// Kills and restarts the server while the lock is held and another client tries to acquire it.
-async fn restart(place: &Place) -> Result<Restart, Stop> {
-    let url = place.url(LONG);
+async fn restart(store: &Store) -> Result<Restart, Stop> {
+    let url = store.url(LONG);
     let (holder, other) = (dlock::connect(&url).await?, dlock::connect(&url).await?);
     let guard = holder.mutex("restart")?.lock().await?;
     let lock = other.mutex("restart")?;
     if lock.try_lock().await?.is_some() {
         return Err(Stop::failed("a held lock was given to a second client"));
     }
-    place.kill();
+    store.kill();
     let killed = Instant::now();
     let answer = async {
         loop {
@@ -92,7 +92,7 @@ async fn restart(place: &Place) -> Result<Restart, Stop> {
             }
         }
     };
-    let up = async { place.restart().await.map(|()| killed.elapsed()) };
+    let up = async { store.restart().await.map(|()| killed.elapsed()) };
     let (up, (away, second)) = tokio::try_join!(up, answer)?;
     Ok(Restart {
         away,

@@ -9,7 +9,7 @@ use dlock::{FencingToken, guarantees::Guarantees};
 pub(crate) struct Figures {
     pub(crate) name: String,
     pub(crate) speed: Speed,
-    pub(crate) harm: Harm,
+    pub(crate) faults: FaultFigures,
 }
 
 /// The measurements without faults.
@@ -25,7 +25,7 @@ pub(crate) struct Speed {
 
 /// The measurements with faults.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Harm {
+pub(crate) struct FaultFigures {
     /// The time from the death of a holder to the next grant.
     pub(crate) orphan: Duration,
     /// `None` if the server is not a private one.

@@ -16,7 +16,7 @@ mod faults;
 mod figures;
 mod holder;
 mod measure;
-mod place;
+mod store;
 mod table;
 mod verdict;
 
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use dlock_testlab::Stop;
 use futures_util::future::try_join_all;
 
-use crate::{args::Args, figures::Figures, place::Place};
+use crate::{args::Args, figures::Figures, store::Store};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -48,28 +48,29 @@ async fn run() -> Result<Vec<String>, Stop> {
         return Ok(Vec::new());
     }
     let args = Args::parse()?;
-    let places = if args.urls.is_empty() {
-        Place::private().await
+    let stores = if args.urls.is_empty() {
+        Store::private().await
     } else {
-        args.urls.iter().map(|url| Place::given(url)).collect()
+        args.urls.iter().map(|url| Store::given(url)).collect()
     };
-    if places.is_empty() {
+    if stores.is_empty() {
         return Err(Stop::failed("there is no store to measure: give one with --url"));
     }
     // One after another for the speeds. The faults mostly wait for leases to expire, so they run
     // concurrently.
     let mut speeds = Vec::new();
-    for place in &places {
-        eprintln!("measuring {}", place.name);
-        speeds.push(measure::speed(&place.url(args.lease), &args).await?);
+    for store in &stores {
+        eprintln!("measuring {}", store.name);
+        speeds.push(measure::speed(&store.url(args.lease), &args).await?);
     }
     eprintln!("harming holders, servers and the network");
-    let harms = try_join_all(places.iter().map(|place| faults::harm(place, args.lease))).await?;
-    let all: Vec<Figures> = places
+    let all_faults =
+        try_join_all(stores.iter().map(|store| faults::measure(store, args.lease))).await?;
+    let all: Vec<Figures> = stores
         .iter()
         .zip(speeds)
-        .zip(harms)
-        .map(|((place, speed), harm)| Figures { name: place.name.clone(), speed, harm })
+        .zip(all_faults)
+        .map(|((store, speed), faults)| Figures { name: store.name.clone(), speed, faults })
         .collect();
 
     print!("{}", table::table(&all));

@@ -17,7 +17,7 @@ pub(crate) async fn speed(url: &str, args: &Args) -> Result<Speed, Stop> {
     let locks = dlock::connect(url).await?;
     // The holder that will be killed is another process, so the locks must reach it.
     locks.require(&Guarantees::WEAKEST.with_scope(Scope::Machine))?;
-    let times = quiet(&locks, args.rounds).await?;
+    let times = uncontended(&locks, args.rounds).await?;
     let clients = try_join_all((0..args.clients).map(|_| dlock::connect(url))).await?;
     Ok(Speed {
         guarantees: locks.guarantees(),
@@ -28,8 +28,8 @@ pub(crate) async fn speed(url: &str, args: &Args) -> Result<Speed, Stop> {
 }
 
 /// Returns the times to acquire and release an uncontended lock, sorted.
-async fn quiet(locks: &Locks, rounds: usize) -> Result<Vec<Duration>, Stop> {
-    let lock = locks.without_handoff().mutex("quiet")?;
+async fn uncontended(locks: &Locks, rounds: usize) -> Result<Vec<Duration>, Stop> {
+    let lock = locks.without_handoff().mutex("uncontended")?;
     let mut times = Vec::new();
     // The first rounds prepare statements and load scripts.
     for round in 0..rounds + 20 {

@@ -11,13 +11,13 @@ const ROWS: [Row; 11] = [
     ("lock and release, p99", |f| time(f.speed.p99)),
     ("hand-offs a second", |f| format!("{:.0}", f.speed.hand_offs)),
     ("a waiter is woken by", |f| f.speed.guarantees.wake_up.to_string()),
-    ("holder killed: next has it", |f| time(f.harm.orphan)),
-    ("holder cut off: it knows", |f| f.harm.cut.map_or_else(none, |cut| time(cut.told))),
-    ("holder cut off: next has it", |f| f.harm.cut.map_or_else(none, |cut| time(cut.passed))),
-    ("server killed: it is up again", |f| f.harm.restart.map_or_else(none, |r| time(r.up))),
-    ("server killed: it answers", |f| f.harm.restart.map_or_else(none, |r| time(r.away))),
+    ("holder killed: next has it", |f| time(f.faults.orphan)),
+    ("holder cut off: it knows", |f| f.faults.cut.map_or_else(none, |cut| time(cut.told))),
+    ("holder cut off: next has it", |f| f.faults.cut.map_or_else(none, |cut| time(cut.passed))),
+    ("server killed: it is up again", |f| f.faults.restart.map_or_else(none, |r| time(r.up))),
+    ("server killed: it answers", |f| f.faults.restart.map_or_else(none, |r| time(r.away))),
     ("server killed: still held", |f| {
-        f.harm.restart.map_or_else(none, |r| if r.second.is_none() { "yes" } else { "no" }.into())
+        f.faults.restart.map_or_else(none, |r| if r.second.is_none() { "yes" } else { "no" }.into())
     }),
     ("reaches", |f| f.speed.guarantees.scope.to_string()),
 ];

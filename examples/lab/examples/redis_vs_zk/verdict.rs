@@ -13,9 +13,15 @@ use crate::{
 /// Returns the recommendation with its reasons. It uses only measurements, and lists what was not
 /// measured.
 pub(crate) fn sentences(all: &[Figures], args: &Args) -> Vec<String> {
-    let mut sentences =
-        [quiet(all), woken(all, args), orphans(all, args), restarts(all), cuts(all), choice(all)]
-            .concat();
+    let mut sentences = [
+        uncontended(all),
+        woken(all, args),
+        orphans(all, args),
+        restarts(all),
+        cuts(all),
+        choice(all),
+    ]
+    .concat();
     if args.urls.is_empty() {
         let several = "Not measured: several servers of which one is lost. GUARANTEES.md says what \
                        an ensemble, a cluster, replicas and a quorum keep then.";
@@ -27,12 +33,12 @@ pub(crate) fn sentences(all: &[Figures], args: &Args) -> Vec<String> {
 /// Returns the guarantees that did not hold.
 pub(crate) fn broken(all: &[Figures]) -> Vec<String> {
     let mut broken = Vec::new();
-    for Figures { name, speed, harm } in all {
-        if let Some(cut) = harm.cut.filter(|cut| cut.told > cut.passed) {
+    for Figures { name, speed, faults } in all {
+        if let Some(cut) = faults.cut.filter(|cut| cut.told > cut.passed) {
             let late = time(cut.told - cut.passed);
             broken.push(format!("{name}: the holder that was cut off knew it {late} too late"));
         }
-        let Some(Restart { first, second: Some(second), .. }) = harm.restart else { continue };
+        let Some(Restart { first, second: Some(second), .. }) = faults.restart else { continue };
         if speed.guarantees.exclusion >= Exclusion::Restart {
             broken.push(format!("{name}: it promises to know its holders after a restart"));
         }
@@ -43,7 +49,7 @@ pub(crate) fn broken(all: &[Figures]) -> Vec<String> {
     broken
 }
 
-fn quiet(all: &[Figures]) -> Vec<String> {
+fn uncontended(all: &[Figures]) -> Vec<String> {
     let fast = all.iter().min_by_key(|f| f.speed.p50);
     let slow = all.iter().max_by_key(|f| f.speed.p50);
     let (Some(fast), Some(slow)) = (fast, slow) else { return Vec::new() };
@@ -83,7 +89,7 @@ fn orphans(all: &[Figures], args: &Args) -> Vec<String> {
         let those: Vec<_> = all
             .iter()
             .filter(|f| f.speed.guarantees.orphan_release == kind)
-            .map(|f| format!("{} {}", f.name, time(f.harm.orphan)))
+            .map(|f| format!("{} {}", f.name, time(f.faults.orphan)))
             .collect();
         let after = "the next one has the lock of a killed holder after";
         (!those.is_empty()).then(|| format!("Where {what}, {after}: {}.", those.join(", ")))
@@ -102,7 +108,7 @@ fn restarts(all: &[Figures]) -> Vec<String> {
     let mut sentences = Vec::new();
     let mut kept = Vec::new();
     for f in all {
-        let Some(restart) = f.harm.restart else { continue };
+        let Some(restart) = f.faults.restart else { continue };
         let Some(second) = restart.second else {
             let (away, up) = (time(restart.away), time(restart.up));
             kept.push(format!("{} for {away}, of which its start took {up}", f.name));
@@ -134,7 +140,7 @@ fn restarts(all: &[Figures]) -> Vec<String> {
 }
 
 fn cuts(all: &[Figures]) -> Vec<String> {
-    let cuts = all.iter().filter_map(|f| Some((&f.name, f.harm.cut?)));
+    let cuts = all.iter().filter_map(|f| Some((&f.name, f.faults.cut?)));
     let least = cuts.min_by_key(|(_, cut)| cut.passed.saturating_sub(cut.told));
     let Some((name, cut)) = least else { return Vec::new() };
     vec![match cut.passed.checked_sub(cut.told) {
@@ -149,11 +155,11 @@ fn cuts(all: &[Figures]) -> Vec<String> {
 
 fn choice(all: &[Figures]) -> Vec<String> {
     let far = |f: &&Figures| f.speed.guarantees.scope >= Scope::Network;
-    let keeps = |f: &&Figures| f.harm.restart.is_some_and(|restart| restart.second.is_none());
+    let keeps = |f: &&Figures| f.faults.restart.is_some_and(|restart| restart.second.is_none());
     let strict = all.iter().filter(far).filter(keeps).max_by(|a, b| by_hand_offs(a, b));
     let quick = all.iter().filter(far).max_by(|a, b| by_hand_offs(a, b));
-    let soon = all.iter().filter(far).min_by_key(|f| f.harm.orphan);
-    let late = all.iter().filter(far).max_by_key(|f| f.harm.orphan);
+    let soon = all.iter().filter(far).min_by_key(|f| f.faults.orphan);
+    let late = all.iter().filter(far).max_by_key(|f| f.faults.orphan);
     let near = all.iter().find(|f| f.speed.guarantees.scope == Scope::Machine);
     let mut sentences = Vec::new();
     if let Some(strict) = strict {
@@ -178,12 +184,12 @@ fn choice(all: &[Figures]) -> Vec<String> {
     }
     // The expiry times of equal leases differ by up to one renewal interval.
     if let (Some(soon), Some(late)) = (soon, late)
-        && late.harm.orphan > soon.harm.orphan * 3 / 2
+        && late.faults.orphan > soon.faults.orphan * 3 / 2
     {
         sentences.push(format!(
             "A dead holder is replaced {:.1} times later on {} than on {}. Shorter leases and \
              sessions make it sooner on either, and holders lose their locks in shorter outages.",
-            late.harm.orphan.as_secs_f64() / soon.harm.orphan.as_secs_f64(),
+            late.faults.orphan.as_secs_f64() / soon.faults.orphan.as_secs_f64(),
             late.name,
             soon.name,
         ));

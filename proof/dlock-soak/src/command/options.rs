@@ -4,12 +4,12 @@ use std::{path::PathBuf, time::Duration};
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use super::topology::{Place, SETUPS};
+use super::topology::{SETUPS, StoreArg};
 
 /// The options of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Options {
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<StoreArg>,
     /// The time for all stores one after another, without the time to start them.
     pub(super) time: Duration,
     /// The directory of the report.
@@ -75,8 +75,8 @@ impl Asked {
                 Arg::Long("url") => {
                     let url = parser.value().and_then(|url| url.string()).map_err(text)?;
                     match url.as_str() {
-                        "private:all" => places.extend(SETUPS.iter().map(Place::Private)),
-                        url => places.push(Place::parse(url)?),
+                        "private:all" => places.extend(SETUPS.iter().map(StoreArg::Private)),
+                        url => places.push(StoreArg::parse(url)?),
                     }
                 }
                 Arg::Long("minutes") => {

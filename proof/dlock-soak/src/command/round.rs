@@ -11,7 +11,7 @@ use tokio::{process::Command, time::sleep};
 
 use super::{
     fault::{Effect, Fault},
-    topology::{Place, Topology, connect},
+    topology::{StoreArg, Topology, connect},
 };
 use crate::{Check, Report, Running};
 
@@ -77,7 +77,11 @@ impl Round {
     ///
     /// # Errors
     /// If the store can't be started or repaired: then there is no verdict.
-    pub(super) async fn run(place: &Place, plan: Plan, old: Option<&Path>) -> Result<Self, Stop> {
+    pub(super) async fn run(
+        place: &StoreArg,
+        plan: Plan,
+        old: Option<&Path>,
+    ) -> Result<Self, Stop> {
         let topology = place.open().await?;
         let clock = SteppedClock::start().await?;
         let mut load = topology.load().with_faults_noted().with_old(old.map(Path::to_owned));

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     fault::{Effect, Fault},
     round::{RECOVERY, Round, WARM_UP},
-    topology::Place,
+    topology::StoreArg,
 };
 use crate::Check;
 
@@ -76,7 +76,7 @@ pub(super) struct Spread {
 
 impl Tally {
     /// Computes the results of these rounds.
-    pub(super) fn of(place: &Place, rounds: &[Round]) -> Self {
+    pub(super) fn of(place: &StoreArg, rounds: &[Round]) -> Self {
         let mut tally = Self {
             store: place.name().to_owned(),
             what: place.what().to_owned(),

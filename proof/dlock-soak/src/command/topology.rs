@@ -68,7 +68,7 @@ pub(super) trait Topology: Send + Sync {
 
 /// A store, as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StoreArg {
     /// A private store that is started for the run.
     Private(&'static Setup),
     /// An existing store; faults are injected into its holders only.
@@ -111,7 +111,7 @@ const fn setup(name: &'static str, store: &'static str, what: &'static str, gran
     Setup { name, what, store, grants }
 }
 
-impl Place {
+impl StoreArg {
     /// Parses `private:NAME` or a URL.
     ///
     /// # Errors
@@ -215,17 +215,17 @@ mod tests {
     #[test]
     fn names_are_read() {
         for setup in &SETUPS {
-            let place = Place::parse(&format!("private:{}", setup.name));
-            assert_eq!(place, Ok(Place::Private(setup)));
+            let place = StoreArg::parse(&format!("private:{}", setup.name));
+            assert_eq!(place, Ok(StoreArg::Private(setup)));
         }
         let given = "redis://user:secret@host:6379";
-        assert_eq!(Place::parse(given).map(|place| place.name().to_owned()), Ok("redis".into()));
+        assert_eq!(StoreArg::parse(given).map(|place| place.name().to_owned()), Ok("redis".into()));
     }
 
     #[test]
-    fn an_unknown_place_is_refused_with_the_known_ones() {
-        let error = Place::parse("private:oracle").unwrap_err();
+    fn an_unknown_store_is_refused_with_the_known_ones() {
+        let error = StoreArg::parse("private:oracle").unwrap_err();
         assert!(error.contains("redis-sentinel"), "{error}");
-        assert!(Place::parse("redis").unwrap_err().contains("private:NAME"));
+        assert!(StoreArg::parse("redis").unwrap_err().contains("private:NAME"));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{tally::Tally, topology::Place};
+use super::{tally::Tally, topology::StoreArg};
 use crate::Check;
 
 /// The verdict on a run.
@@ -41,7 +41,7 @@ const WHOLE: f64 = 60.0;
 impl Judgement {
     /// Returns the verdict on a run of this many seconds. On a machine that is `busy` with other
     /// work, a late notification proves nothing: the task may have waited for a processor.
-    pub(super) fn of(tally: &Tally, place: &Place, seconds: f64, busy: bool) -> Self {
+    pub(super) fn of(tally: &Tally, place: &StoreArg, seconds: f64, busy: bool) -> Self {
         let mut wrong = Vec::new();
         let mut late = Vec::new();
         for (check, violations) in &tally.violations {
@@ -63,7 +63,7 @@ impl Judgement {
     }
 }
 
-fn too_little(tally: &Tally, place: &Place, seconds: f64) -> Vec<String> {
+fn too_little(tally: &Tally, place: &StoreArg, seconds: f64) -> Vec<String> {
     let mut little = Vec::new();
     let minutes = seconds / WHOLE;
     let grants = f64::from(place.grants()) * minutes;
@@ -119,8 +119,8 @@ mod tests {
         *,
     };
 
-    fn redis() -> Place {
-        Place::parse("private:redis").unwrap()
+    fn redis() -> StoreArg {
+        StoreArg::parse("private:redis").unwrap()
     }
 
     /// Returns a tally with enough of everything, and without violations.

@@ -21,7 +21,7 @@ pub(super) struct Ports {
 
 impl Ports {
     pub(super) fn free() -> Result<Self, Stop> {
-        let [clients, tls, peers] = port::quiet()?;
+        let [clients, tls, peers] = port::server_only()?;
         Ok(Self { clients, tls, peers })
     }
 }

@@ -55,7 +55,8 @@ impl Ensemble {
     }
 
     async fn spawn(programs: &Programs, options: &Options) -> Result<Self, Stop> {
-        let places: Vec<_> = (0..NODES).map(|_| EtcdServer::place()).collect::<Result<_, _>>()?;
+        let places: Vec<_> =
+            (0..NODES).map(|_| EtcdServer::directory_and_ports()).collect::<Result<_, _>>()?;
         let at = places.iter().map(|(home, ports)| (home.path().to_owned(), ports.peers));
         let links = Links::between_all(&at.collect::<Vec<_>>()).await?;
         let token = rand::random();

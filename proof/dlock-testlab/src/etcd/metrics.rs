@@ -1,4 +1,4 @@
-//! What a server tells about itself without a login and without a vote, over HTTP.
+//! The metrics of a server, over HTTP. They need no login and no quorum.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

@@ -47,7 +47,7 @@ impl EtcdServer {
     pub async fn start(options: &Options) -> Result<Self, Stop> {
         let programs = Programs::find()?;
         for _ in 0..ATTEMPTS {
-            let (home, ports) = Self::place()?;
+            let (home, ports) = Self::directory_and_ports()?;
             let server = Self::spawn(&programs, home, ports, Part::Alone, options)?;
             if server.serves().await? {
                 server.add_root().await?;
@@ -58,7 +58,7 @@ impl EtcdServer {
     }
 
     /// Returns a directory and ports for a server.
-    pub(super) fn place() -> Result<(Home, Ports), Stop> {
+    pub(super) fn directory_and_ports() -> Result<(Home, Ports), Stop> {
         Ok((Home::new("dlock-etcd-", None, "")?, Ports::free()?))
     }
 

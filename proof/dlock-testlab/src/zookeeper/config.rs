@@ -43,7 +43,7 @@ pub(super) struct Ports {
 
 impl Ports {
     pub(super) fn free() -> Result<Self, Stop> {
-        let [clients, tls] = port::quiet()?;
+        let [clients, tls] = port::server_only()?;
         Ok(Self { clients, tls })
     }
 }

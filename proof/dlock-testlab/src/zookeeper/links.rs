@@ -32,7 +32,7 @@ struct Link {
 impl Links {
     /// Links all nodes, and assigns their ports.
     pub(super) async fn between_all() -> Result<Self, Stop> {
-        let ports: [u16; 2 * NODES] = port::quiet()?;
+        let ports: [u16; 2 * NODES] = port::server_only()?;
         let ports: Vec<_> = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
         let (mut links, mut listeners) = (Vec::new(), Vec::new());
         for (from, to) in (0..NODES * NODES).map(|pair| (pair / NODES, pair % NODES)) {

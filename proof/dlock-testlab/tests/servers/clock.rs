@@ -1,4 +1,4 @@
-//! That the wall clocks of servers can be stepped while they run.
+//! The wall clocks of running servers can be stepped.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What servers have open, and that they are stopped when they were paused.
+//! Counts of open connections, and the end of paused servers.
 
 use dlock_testlab::{
     Stop, Verdict, is_stopped,

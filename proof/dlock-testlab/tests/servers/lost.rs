@@ -1,4 +1,4 @@
-//! That servers come back without what they had, or with what they had long ago.
+//! Servers start again without their data, or with older data.
 
 use dlock_testlab::{
     Proxy, Snapshot, Stop, Verdict,

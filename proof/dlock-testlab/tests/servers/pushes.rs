@@ -1,4 +1,4 @@
-//! That what servers send unasked can get lost, and nothing else.
+//! The proxy can drop the notifications of servers, and nothing else.
 
 use std::time::Duration;
 

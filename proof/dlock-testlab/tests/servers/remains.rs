@@ -1,4 +1,4 @@
-//! That nothing is left behind when a test ends in other ways than by its end.
+//! Nothing is left behind when a test panics, is killed or times out.
 
 use std::{
     env,

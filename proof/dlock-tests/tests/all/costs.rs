@@ -1,9 +1,8 @@
-//! What each operation costs on the wire: `docs/src/costs.md` says it, and here it is counted, between
-//! a client and a private server. What costs more than is written there fails, and so does what
-//! has become cheaper and is not written there.
+//! The cost of each operation on the wire, counted between a client and a private server, is the one
+//! in `docs/src/costs.md`.
 //!
-//! The counts have to be the same. Bytes must not be more; tokens and times have not always the
-//! same length.
+//! Counts must be equal, so an operation that became cheaper fails too, until the page says so. Bytes
+//! must not be more than the page says, because tokens and times vary in length.
 
 mod client;
 mod cost;

@@ -1,8 +1,8 @@
-//! What the facade does on servers, and whether the texts of the repository are true. What of the
-//! facade needs no server, `tests/facade` of the package `dlock` has.
+//! Tests of the facade on servers, and of the documents of the repository. Tests of the facade that
+//! need no server are in `tests/facade` of the package `dlock`.
 //!
-//! One binary, since each more is linked with all drivers. Nothing here changes what a whole process
-//! shares; a test that has to is one of a binary of its own.
+//! They share one binary, because each binary is linked with all drivers. No test here changes state
+//! of the whole process; one that has to needs a binary of its own.
 
 mod costs;
 mod cycles;

@@ -184,17 +184,6 @@ const AVOIDED: [&str; 16] = [
 const PUBLIC: [(&str, &str, &str); 1] =
     [("dlock-core", "patience", "`SessionBase::patience` is in the golden API")];
 
-/// How many names of each crate still have such a word. The numbers may only fall.
-const STILL_AVOIDED: [(&str, usize); 7] = [
-    ("dlock-etcd", 6),
-    ("dlock-redis", 2),
-    ("dlock-soak", 35),
-    ("dlock-testkit", 15),
-    ("dlock-testlab", 4),
-    ("dlock-tests", 1),
-    ("dlock-zk", 21),
-];
-
 /// A name in segments: `PgEars` is `pg_ears`.
 fn segments(name: &str) -> String {
     let mut snake = String::new();
@@ -248,20 +237,15 @@ fn names_have_no_avoided_word() {
     }
     let mut wrong = Vec::new();
     for (name, folder) in folders() {
-        let parts = ["src", "tests"].map(|part| folder.join(part));
+        let parts = ["benches", "examples", "src", "tests"].map(|part| folder.join(part));
         let sources: Vec<_> =
             parts.iter().filter(|part| part.is_dir()).flat_map(|part| rust_files(part)).collect();
         let is_public = |found: &String| {
             PUBLIC.iter().any(|(of, word, _)| *of == name && found.ends_with(&format!(": {word}")))
         };
-        let found: Vec<_> =
-            avoided_names(&sources).into_iter().filter(|found| !is_public(found)).collect();
-        let most = STILL_AVOIDED.iter().find(|(of, _)| *of == name).map_or(0, |(_, most)| *most);
-        if found.len() > most {
-            wrong.push(format!("{name}: {} names, not {most}: {found:#?}", found.len()));
-        }
+        wrong.extend(avoided_names(&sources).into_iter().filter(|found| !is_public(found)));
     }
-    assert!(wrong.is_empty(), "rename, and lower STILL_AVOIDED: {wrong:#?}");
+    assert!(wrong.is_empty(), "use the terms of docs/contributing/prose.md: {wrong:#?}");
 }
 
 #[test]

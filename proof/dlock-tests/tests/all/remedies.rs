@@ -133,8 +133,8 @@ fn each_error_in_the_sources_has_a_remedy() {
     for (path, source) in all() {
         for text in errors(&path, &source) {
             count += 1;
-            let is_told = has_remedy(&text) || is_excepted(&text);
-            if !is_told || text.contains("  ") {
+            let is_notified = has_remedy(&text) || is_excepted(&text);
+            if !is_notified || text.contains("  ") {
                 wrong.push(format!("{path}: {text}"));
             }
         }

@@ -33,7 +33,7 @@ impl Client {
 
     /// Whether the store tells a waiter of its grant, on its own wire: who asks again and again has
     /// no fixed price, and a log is that of both clients.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_notified(&self) -> bool {
         matches!(self.meter, Meter::Wire(_)) && self.locks.guarantees().wake_up == WakeUp::Push
     }
 

@@ -1,4 +1,4 @@
-//! What was counted.
+//! The counted requests, round trips and bytes of an operation.
 
 use std::collections::BTreeMap;
 

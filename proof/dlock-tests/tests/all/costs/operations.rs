@@ -85,7 +85,7 @@ async fn queue(one: &Client, other: &Client, waiters: usize, tally: &mut Tally) 
     let (first, holder) = (claim(&name, Mode::Exclusive)?, claim(&name, Mode::Exclusive)?);
     other.take(&first).await?;
     let joined = one.cost_of(one.queue(&holder)).await?;
-    if one.is_told() && waiters == 1 {
+    if one.is_notified() && waiters == 1 {
         tally.note("join the queue", joined);
     }
     let mut queue = Vec::new();
@@ -117,7 +117,7 @@ async fn queue(one: &Client, other: &Client, waiters: usize, tally: &mut Tally) 
     // What a release has left to do was done when the other was told.
     let after = (one.spent().await?, other.spent_now()?);
     tally.note(format!("give back, {waiters} waiting"), after.0.since(before.0));
-    if other.is_told() {
+    if other.is_notified() {
         tally.note(format!("be granted, {waiters} waiting"), after.1.since(before.1));
     }
     for waiter in queue.iter().rev() {

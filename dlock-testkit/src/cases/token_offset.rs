@@ -1,4 +1,4 @@
-//! Faults that were found outside of the kit and that every store can have.
+//! Tokens that the client raises by an offset.
 
 use dlock_core::{
     DynBackend, ErrorKind, Fairness, Fence, FencingToken, Lock, LockState, Renewal, Renewed,

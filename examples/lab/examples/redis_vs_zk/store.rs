@@ -12,7 +12,7 @@ use dlock_testlab::{
 use tempfile::TempDir;
 
 /// One store.
-pub(crate) struct Place {
+pub(crate) struct Store {
     pub(crate) name: String,
     /// The URL without options of dlock.
     url: String,
@@ -29,7 +29,7 @@ enum Server {
     Given,
 }
 
-impl Place {
+impl Store {
     /// Starts every store that can be started here, and prints which ones can't. Servers write to
     /// the disk before they answer, as production servers for locks do, except the Redis without
     /// persistence.
@@ -41,14 +41,14 @@ impl Place {
             Self::etcd(),
             Self::postgres(),
         );
-        let mut places = Vec::new();
-        for place in [bare, kept, zk, etcd, postgres, Self::sqlite()] {
-            match place {
-                Ok(place) => places.push(place),
+        let mut stores = Vec::new();
+        for store in [bare, kept, zk, etcd, postgres, Self::sqlite()] {
+            match store {
+                Ok(store) => stores.push(store),
                 Err(stop) => eprintln!("left out: {}", stop.into_text()),
             }
         }
-        places
+        stores
     }
 
     /// Returns an existing store. Its display name is its scheme, because a URL may contain a

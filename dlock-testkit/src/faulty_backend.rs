@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 /// A backend that fails on demand, over one that works.
 #[derive(Debug)]
-pub(crate) struct Meddled {
+pub(crate) struct FaultyBackend {
     inner: DynBackend,
     renewals: Mutex<Renewals>,
     /// The largest number of claims in one renewal.
@@ -39,7 +39,7 @@ pub(crate) enum Renewals {
     Hang,
 }
 
-impl Meddled {
+impl FaultyBackend {
     pub(crate) fn new(inner: DynBackend) -> Arc<Self> {
         Arc::new(Self::over(inner, Duration::ZERO))
     }
@@ -92,7 +92,7 @@ impl Meddled {
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl Backend for Meddled {
+impl Backend for FaultyBackend {
     fn store(&self) -> &str {
         self.inner.store()
     }
@@ -195,7 +195,7 @@ impl Backend for Meddled {
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl Admin for Meddled {
+impl Admin for FaultyBackend {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         self.inner.list(prefix, limit).await
     }
