@@ -1,5 +1,5 @@
 //! The child's side: this binary, started again. Its tasks acquire locks until the parent ends
-//! them.
+//! them. It records the times in which it did not run, and its open resources.
 //!
 //! The parent writes one line for each order: `process N`, `store ADDRESS`, `log FILE`,
 //! `resource SOCKET`, `seed N`, the options of [`Load`](super::Load), and `go`. The child answers
@@ -13,16 +13,24 @@
 //! end                  -> done           once all locks are released
 //! ```
 
-use std::{io::Write, time::Duration};
+use std::{
+    io::Write,
+    path::Path,
+    sync::{Arc, Barrier, atomic::Ordering},
+    time::Duration,
+};
 
-use dlock_core::{Clock, DynBackend, Error, Locks};
-use dlock_testkit::{Stop, Verdict};
-use tokio::{sync::watch, time::sleep};
+use dlock_core::{Clock, DynBackend, Error, Fairness, Instant, Locks, Permits};
+use dlock_testkit::{
+    Stop, Verdict,
+    support::{ensure, now},
+};
+use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::sleep};
 
 use super::{
-    crew::{self, Crew},
-    line::Phase,
-    orders::Orders,
+    line::{Phase, What, When},
+    plan::{Kind, Orders, Target},
+    worker::{Cancels, Log, Worker},
 };
 
 /// The variable that makes a process a child.
@@ -34,6 +42,22 @@ const THREADS: usize = 2;
 /// The time for which it tries to connect, since the store may be unreachable or busy when it
 /// starts.
 const CONNECTS: Duration = Duration::from_secs(30);
+
+/// The longest time that the releases of dropped guards may take.
+const RELEASES: Duration = Duration::from_secs(10);
+
+/// The time for which dropped operations may continue in the background before they count as
+/// leaked.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// The interval between two checks.
+const EVERY: Duration = Duration::from_millis(5);
+
+/// The delay of a check that is recorded as a time in which the process did not run.
+const LATE: Duration = Duration::from_millis(5);
+
+/// The working time after which a process counts as warm.
+const WARM: Duration = Duration::from_secs(1);
 
 pub(super) fn is_one() -> bool {
     std::env::var_os(CHILD).is_some()
@@ -82,7 +106,7 @@ where
         match *words {
             ["stall", ms] => {
                 let time = Duration::from_millis(ms.parse()?);
-                let stalled = crew::stall(runtime.handle(), THREADS, time)?;
+                let stalled = stall(runtime.handle(), THREADS, time)?;
                 say(&format!("stalled {}", stalled.as_nanos()));
             }
             ["abort"] => say(&format!("aborted {}", runtime.block_on(crew.abort())?)),
@@ -136,4 +160,153 @@ fn die_with_parent() {
         // If this fails, the child sees the end of its pipe.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
+}
+
+/// The tasks of a child.
+struct Crew {
+    locks: Locks,
+    orders: Orders,
+    log: Arc<Log>,
+    targets: Arc<[Target]>,
+    phases: watch::Receiver<Phase>,
+    cancels: Arc<Cancels>,
+    workers: JoinSet<Verdict>,
+    /// The number of the next task. Numbers of aborted tasks are not used again.
+    next: usize,
+    self_check: JoinSet<Verdict>,
+}
+
+impl Crew {
+    /// Starts the tasks; the caller must be within the runtime.
+    fn begin(locks: Locks, orders: Orders, phases: watch::Receiver<Phase>) -> Result<Self, Stop> {
+        let given = locks.guarantees();
+        let can = |target: &&Target| match target.kind {
+            Kind::Fair => given.fairness >= Fairness::Fifo,
+            Kind::Semaphore(_) => given.permits >= Permits::Counted,
+            Kind::Mutex | Kind::ReadWrite | Kind::Multi => true,
+        };
+        let targets: Arc<[Target]> = orders.targets.iter().filter(can).cloned().collect();
+        let (file, resource) = (Path::new(&orders.log), Path::new(&orders.resource));
+        let log = Arc::new(Log::open(orders.process, file, resource)?);
+        let cancels = Arc::new(Cancels::default());
+        cancels.percent.store(orders.cancels, Ordering::Relaxed);
+        let mut self_check = JoinSet::new();
+        self_check.spawn(record_pauses(Arc::clone(&log)));
+        self_check.spawn(record_early(Arc::clone(&log)));
+        let workers = JoinSet::new();
+        let mut crew =
+            Self { locks, orders, log, targets, phases, cancels, workers, next: 0, self_check };
+        crew.work();
+        Ok(crew)
+    }
+
+    fn work(&mut self) {
+        for _ in 0..self.orders.tasks {
+            let worker = Worker::new(
+                self.next,
+                self.orders.seed,
+                self.locks.clone(),
+                Arc::clone(&self.log),
+                Arc::clone(&self.targets),
+                self.phases.clone(),
+            );
+            let worker = worker.with_lease(self.orders.lease);
+            self.workers.spawn(worker.with_cancels(Arc::clone(&self.cancels)).work());
+            self.next += 1;
+        }
+    }
+
+    /// Aborts all tasks and starts new ones. Returns the number of aborted tasks.
+    async fn abort(&mut self) -> Result<usize, Stop> {
+        // The line is written before the first task ends, so that no hold counts for longer than
+        // it lasted.
+        self.log.write_own(now(), What::Abort { below: self.next })?;
+        self.workers.abort_all();
+        let mut aborted = 0;
+        while let Some(task) = self.workers.join_next().await {
+            match task {
+                Err(error) if error.is_cancelled() => aborted += 1,
+                ended => ended??,
+            }
+        }
+        self.work();
+        Ok(aborted)
+    }
+
+    /// Cancels this percentage of attempts for this time. Returns the number of cancelled attempts.
+    async fn cancel(&self, percent: u32, time: Duration) -> usize {
+        let Cancels { percent: now, dropped } = &*self.cancels;
+        let before = dropped.load(Ordering::Relaxed);
+        now.store(percent, Ordering::Relaxed);
+        sleep(time).await;
+        now.store(self.orders.cancels, Ordering::Relaxed);
+        dropped.load(Ordering::Relaxed) - before
+    }
+
+    /// Shuts down in order, once the phase requires it.
+    async fn end(mut self) -> Verdict {
+        while let Some(task) = self.workers.join_next().await {
+            task??;
+        }
+        self.self_check.shutdown().await;
+        sleep(SETTLE).await;
+        record_resources(&self.log, When::Idle)?;
+        self.locks.shutdown(RELEASES).await?;
+        record_resources(&self.log, When::End)
+    }
+}
+
+/// Blocks every worker thread of the runtime for this time, from outside of it. Returns the time
+/// for which all of them were blocked together.
+fn stall(runtime: &Handle, threads: usize, time: Duration) -> Result<Duration, Stop> {
+    let all_in = Arc::new(Barrier::new(threads));
+    let block = |_| {
+        let all_in = Arc::clone(&all_in);
+        // No task continues before each of them has its own thread.
+        let blocking = async move {
+            all_in.wait();
+            let from = now();
+            std::thread::sleep(time);
+            (from, now())
+        };
+        runtime.spawn(blocking)
+    };
+    let blocked: Vec<_> = (0..threads).map(block).collect();
+    let mut together = (Instant::from_nanos(0), Instant::from_nanos(u64::MAX));
+    for task in blocked {
+        let (from, to) = runtime.block_on(task)?;
+        together = (together.0.max(from), together.1.min(to));
+    }
+    let stalled = together.1.since(together.0);
+    ensure!(!stalled.is_zero(), "the threads were not blocked together");
+    Ok(stalled)
+}
+
+/// Records each time in which timers did not fire: the process was stopped, its threads were
+/// blocked, or the machine was too busy.
+async fn record_pauses(log: Arc<Log>) -> Verdict {
+    loop {
+        let since = now();
+        sleep(EVERY).await;
+        let at = now();
+        if at.since(since) > EVERY + LATE {
+            log.write_own(at, What::Late { since })?;
+        }
+    }
+}
+
+/// Records the resources that the process uses once it is warm.
+async fn record_early(log: Arc<Log>) -> Verdict {
+    sleep(WARM).await;
+    record_resources(&log, When::Early)
+}
+
+/// Records the resources that the process uses, if the system shows them.
+fn record_resources(log: &Log, when: When) -> Verdict {
+    let count = |of: &str| std::fs::read_dir(of).map(Iterator::count);
+    let (Ok(fds), Ok(threads)) = (count("/proc/self/fd"), count("/proc/self/task")) else {
+        return Ok(());
+    };
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    log.write_own(now(), What::Uses { when, fds, tasks, threads })
 }

@@ -19,7 +19,6 @@ mod options;
 mod plot;
 mod round;
 mod table;
-mod tally;
 mod topology;
 mod verdict;
 
@@ -32,9 +31,8 @@ use self::{
     options::{Asked, HELP, Options},
     round::{Plan, Round},
     table::Row,
-    tally::Tally,
     topology::{SETUPS, StoreArg, connect},
-    verdict::{Judgement, Outcome},
+    verdict::{Judgement, Outcome, Tally},
 };
 use crate::{Report, run::serve_if_child};
 

@@ -79,7 +79,7 @@ impl Lateness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{history, short};
+    use crate::{history, line::short};
 
     const MS: u64 = 1_000_000;
 

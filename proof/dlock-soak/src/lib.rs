@@ -75,44 +75,30 @@
 //! excuses), `write` (a write that reached the resource), `broke`, and `run`. Times are nanoseconds
 //! of the clock that all processes of the machine share, since it was started.
 
-mod attempt;
-mod bypass;
 mod child;
 #[cfg(feature = "command")]
 pub mod command;
-mod crew;
-mod fault;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod history;
 mod lateness;
-mod leaks;
 mod line;
-mod liveness;
-mod log;
-mod orders;
 mod parent;
 mod plan;
 mod process;
-mod rates;
 mod record;
 mod report;
 mod resource;
 mod run;
-mod self_check;
-#[cfg(test)]
-mod short;
-mod storm;
 mod times;
 mod verdict;
-mod wire;
+mod waits;
 mod worker;
 
 pub use lateness::Lateness;
 pub use parent::Running;
 pub use plan::{Kind, Load};
 pub use report::Report;
-pub use run::{Scenario, effort, run};
-pub use storm::{Judged, Storm};
+pub use run::{Judged, Scenario, Storm, effort, run};
 pub use verdict::Check;

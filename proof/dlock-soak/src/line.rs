@@ -13,8 +13,6 @@ use dlock_core::{FencingToken, Instant, Mode};
 use dlock_testkit::Stop;
 use serde::{Deserialize, Serialize};
 
-use super::wire;
-
 /// One line: an event of one acquisition of a process, or of the process itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
@@ -164,6 +162,68 @@ impl FromStr for Phase {
     }
 }
 
+/// The JSON forms of the values in a history: times in nanoseconds, modes in a few letters.
+pub(super) mod wire {
+    /// A point in time, as nanoseconds of the clock that all processes share.
+    pub(crate) mod nanos {
+        use dlock_core::Instant;
+        use serde::{Deserialize, Deserializer, Serializer};
+
+        pub(crate) fn serialize<S: Serializer>(at: &Instant, to: S) -> Result<S::Ok, S::Error> {
+            to.serialize_u64(at.as_nanos())
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Instant, D::Error> {
+            u64::deserialize(from).map(Instant::from_nanos)
+        }
+    }
+
+    /// A fencing token, as a number.
+    pub(crate) mod token {
+        use dlock_core::FencingToken;
+        use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+        pub(crate) fn serialize<S: Serializer>(
+            token: &FencingToken,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            to.serialize_u64(token.get())
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<FencingToken, D::Error> {
+            FencingToken::new(u64::deserialize(from)?).map_err(D::Error::custom)
+        }
+    }
+
+    /// A mode: `x` for exclusive, `s` for shared, `2/3` for two of three permits.
+    pub(crate) mod mode {
+        use dlock_core::Mode;
+        use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+        pub(crate) fn serialize<S: Serializer>(mode: &Mode, to: S) -> Result<S::Ok, S::Error> {
+            match mode {
+                Mode::Exclusive => to.serialize_str("x"),
+                Mode::Shared => to.serialize_str("s"),
+                mode => to.collect_str(&format_args!("{}/{}", mode.weight(), mode.capacity())),
+            }
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
+            let text = String::deserialize(from)?;
+            let bad = || D::Error::custom(format_args!("no mode: {text}"));
+            let number = |text: &str| text.parse().map_err(|_| bad());
+            match (text.as_str(), text.split_once('/')) {
+                ("x", _) => Ok(Mode::Exclusive),
+                ("s", _) => Ok(Mode::Shared),
+                (_, Some((n, of))) => Mode::permits(number(n)?, number(of)?).map_err(|_| bad()),
+                _ => Err(bad()),
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,5 +279,73 @@ mod tests {
         ] {
             assert!(text.parse::<Line>().is_err(), "{text}");
         }
+    }
+}
+
+/// Log lines in a short notation, for tests.
+///
+/// ```text
+/// HOLD ask TASK PHASE MODE NS NAME [KIND]
+/// HOLD got NS TOKEN UNTIL
+/// HOLD keep UNTIL
+/// HOLD again|share|look|let NS
+/// HOLD left|lost|not NS HOW [TEXT]
+/// - late NS SINCE
+/// - abort NS BELOW
+/// - uses early|idle|end FDS TASKS THREADS
+/// ```
+#[cfg(test)]
+pub(crate) mod short {
+    use dlock_core::{FencingToken, Instant};
+
+    use super::{Line, What, wire};
+
+    /// Returns the lines of one process.
+    pub(crate) fn lines(process: usize, text: &str) -> Vec<Line> {
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| read(process, line)).collect()
+    }
+
+    fn read(process: usize, text: &str) -> Line {
+        let words: Vec<&str> = text.splitn(8, ' ').collect();
+        let hold = words[0].parse().ok();
+        let at = |text: &str| Instant::from_nanos(text.parse().unwrap());
+        let json = |text: &str| format!("\"{text}\"");
+        let (at, what) = match words[1..] {
+            ["ask", task, phase, mode, ns, name, ref kind @ ..] => {
+                let ask = What::Ask {
+                    task: task.parse().unwrap(),
+                    kind: serde_json::from_str(&json(kind.first().unwrap_or(&"mutex"))).unwrap(),
+                    phase: phase.parse().unwrap(),
+                    mode: wire::mode::deserialize(serde_json::Value::from(mode)).unwrap(),
+                    name: name.to_owned(),
+                };
+                (at(ns), ask)
+            }
+            ["got", ns, token, until] => {
+                let token = FencingToken::new(token.parse().unwrap()).unwrap();
+                (at(ns), What::Got { token, until: at(until) })
+            }
+            ["keep", until] => (at("0"), What::Keep { until: at(until) }),
+            ["again", ns] => (at(ns), What::Again {}),
+            ["share", ns] => (at(ns), What::Share {}),
+            ["look", ns] => (at(ns), What::Look {}),
+            ["let", ns] => (at(ns), What::Let {}),
+            ["left", ns, how] => (at(ns), What::Left { how: how.to_owned() }),
+            ["lost", ns, how] => (at(ns), What::Lost { how: how.to_owned() }),
+            ["not", ns, how, ref text @ ..] => {
+                (at(ns), What::Not { how: how.to_owned(), text: text.join(" ") })
+            }
+            ["late", ns, since] => (at(ns), What::Late { since: at(since) }),
+            ["abort", ns, below] => (at(ns), What::Abort { below: below.parse().unwrap() }),
+            ["uses", when, fds, tasks, threads] => {
+                let when = serde_json::from_str(&json(when)).unwrap();
+                let number = |text: &str| text.parse().unwrap();
+                let (fds, tasks, threads) = (number(fds), number(tasks), number(threads));
+                (at("0"), What::Uses { when, fds, tasks, threads })
+            }
+            _ => panic!("no line: {text}"),
+        };
+        Line { process, hold, at, what }
     }
 }

@@ -1,4 +1,4 @@
-//! The work of the holder processes.
+//! The work of the holder processes, and the lines in which the parent sends it to a child.
 
 use std::{
     path::{Path, PathBuf},
@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use dlock_testkit::Stop;
+use dlock_testkit::{Stop, Verdict};
 
-use super::{Running, line::Wanted};
+use super::line::Wanted;
 
 /// The work that processes of holders do on a few locks until the test ends them.
 #[derive(Clone, Debug)]
@@ -163,14 +163,6 @@ impl Load {
         names
     }
 
-    /// Starts the processes, each of which connects to the store at this address.
-    ///
-    /// # Errors
-    /// If one of them can't connect.
-    pub async fn start(self, address: &str) -> Result<Running, Stop> {
-        Running::start(self, address).await
-    }
-
     /// Returns the program that the process with this number runs, if it is not this program.
     pub(super) fn program(&self, number: usize) -> Option<&Path> {
         self.old.as_deref().filter(|_| number % 2 == 1)
@@ -229,6 +221,40 @@ impl FromStr for Target {
             },
         };
         Ok(Self { kind, names: names.split(' ').map(str::to_owned).collect() })
+    }
+}
+
+/// The orders that a child receives from the parent before it begins.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    pub(super) process: usize,
+    pub(super) store: String,
+    pub(super) log: String,
+    pub(super) resource: String,
+    pub(super) seed: u64,
+    pub(super) tasks: usize,
+    pub(super) lease: Duration,
+    pub(super) cancels: u32,
+    pub(super) targets: Vec<Target>,
+}
+
+impl Orders {
+    /// Applies one line.
+    pub(super) fn take(&mut self, line: &str) -> Verdict {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "process" => self.process = rest.parse()?,
+            "store" => rest.clone_into(&mut self.store),
+            "log" => rest.clone_into(&mut self.log),
+            "resource" => rest.clone_into(&mut self.resource),
+            "seed" => self.seed = rest.parse()?,
+            "tasks" => self.tasks = rest.parse()?,
+            "lease" => self.lease = Duration::from_millis(rest.parse()?),
+            "cancels" => self.cancels = rest.parse()?,
+            "lock" => self.targets.push(rest.parse()?),
+            _ => return Err(Stop::failed(format!("no such order: {line}"))),
+        }
+        Ok(())
     }
 }
 

@@ -12,7 +12,10 @@ use dlock_core::Instant;
 use dlock_testkit::{Stop, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::{line::Line, resource::Write, wire};
+use super::{
+    line::{Line, wire},
+    resource::Write,
+};
 
 /// One line of the history. Each variant has a field that no other variant has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use dlock_core::{Fence, FencingToken, Instant};
 use dlock_testkit::{Stop, Verdict, support::now};
 use serde::{Deserialize, Serialize};
 
-use super::wire;
+use super::line::wire;
 
 /// The last message.
 const END: &str = "end";

@@ -1,15 +1,22 @@
-//! One task of a child: it acquires, holds and releases locks at random, and logs it.
+//! One task of a child: it acquires, holds and releases locks at random, and writes each event to
+//! the log file of its process.
 
 use std::{
+    fs::{File, OpenOptions},
+    io::Write,
+    path::Path,
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use dlock_core::{Ended, FencingToken, Guard, Instant, LockOptions, Locks, Mode, Released, Renew};
+use dlock_core::{
+    Certainty, Ended, Error, ErrorKind, FencingToken, Guard, Instant, Lock, LockOptions, Locks,
+    Mode, Released, Renew,
+};
 use dlock_testkit::{
     Stop, Verdict,
     support::{now, polls},
@@ -21,10 +28,9 @@ use tokio::{
 };
 
 use super::{
-    attempt::{Attempt, LONGEST_WAIT, Wait, kind, tokens},
-    line::{self, Phase, What},
-    log::{Log, hold_times},
+    line::{self, Line, Phase, REFUSED, What},
     plan::{Kind, Target},
+    resource::Writer,
 };
 
 /// The interval at which a holder checks whether it still holds the lock.
@@ -257,4 +263,153 @@ const fn loss_label(ended: Ended) -> &'static str {
         Ended::StoreReset => line::STORE_RESET,
         _ => line::EXPIRED,
     }
+}
+
+/// The longest wait in the phases without faults. It is a generous limit for a busy machine.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(12);
+
+/// The pause before the next request to a store that was unreachable.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The parameters of one attempt.
+pub(super) struct Attempt {
+    pub(super) target: Target,
+    pub(super) mode: Mode,
+    pub(super) locks: Locks,
+    pub(super) wait: Wait,
+    pub(super) phase: Phase,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Wait {
+    Try,
+    For(Duration),
+    Ever,
+}
+
+impl Attempt {
+    /// Acquires the lock. After the faults, it retries while the store is unreachable. Returns the
+    /// number of retries, and the result.
+    pub(super) async fn insist(&self) -> (usize, Result<Option<Guard>, Error>) {
+        let end = now().saturating_add(LONGEST_WAIT);
+        let mut again = 0;
+        loop {
+            match self.take().await {
+                Err(error)
+                    if error.kind() == ErrorKind::Unavailable
+                        && self.phase != Phase::Storm
+                        && now() < end =>
+                {
+                    sleep(PAUSE).await;
+                    again += 1;
+                }
+                answer => return (again, answer),
+            }
+        }
+    }
+
+    pub(super) async fn take(&self) -> Result<Option<Guard>, Error> {
+        let (locks, names) = (&self.locks, &self.target.names);
+        let name = names.first().map_or("", String::as_str);
+        match (self.target.kind, self.mode) {
+            (Kind::Mutex, _) => self.take_one(&locks.mutex(name)?).await,
+            (Kind::Fair, _) => self.take_one(&locks.fair(name)?).await,
+            (Kind::Multi, _) => {
+                let names = names.iter().map(String::as_str);
+                self.take_one(&locks.multi(names)?).await
+            }
+            (Kind::ReadWrite, Mode::Shared) => self.take_one(locks.rw(name)?.read()).await,
+            (Kind::ReadWrite, _) => self.take_one(locks.rw(name)?.write()).await,
+            (Kind::Semaphore(permits), mode) => {
+                let (semaphore, n) = (locks.semaphore(name, permits)?, mode.weight());
+                match self.wait {
+                    Wait::Try => semaphore.try_acquire_many(n).await,
+                    Wait::For(wait) => semaphore.acquire_many_timeout(n, wait).await.map(Some),
+                    Wait::Ever => semaphore.acquire_many(n).await.map(Some),
+                }
+            }
+        }
+    }
+
+    async fn take_one(&self, lock: &dyn Lock) -> Result<Option<Guard>, Error> {
+        match self.wait {
+            Wait::Try => lock.try_lock().await,
+            Wait::For(wait) => lock.lock_timeout(wait).await.map(Some),
+            Wait::Ever => lock.lock().await.map(Some),
+        }
+    }
+}
+
+/// Returns the token of each name, in the order of the attempt's names.
+pub(super) fn tokens(guard: &Guard, attempt: &Attempt) -> Result<Vec<FencingToken>, Stop> {
+    let tokens = guard.tokens();
+    let of = |name: &String| {
+        let found = tokens.iter().find(|(of, _)| of.as_str() == name);
+        found.map(|(_, token)| *token).ok_or_else(|| Stop::failed("a guard without a token"))
+    };
+    attempt.target.names.iter().map(of).collect()
+}
+
+/// Returns the kind of the error as one word.
+pub(super) fn kind(error: &Error) -> String {
+    match (error.kind(), error.certainty()) {
+        (ErrorKind::Unavailable, Certainty::NotApplied) => REFUSED.to_owned(),
+        // The text may contain a value in brackets with spaces.
+        (kind, _) => format!("{kind:?}").replace(' ', ""),
+    }
+}
+
+/// The log of one process. A written line survives the death of the process.
+#[derive(Debug)]
+pub(super) struct Log {
+    process: usize,
+    file: File,
+    resource: Writer,
+    next: AtomicU64,
+}
+
+impl Log {
+    /// Opens the log file to append to it, and connects to the resource.
+    pub(super) fn open(process: usize, path: &Path, resource: &Path) -> Result<Self, Stop> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let resource = Writer::open(process, resource)?;
+        Ok(Self { process, file, resource, next: AtomicU64::new(1) })
+    }
+
+    /// Records that an attempt begins. Returns the number that identifies it in later lines.
+    pub(super) fn ask(&self, what: What) -> Result<u64, Stop> {
+        let hold = self.next.fetch_add(1, Ordering::Relaxed);
+        self.write(hold, now(), what)?;
+        Ok(hold)
+    }
+
+    /// Writes to the resource that the lock protects, and not to the log.
+    pub(super) fn apply(&self, hold: u64, token: FencingToken, name: &str) -> Verdict {
+        self.resource.write(hold, token, name)
+    }
+
+    /// Writes one line about an acquisition, in one system call.
+    pub(super) fn write(&self, hold: u64, at: Instant, what: What) -> Verdict {
+        self.append(&Line { process: self.process, hold: Some(hold), at, what })
+    }
+
+    /// Writes one line about the process, in one system call.
+    pub(super) fn write_own(&self, at: Instant, what: What) -> Verdict {
+        self.append(&Line { process: self.process, hold: None, at, what })
+    }
+
+    fn append(&self, line: &Line) -> Verdict {
+        // Several tasks write at the same time: the system appends each write as a whole.
+        Ok((&self.file).write_all(format!("{line}\n").as_bytes())?)
+    }
+}
+
+/// Returns the current time and the local deadline of the guard, which may be reported too early
+/// but never too late. The deadline is `None` once the lock is lost.
+pub(super) fn hold_times(guard: &Guard) -> (Instant, Option<Instant>) {
+    // The order matters: if the process is stopped in between, the computed deadline is too early,
+    // not too late.
+    let at = now();
+    let left = guard.remaining();
+    (at, (!left.is_zero()).then(|| at.saturating_add(left)))
 }

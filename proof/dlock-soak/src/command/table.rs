@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{tally::Tally, verdict::Judgement};
+use super::verdict::{Judgement, Tally};
 use crate::Check;
 
 /// One store's row.

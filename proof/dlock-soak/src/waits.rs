@@ -1,9 +1,11 @@
-//! **Bypass**: no waiter in the queue is passed over, or not too often.
+//! **Liveness**: no lock is stuck. Its holder releases it or the lease expires. Then a waiter is
+//! granted within a [bound](BOUND).
 //!
-//! No history shows in which order the store saw the claims of several processes. But if its
-//! process and the store worked, a claim is in the queue before a claim that was requested [much
-//! later](ARRIVAL). If the lock is fair, no later claim may be granted while the earlier one still
-//! waits; if the lock is not fair, only a few may.
+//! **Bypass**: no waiter in the queue is passed over, or not too often. No history shows in which
+//! order the store saw the claims of several processes. But if its process and the store worked, a
+//! claim is in the queue before a claim that was requested [much later](ARRIVAL). If the lock is
+//! fair, no later claim may be granted while the earlier one still waits; if the lock is not fair,
+//! only a few may.
 
 use std::{
     cmp::Reverse,
@@ -15,9 +17,47 @@ use dlock_core::Instant;
 
 use super::{
     history::Acquisition,
-    line::{Line, Wanted, What},
+    line::{Line, TIMEOUT, Wanted, What},
     times::Times,
 };
+
+/// The longest time until a waiter of a free lock is granted. It is a generous limit for a busy
+/// machine.
+pub(super) const BOUND: Duration = Duration::from_secs(5);
+/// The shortest wait that counts: a shorter one proves nothing.
+const PATIENT: Duration = Duration::from_millis(200);
+
+/// Returns the longest time for which no client held the name while a claim waited
+/// and no fault explained it, and the end of that time.
+pub(super) fn longest_stuck(
+    acquisitions: &[Acquisition],
+    outages: &[(Instant, Instant)],
+    ended: Instant,
+) -> (Duration, Instant) {
+    let waits = acquisitions.iter().filter_map(|acquisition| {
+        let to = match (&acquisition.got, &acquisition.not, acquisition.cut) {
+            (Some((at, _)), ..) => *at,
+            (None, Some((at, how, _)), _) if how == TIMEOUT => *at,
+            (None, Some(_), _) | (None, None, Some(_)) => return None,
+            (None, None, None) => ended,
+        };
+        (to.since(acquisition.asked) >= PATIENT).then_some((acquisition.asked, to))
+    });
+    let waits = Times::of(waits.collect());
+    let excused = Times::of(waits.rest().chain(outages.iter().copied()).collect());
+    let mut holds: Vec<(Instant, Instant)> = acquisitions
+        .iter()
+        .filter_map(|acquisition| acquisition.got.map(|(at, _)| (at, acquisition.ended())))
+        .collect();
+    holds.push((ended, ended));
+    holds.sort_unstable();
+    let (mut free_since, mut longest) = (Instant::from_nanos(0), (Duration::ZERO, ended));
+    for (got, until) in holds {
+        longest = longest.max((excused.without(free_since, got), got));
+        free_since = free_since.max(got).max(until);
+    }
+    longest
+}
 
 /// The longest time that a claim needs to reach the store, and that a cancelled claim needs to
 /// leave the queue. It is longer than a request that is not answered and then retried.
@@ -38,7 +78,7 @@ pub(super) struct Passed<'a> {
 
 /// Returns the waits for one name that were passed over too often. `outages` has the times in which
 /// the store had a fault, and `own` those in which a process had one.
-pub(super) fn check<'a>(
+pub(super) fn passed_over<'a>(
     acquisitions: &'a [Acquisition],
     outages: &Times,
     own: &BTreeMap<usize, Times>,
@@ -176,9 +216,52 @@ pub(super) fn standstills<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{history, short};
+    use crate::{history, line::short};
 
     const MS: u64 = 1_000_000;
+
+    fn stuck(text: &str, outages: &[(u64, u64)]) -> u128 {
+        let mut all = String::new();
+        for line in text.lines() {
+            // Numbers that end in `ms` are milliseconds.
+            let words = line.split(' ').map(|word| match word.strip_suffix("ms") {
+                Some(ms) => (ms.parse::<u64>().unwrap() * MS).to_string(),
+                None => word.to_owned(),
+            });
+            all += &(words.collect::<Vec<_>>().join(" ") + "\n");
+        }
+        let acquisitions = history::acquisitions(&short::lines(0, &all), &BTreeMap::new()).unwrap();
+        let at = |ms| Instant::from_nanos(ms * MS);
+        let outages: Vec<_> = outages.iter().map(|&(a, b)| (at(a), at(b))).collect();
+        longest_stuck(&acquisitions, &outages, at(9000)).0.as_millis()
+    }
+
+    const FIRST: &str = "1 ask 0 storm x 1ms a\n1 got 2ms 1 1000ms\n1 let 900ms\n";
+
+    #[test]
+    fn waiting_for_a_holder_is_not_stuck() {
+        let next = "2 ask 1 storm x 5ms a\n2 got 903ms 2 2000ms\n2 let 1000ms\n";
+        assert_eq!(stuck(&format!("{FIRST}{next}"), &[]), 3);
+        assert_eq!(stuck(FIRST, &[]), 0, "nobody waits");
+    }
+
+    #[test]
+    fn a_free_lock_that_nobody_gets_is_stuck() {
+        let waits = "2 ask 1 storm x 5ms a\n";
+        assert_eq!(stuck(&format!("{FIRST}{waits}"), &[]), 8100);
+        let late = format!("{FIRST}{waits}2 got 7000ms 2 7001ms\n");
+        assert_eq!(stuck(&late, &[]), 6100);
+        let in_vain = format!("{FIRST}{waits}2 not 3900ms Timeout x\n3 ask 1 storm x 4000ms a\n");
+        assert_eq!(stuck(&in_vain, &[]), 8000);
+    }
+
+    #[test]
+    fn outages_and_cancelled_waits_are_no_proof() {
+        let late = format!("{FIRST}2 ask 1 storm x 5ms a\n2 got 7000ms 2 7001ms\n");
+        assert_eq!(stuck(&late, &[(1000, 6000)]), 1100);
+        let cancelled = format!("{FIRST}2 ask 1 storm x 5ms a\n2 not 7000ms cancelled x\n");
+        assert_eq!(stuck(&cancelled, &[]), 0);
+    }
 
     /// Returns how often a claim that waits from 0 to 3 s is passed over by `others` claims that
     /// are requested at 2 s, by alternating processes.
@@ -194,7 +277,7 @@ mod tests {
         let at = |ms| Instant::from_nanos(ms * MS);
         let outages = Times::of(outages.iter().map(|&(a, b)| (at(a), at(b))).collect());
         let own = standstills(&lines).into_iter().map(|(n, all)| (n, Times::of(all))).collect();
-        check(&acquisitions, &outages, &own, at(6000)).iter().map(|passed| passed.times).sum()
+        passed_over(&acquisitions, &outages, &own, at(6000)).iter().map(|passed| passed.times).sum()
     }
 
     fn got(ms: u64) -> String {
@@ -239,7 +322,7 @@ mod tests {
                 lines.extend(short::lines(1 + usize::try_from(n % 2).unwrap(), &later(n)));
             }
             let acquisitions = history::acquisitions(&lines, &BTreeMap::new()).unwrap();
-            check(
+            passed_over(
                 &acquisitions,
                 &Times::default(),
                 &BTreeMap::new(),
