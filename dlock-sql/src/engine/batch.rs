@@ -4,12 +4,20 @@
 //! the same name. A statement has at most [`SHARED`] operations, so that one slow row delays few
 //! others.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
-use dlock_core::{LockName, Note, Renewal};
+use dlock_core::{
+    Error, ErrorKind, LockName, Note, Renewal,
+    machine::{Op, text::snapshot},
+};
 use hashbrown::HashMap;
 
-use super::job::Job;
+use super::{
+    cache::Cache,
+    conn::Conn,
+    job::{Job, PendingOp},
+    row::{Row, Wanted},
+};
 
 /// The largest number of operations in a statement that several jobs share. A job with more gets
 /// its own statement.
@@ -61,6 +69,47 @@ pub(crate) fn distinct(renewals: &[Renewal], most: usize) -> Vec<Vec<usize>> {
         *round += 1;
     }
     rounds.iter().flat_map(|round| round.chunks(most).map(<[usize]>::to_vec)).collect()
+}
+
+/// Refuses new claims for queues that are longer than half of a statement, after a read of the row.
+/// The claims in the queue can still be renewed and released, so it gets shorter again.
+pub(crate) async fn refuse_long_queues<C: Conn>(conn: &mut C, cache: &Cache, batch: &mut Vec<Job>) {
+    let most = conn.most_bytes() / 2;
+    let ops = batch.iter().flat_map(|job| &job.ops).filter(|pending| is_claim(&pending.op));
+    let names: HashSet<&LockName> =
+        ops.map(|pending| &pending.name).filter(|name| cache.length(name) > most).collect();
+    if names.is_empty() {
+        return;
+    }
+    let wanted: Vec<_> =
+        names.into_iter().map(|name| Wanted { name: name.clone(), known: None }).collect();
+    // If the read fails, the write decides.
+    let Ok(seen) = conn.read(&wanted).await else { return };
+    let rows = wanted.into_iter().zip(seen.rows);
+    let full: HashSet<LockName> = rows
+        .filter(|(_, row)| is_longer(row.as_ref().and_then(|row| row.as_ref().ok()), most))
+        .map(|(wanted, _)| wanted.name)
+        .collect();
+    let is_refused = |pending: &PendingOp| is_claim(&pending.op) && full.contains(&pending.name);
+    for mut job in batch.extract_if(.., |job| job.ops.iter().any(is_refused)) {
+        job.fail(&Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "the queue of this lock is too long for one statement ({most} bytes): reduce the \
+                 number of waiters, or raise max_allowed_packet"
+            ),
+        ));
+    }
+}
+
+fn is_claim(op: &Op) -> bool {
+    matches!(op, Op::Acquire { .. } | Op::Join { .. })
+}
+
+/// Returns whether the state of a row is longer than this as text.
+fn is_longer(row: Option<&Row>, most: usize) -> bool {
+    let replayed = row.and_then(|row| row.replay().ok());
+    replayed.is_some_and(|replayed| snapshot(&replayed.machine).len() > most)
 }
 
 #[cfg(test)]

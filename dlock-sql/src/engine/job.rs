@@ -8,7 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, Instant, LockName, machine::Op};
+use dlock_core::{
+    Certainty, ClaimId, Clock, ConfigIssue, Error, ErrorKind, Instant, LockName, Mode, Queue,
+    machine::Op,
+};
 use tokio::{
     select,
     sync::{mpsc, oneshot},
@@ -201,6 +204,41 @@ pub(crate) fn gone() -> Error {
 fn unanswered(certainty: Certainty) -> Error {
     Error::new(ErrorKind::Unavailable, "the worker ended before it answered: try again")
         .with_certainty(certainty)
+}
+
+/// Returns the same claim as a join, which only joins the queue and grants nothing.
+pub(crate) fn join(op: &Op) -> Op {
+    match op.clone() {
+        Op::Acquire { claim, mode, lease, block, home, note, .. } => {
+            Op::Join { claim, mode, lease, block, home, note }
+        }
+        // Only claims that wait skip the sync, so this is never another operation.
+        op => op,
+    }
+}
+
+/// Returns whether an operation has a deadline. A release has none: it takes nothing, so it may
+/// arrive at any time.
+pub(crate) const fn has_deadline(op: &Op) -> bool {
+    !matches!(op, Op::Release { .. })
+}
+
+/// Returns the claim that an operation would add to the row.
+pub(crate) const fn new_claim(op: &Op) -> Option<ClaimId> {
+    match *op {
+        Op::Acquire { claim, .. } | Op::Join { claim, .. } => Some(claim),
+        _ => None,
+    }
+}
+
+/// Returns whether an operation waits for an exclusive claim. A reader may be granted while the
+/// lock is held, so it is not one.
+pub(crate) fn is_wait(op: &Op) -> bool {
+    matches!(op, Op::Acquire { mode: Mode::Exclusive, queue: Queue::Enqueue, .. })
+}
+
+pub(crate) fn is_try(op: &Op) -> bool {
+    matches!(op, Op::Acquire { queue: Queue::FailIfBusy, .. })
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ mod notification;
 mod outcome;
 mod pace;
 mod part;
-mod queue_limit;
+
 mod reader;
 mod retry_budget;
 mod row;

@@ -8,11 +8,10 @@ use sqlx::{Connection as _, MySql, MySqlConnection, SqlStr, mysql::MySqlRow};
 use tokio::time::{error::Elapsed, timeout};
 
 use super::{
-    answer::text,
     connector::{Connector, Source},
     error::{classify, is_duplicate, is_harmless},
     queries,
-    statement::Statement,
+    statement::{Statement, text},
 };
 use crate::{
     engine::{Backoff, Fault},

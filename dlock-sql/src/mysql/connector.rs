@@ -15,9 +15,9 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::{
-    answer::get,
     error::{classify, is_in_transaction, is_locked_out},
     queries,
+    statement::get,
 };
 use crate::{
     engine::Fault,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use dlock_core::Finding;
 
-use super::{answer::text, conn::MysqlConn, queries};
+use super::{conn::MysqlConn, queries, statement::text};
 use crate::engine::Fault;
 
 /// The methods that write to the disk. The empty one is the default of old servers.

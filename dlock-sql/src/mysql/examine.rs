@@ -5,12 +5,12 @@ use std::time::Duration;
 use dlock_core::Finding;
 
 use super::{
-    answer::micros,
     check::check_server,
     conn::MysqlConn,
     durability::ServerSettings,
     queries,
     schema::{Tables, prepare},
+    statement::micros,
 };
 use crate::engine::{Fault, of_tables, room};
 

@@ -12,14 +12,13 @@ use dlock_core::{DynBackend, Error, Finding, LockName};
 use tokio::runtime::Handle;
 
 use super::{
-    answer::{get, text},
     check::check_server,
     config::MysqlConfig,
     conn::MysqlConn,
     connector::Connector,
     examine::examine,
     schema::{Tables, prepare},
-    statement::Statement,
+    statement::{Statement, get, text},
 };
 use crate::{
     engine::{DurabilityMonitor, Fault, Listed, Range, RetryBudget, retry},

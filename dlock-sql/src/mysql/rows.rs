@@ -6,14 +6,13 @@ use dlock_core::{Certainty, Error, Finding, LockName};
 use sqlx::mysql::MySqlRow;
 
 use super::{
-    answer::{as_str, end_of, get, micros, row, text},
     conn::MysqlConn,
     durability::ServerSettings,
     error::overtaken,
     examine::examine,
     json, queries,
     schema::Tables,
-    statement::Statement,
+    statement::{Statement, as_str, end_of, get, micros, row, text},
 };
 use crate::engine::{
     Conn, Fault, Mark, Micros, Paged, Range, Row, RowsRead, Wanted, Write, in_order,

@@ -7,10 +7,10 @@
 use dlock_core::ConfigIssue;
 
 use super::{
-    answer::{get, text},
     check::check_rights,
     conn::MysqlConn,
     queries,
+    statement::{get, text},
 };
 use crate::engine::Fault;
 

@@ -10,12 +10,12 @@ use dlock_core::{Error, Finding, LockName};
 use sqlx::postgres::PgRow;
 
 use super::{
-    answer::{get, micros, row},
     examine::examine,
     link::Link,
     literal::Arg,
     queries,
     schema::Tables,
+    statement::{get, micros, row},
 };
 use crate::engine::{
     Conn, Fault, Mark, Micros, Notification, Paged, Range, Row, RowsRead, Wanted, Write, in_order,

@@ -6,11 +6,11 @@ use dlock_core::{Finding, Level};
 use sqlx::postgres::PgRow;
 
 use super::{
-    answer::{get, no_answer},
     link::Link,
     literal::Arg,
     queries,
     schema::{Tables, in_schema, prepare},
+    statement::{get, no_answer},
 };
 use crate::engine::{Fault, of_tables, room};
 

@@ -1,19 +1,19 @@
 //! PostgreSQL: one database, for processes on many machines.
 
 mod advisory;
-mod answer;
+
 mod backend;
 mod config;
 mod conn;
 mod driver;
-mod error;
-pub(crate) mod error_codes;
+pub(crate) mod error;
+
 mod examine;
 mod link;
 mod listener;
 pub(crate) mod literal;
 mod modes;
-mod open;
+
 mod plain;
 #[cfg(test)]
 mod qualified;
@@ -21,7 +21,6 @@ mod queries;
 mod schema;
 mod source;
 pub(crate) mod statement;
-mod url;
 
 pub use backend::{POSTGRES, Postgres};
 pub use driver::PostgresConfig;

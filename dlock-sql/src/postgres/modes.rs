@@ -8,13 +8,13 @@ use tokio::runtime::Handle;
 use super::{
     PostgresConfig,
     advisory::{self, Session},
-    answer::get,
     conn::PgConn,
     link::Link,
     plain::STATEMENTS,
     queries,
     schema::{Tables, prepare_in_time},
     source::Source,
+    statement::get,
 };
 use crate::{
     engine::{DurabilityMonitor, Fault},

@@ -2,7 +2,9 @@
 
 use dlock_core::{Finding, LockName};
 
-use super::{answer::get, conn::PgConn, examine::examine, literal::Arg, queries, schema::Tables};
+use super::{
+    conn::PgConn, examine::examine, literal::Arg, queries, schema::Tables, statement::get,
+};
 use crate::{
     engine::{Conn, Fault, Listed, Range},
     plain::{Argument, PlainConn, PlainRead, PlainRow, Statements, no_answer},

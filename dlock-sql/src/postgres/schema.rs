@@ -9,13 +9,12 @@ use dlock_core::{ConfigIssue, Error, ErrorKind};
 
 use super::{
     advisory,
-    answer::{get, no_answer},
     driver::PostgresConfig,
-    error::code_of,
-    error_codes::{ENCODING, MISSING, NOT_OURS, RIGHTS},
+    error::{ENCODING, MISSING, NOT_OURS, RIGHTS, code_of},
     link::Link,
     literal::Arg,
     queries,
+    statement::{get, no_answer},
 };
 use crate::{
     engine::{Fault, Remedy, RetryBudget, retry},

@@ -5,13 +5,18 @@
 
 use std::time::Duration;
 
+use dlock_core::{Error, ErrorKind};
 use sqlx::{
-    AssertSqlSafe, PgConnection, Postgres, SqlStr,
+    AssertSqlSafe, PgConnection, Postgres, Row as _, SqlStr,
     postgres::{PgArguments, PgRow},
     query::Query,
 };
 
-use super::literal::{self, Arg};
+use super::{
+    error::classify,
+    literal::{self, Arg},
+};
+use crate::engine::{Fault, Micros, Row};
 
 /// The role and the search path of a statement on a shared connection: those of a new session.
 /// With a schema before each name, a statement needs no search path.
@@ -73,4 +78,29 @@ fn bind<'q>(
         Arg::Texts(texts) => query.bind(&**texts),
         Arg::Numbers(numbers) => query.bind(&**numbers),
     }
+}
+
+/// Returns the columns base, snap and log, from `at` on.
+pub(super) fn row(found: &PgRow, at: usize) -> Result<Row, Error> {
+    Ok(Row { base: get(found, at)?, snap: get(found, at + 1)?, log: get(found, at + 2)? })
+}
+
+pub(super) fn micros(found: &PgRow, at: usize) -> Result<Micros, Fault> {
+    Ok(Micros::try_from(get::<i64>(found, at)?).unwrap_or(0))
+}
+
+pub(super) fn get<'r, T: sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>>(
+    found: &'r PgRow,
+    at: usize,
+) -> Result<T, Fault> {
+    found.try_get(at).map_err(classify)
+}
+
+/// Returns the fault of an answer that should have a row, but has none.
+pub(super) fn no_answer() -> Fault {
+    Error::new(
+        ErrorKind::Protocol,
+        "the server answered without a row: check that it is PostgreSQL",
+    )
+    .into()
 }

@@ -1,23 +1,21 @@
 //! The common part of databases with a server: configuration, TLS, and the faults of connections.
 
 mod config;
-mod host;
+
 mod idle;
 mod reach;
 mod texts;
 mod tls;
 
-pub(crate) use config::value;
-pub use config::{Durability, ServerConfig};
-pub(crate) use host::{bare, shown};
-pub(crate) use idle::Idle;
-pub(crate) use reach::{Target, reach};
-pub(crate) use texts::Texts;
-pub(crate) use tls::Tls;
-
 use std::net::Ipv4Addr;
 
+pub(crate) use config::value;
+pub use config::{Durability, ServerConfig};
+pub(crate) use idle::Idle;
+pub(crate) use reach::{Target, bare, reach, shown};
 use sqlx::{ColumnIndex, Database, Decode, Row, Type, pool::PoolConnection};
+pub(crate) use texts::Texts;
+pub(crate) use tls::Tls;
 
 use crate::engine::{Fault, Remedy};
 

@@ -14,15 +14,15 @@
 //! namespace, so there is no file. It accepts one connection, from this process.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     pin::Pin,
     time::Duration,
 };
 
+use dlock_core::Certainty::NotApplied;
 use tokio::time::timeout;
 
 use crate::engine::{Fault, Remedy};
-use dlock_core::Certainty::NotApplied;
 
 /// The longest time for which an address is tried alone.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -237,6 +237,21 @@ mod relay {
     }
 }
 
+/// Returns the host without the brackets of an IPv6 address.
+pub(crate) fn bare(host: &str) -> &str {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inner.unwrap_or(host)
+}
+
+/// Returns the host as it is written in a URL.
+pub(crate) fn shown(host: &str) -> String {
+    let host = bare(host);
+    match host.parse::<Ipv6Addr>() {
+        Ok(_) => format!("[{host}]"),
+        Err(_) => host.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
@@ -321,5 +336,18 @@ mod tests {
         let all = [Route::Driver, Route::Relay(b), Route::Relay(a)];
         let possible = if relay::IS_POSSIBLE { &all[..] } else { &all[..1] };
         assert_eq!(routes(&[a, b], true), possible);
+    }
+
+    #[test]
+    fn only_an_ipv6_address_has_brackets_in_a_url() {
+        for (host, is_bare, is_shown) in [
+            ("[::1]", "::1", "[::1]"),
+            ("fd00::2", "fd00::2", "[fd00::2]"),
+            ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+            ("db.example.org", "db.example.org", "db.example.org"),
+            ("/run/postgresql", "/run/postgresql", "/run/postgresql"),
+        ] {
+            assert_eq!((bare(host), &*shown(host)), (is_bare, is_shown));
+        }
     }
 }

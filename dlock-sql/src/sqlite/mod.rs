@@ -7,8 +7,7 @@ mod error;
 mod examine;
 mod file;
 pub(crate) mod json;
-mod open;
-mod probe;
+
 #[cfg(unix)]
 mod push;
 #[cfg(not(unix))]

@@ -1,14 +1,18 @@
-//! Servers that can't be used, and the message of each refusal.
+//! Servers that can't be used, users with the least rights, and the message of each refusal.
 
-use std::time::Duration;
+use std::{error::Error as _, time::Duration};
 
 use dlock_core::{
     Acquired,
     ConfigIssue::{Access, SchemaMissing, UnknownOption},
-    ErrorKind, Exclusion, Fencing, Registry, Scope, WakeUp,
+    Error, ErrorKind, Exclusion, Fencing, Registry, Scope, WakeUp,
 };
 use dlock_sql::{MYSQL, Mysql};
-use dlock_testlab::mariadb::{MariadbServer, Options};
+use dlock_testlab::{
+    Verdict,
+    mariadb::{MariadbServer, Options},
+    rights::claims_end_after_a_refusal,
+};
 use sqlx::{Connection, MySqlConnection};
 
 use crate::support::{
@@ -208,6 +212,110 @@ fn a_url_opens_the_database_and_names_it() {
         server.run_sql("DROP TABLE dlock_lock, dlock_schema").await?;
         let error = registry.connect(url.parse()?, &[]).await.expect_err("no tables");
         assert_eq!(error.kind(), ErrorKind::Config(SchemaMissing));
+        Ok(())
+    });
+}
+
+async fn make_user(server: &MariadbServer, name: &str, rights: &[&str]) -> Verdict {
+    let mut sql = format!(
+        "CREATE USER {name}@'%' IDENTIFIED BY 'secret'; \
+         GRANT SELECT ON dlock.dlock_schema TO {name}@'%';"
+    );
+    for right in rights {
+        sql += &format!("GRANT {right} ON dlock.dlock_lock TO {name}@'%';");
+    }
+    server.run_sql(&sql).await
+}
+
+#[test]
+fn a_user_with_the_least_rights_can_lock() {
+    with_mariadb(async {
+        let server = server().await?;
+        make_user(&server, "least", &["SELECT", "INSERT", "UPDATE", "DELETE"]).await?;
+        let url = server.url_of("least", "secret", "dlock");
+        assert!(server.query_at(&url, "CREATE TABLE x (y INT)").await.is_err());
+        for returning in [true, false] {
+            let config = config(&url)?.with_returning(returning).with_create_schema(true);
+            let (a, b) = (Mysql::open(config.clone()).await?, Mysql::open(config).await?);
+            let (first, second) = (ask("x"), ask("x"));
+            take(&a, &first).await?;
+            queue(&b, &second).await?;
+            free(&a, &first).await?;
+            granted(&b, &second).await?;
+            free(&b, &second).await?;
+            for answer in a.acquire_all(&[ask("y"), ask("z")]).expect("known").await? {
+                assert!(matches!(answer, dlock_core::Acquired::Granted(_)), "{answer:?}");
+            }
+            server.run_sql("DELETE FROM dlock_lock").await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn each_missing_right_is_named() {
+    with_mariadb(async {
+        let server = server().await?;
+        let all = ["SELECT", "INSERT", "UPDATE", "DELETE"];
+        for missing in ["INSERT", "UPDATE", "DELETE"] {
+            let rights: Vec<_> = all.into_iter().filter(|right| *right != missing).collect();
+            let user = format!("no_{missing}");
+            make_user(&server, &user, &rights).await?;
+            let config = config(&server.url_of(&user, "secret", "dlock"))?;
+            let remedy = format!("GRANT {missing} ON dlock_lock");
+            refused(config, Access, remedy.leak()).await?;
+        }
+        make_user(&server, "looks", &["SELECT"]).await?;
+        let config = config(&server.url_of("looks", "secret", "dlock"))?;
+        refused(config, Access, "GRANT INSERT, UPDATE, DELETE ON dlock_lock").await
+    });
+}
+
+#[test]
+fn claims_whose_release_is_refused_end_with_their_leases() {
+    with_mariadb(async {
+        let server = server().await?;
+        make_user(&server, "edited", &["SELECT", "INSERT", "UPDATE", "DELETE"]).await?;
+        let client = Mysql::open(config(&server.url_of("edited", "secret", "dlock"))?).await?;
+        let other = Mysql::open(config(&server.url())?).await?;
+        claims_end_after_a_refusal(&client, &other, Duration::from_secs(3), async |on| {
+            let verb = if on { "GRANT" } else { "REVOKE" };
+            let whom = if on { "TO" } else { "FROM" };
+            let rights = "SELECT, INSERT, UPDATE, DELETE ON dlock.dlock_lock";
+            server.run_sql(&format!("{verb} {rights} {whom} edited@'%'")).await
+        })
+        .await
+    });
+}
+
+/// An error as people print it, with all its sources.
+fn printed(error: &Error) -> String {
+    let mut text = format!("{error} {error:?} {error:#?}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!("{error} {error:?}");
+        source = error.source();
+    }
+    text
+}
+
+#[test]
+fn the_password_is_shown_nowhere() {
+    with_mariadb(async {
+        let server = server().await?;
+        let make = "CREATE USER u@'%' IDENTIFIED BY 'hunter2'; GRANT ALL ON dlock.* TO u@'%'";
+        server.run_sql(make).await?;
+        let right = config(&server.url_of("u", "hunter2", "dlock"))?
+            .with_response_timeout(Duration::from_secs(5));
+        let mut shown = format!("{right:?} {right:#?}");
+        let client = Mysql::open(right.clone()).await?;
+        shown += client.store();
+        let wrong = config(&server.url_of("u", "hunter2x", "dlock"))?;
+        shown += &printed(&Mysql::open(wrong).await.expect_err("wrong"));
+        server.kill();
+        shown += &printed(&client.acquire(&ask("x")).await.expect_err("no server"));
+        shown += &printed(&Mysql::open(right).await.expect_err("no server"));
+        assert!(!shown.contains("hunter2"), "{shown}");
         Ok(())
     });
 }

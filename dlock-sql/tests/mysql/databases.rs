@@ -124,7 +124,7 @@ fn a_connection_in_another_database_sweeps_the_first_tables() {
             let row = "('x', 1000000, 0, 0, '', 'R 00000000000000000000000000000001 0 1000000;')";
             server.run_sql(&format!("INSERT INTO {database}.dlock_lock VALUES {row}")).await?;
         }
-        super::foreign_rows::until_left(&server, &[]).await?;
+        super::rows::until_left(&server, &[]).await?;
         let elsewhere = server.query("SELECT COUNT(*) FROM tenant.dlock_lock").await?;
         assert_eq!(elsewhere.concat(), ["1"]);
         Ok(())

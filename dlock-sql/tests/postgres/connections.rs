@@ -1,17 +1,18 @@
-//! The number of connections of a client.
+//! The number of connections of a client, and the addresses of the server.
 
 use std::time::Duration;
 
-use dlock_core::WakeUp;
+use dlock_core::{ConfigIssue, ErrorKind, WakeUp};
 use dlock_testlab::{
     Proxy, Stop,
     postgres::{Options, PostgresServer},
+    rerun_with_addresses, server_of_rerun,
 };
-use tokio::task::JoinSet;
+use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::support::{
-    attempt, connect, create, exclusive, free, granted, queue, renew, run, start, take, until,
-    works,
+    attempt, connect, create, exclusive, free, granted, queue, refused, renew, run, says, server,
+    start, take, until, works,
 };
 
 #[test]
@@ -73,6 +74,108 @@ fn twice_as_many_clients_as_connections_get_their_locks() {
         while let Some(ended) = clients.join_next().await {
             ended.map_err(|error| Stop::failed(error.to_string()))??;
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_ipv6_address_leads_to_the_server() {
+    run(async {
+        let options = Options::new().with_config("listen_addresses = '127.0.0.1, ::1'");
+        let server = PostgresServer::start(&options).await?;
+        let url = create(&server).replace("127.0.0.1", "[::1]");
+        let client = connect(&url).await?;
+        assert_eq!(client.store(), format!("postgres://[::1]:{}/dlock", server.port()));
+        works(&client, "a").await
+    });
+}
+
+/// Every way to write the address of a socket.
+#[test]
+fn a_unix_socket_url_can_contain_a_user() {
+    run(async {
+        let directory = tempfile::Builder::new().prefix("dlock-pg-").tempdir_in("/tmp")?;
+        let path = directory.path().display();
+        std::fs::set_permissions(
+            directory.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o777),
+        )?;
+        let line = format!("unix_socket_directories = '{path}'");
+        let server = PostgresServer::start(&Options::new().with_config(&line)).await?;
+        let port = server.port();
+        works(&connect(&create(&server)).await?, "a").await?;
+        let encoded = path.to_string().replace('/', "%2F");
+        for url in [
+            format!("postgres://dlock:secret@/dlock?host={path}&port={port}"),
+            format!("postgres://dlock:secret@:{port}/dlock?host={path}"),
+            format!("postgres://dlock:secret@{encoded}:{port}/dlock"),
+            format!("postgres:///dlock?host={path}&port={port}&user=dlock&password=secret"),
+        ] {
+            works(&connect(&url).await?, "a").await?;
+        }
+        Ok(())
+    });
+}
+
+/// Accepts connections at ::1, which the system tries first, and says nothing.
+async fn silent(port: u16) -> Result<TcpListener, Stop> {
+    TcpListener::bind(("::1", port)).await.map_err(|_| Stop::missing("IPv6 is off"))
+}
+
+/// Has `localhost` lead to an address that accepts connections and says nothing, and to the server.
+#[test]
+fn a_silent_address_of_a_name_does_not_matter() {
+    const TEST: &str = "addresses::a_silent_address_of_a_name_does_not_matter";
+    run(async {
+        if let Some(url) = server_of_rerun() {
+            let client = connect(&url).await?;
+            let other = connect(&url).await?;
+            // The listener has to find the server, too.
+            let (held, waiting) = (exclusive("a"), exclusive("a"));
+            take(&client, &held).await?;
+            queue(&other, &waiting).await?;
+            free(&client, &held).await?;
+            granted(&other, &waiting).await?;
+            return free(&other, &waiting).await;
+        }
+        let (server, _) = start().await?;
+        let _silent = silent(server.port()).await?;
+        let url = server.url().replace("127.0.0.1", "localhost");
+        rerun_with_addresses(TEST, &format!("{url}?sslmode=disable"), &["::1", "127.0.0.1"]).await
+    });
+}
+
+/// The certificate is for `localhost` and for 127.0.0.1, so an attempt by address at 127.0.0.3
+/// would fail.
+#[cfg(all(feature = "tls", target_os = "linux"))]
+#[test]
+fn a_silent_address_does_not_matter_with_tls() {
+    const TEST: &str = "addresses::a_silent_address_does_not_matter_with_tls";
+    run(async {
+        if let Some(url) = server_of_rerun() {
+            return works(&connect(&url).await?, "a").await;
+        }
+        let options =
+            Options::new().with_tls().with_config("listen_addresses = '127.0.0.1,127.0.0.3'");
+        let server = PostgresServer::start(&options).await?;
+        let _silent = silent(server.port()).await?;
+        let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
+        let by_address = refused(&url.replace("127.0.0.1", "127.0.0.3")).await?;
+        says(&by_address, ErrorKind::Config(ConfigIssue::Access), "sslrootcert");
+        let url = url.replace("127.0.0.1", "localhost");
+        let url = format!("{url}&dlock.create_schema=true");
+        rerun_with_addresses(TEST, &url, &["::1", "127.0.0.3"]).await
+    });
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_reported() {
+    run(async {
+        let server = server().await?;
+        let url = server.url().replace("127.0.0.1", "nowhere.invalid");
+        let error = connect(&format!("{url}?sslmode=disable&dlock.response_timeout=2s")).await;
+        let error = error.err().ok_or_else(|| Stop::failed("it is found"))?;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         Ok(())
     });
 }

@@ -5,7 +5,6 @@
 
 mod support;
 
-mod addresses;
 mod connections;
 mod examine;
 mod faults;
@@ -13,26 +12,20 @@ mod faults;
 mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
-mod guarantees;
 mod late;
-mod listen;
 mod locked_rows;
-mod many_waiters;
 mod names;
 mod open;
 mod planted;
 mod pool;
 mod pooler;
-mod proxies;
 mod read_only;
 mod rights;
-mod row_security;
 mod rows;
 mod schema;
 mod sessions;
-mod standby;
 #[cfg(feature = "tls")]
 mod tls;
 mod trust;
 mod unknown_errors;
-mod unreadable_records;
+mod waiters;

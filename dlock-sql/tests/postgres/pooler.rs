@@ -1,11 +1,27 @@
-//! A pooler that gives each transaction another connection.
+//! Poolers, and proxies that drop the settings of a connection.
+
+use std::time::Duration;
 
 use dlock_core::{ConfigIssue, ErrorKind, WakeUp};
-use dlock_testkit::Stop;
-use tokio::task::JoinSet;
+use dlock_sql::{Postgres, PostgresConfig};
+use dlock_testlab::{
+    Stop,
+    postgres::{Options, PostgresServer},
+};
+use sqlx::postgres::PgPoolOptions;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::sleep,
+};
 
-use crate::support::{
-    connect, exclusive, free, refused, run, says, start_pooler, take, works, works_fully,
+use crate::{
+    sessions::{leave, open, pool},
+    support::{
+        connect, create, exclusive, free, refused, run, says, start, start_pooler, take, works,
+        works_fully,
+    },
 };
 
 #[test]
@@ -97,5 +113,119 @@ fn a_pooler_that_is_killed_costs_no_lock() {
         bouncer.restart().await?;
         crate::support::renew(&client, &held).await?;
         free(&client, &held).await
+    });
+}
+
+const OPTION: ErrorKind = ErrorKind::Config(ConfigIssue::OptionValue);
+
+/// What AWS RDS Proxy says.
+const NO_OPTIONS: &str = "SFATAL\0VFATAL\0C0A000\0Mfeature not supported: RDS Proxy currently doesn't \
+                          support command-line options.\0\0";
+
+/// Leads to the server whoever does not name any `options` as it connects, and refuses the others. Its
+/// address.
+async fn refuses_options(server: &PostgresServer) -> Result<String, Stop> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let (address, server) = (listener.local_addr()?, server.address());
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(pass_on(client, server.clone()));
+        }
+    });
+    Ok(address.to_string())
+}
+
+async fn pass_on(mut client: TcpStream, server: String) -> std::io::Result<()> {
+    let length = client.read_u32().await?;
+    let mut startup = vec![0; usize::try_from(length).unwrap_or(0).saturating_sub(4)];
+    client.read_exact(&mut startup).await?;
+    if startup.split(|&byte| byte == 0).any(|word| word == b"options") {
+        let length = u32::try_from(NO_OPTIONS.len()).unwrap_or(0) + 4;
+        let answer = [&b"E"[..], &length.to_be_bytes(), NO_OPTIONS.as_bytes()].concat();
+        return client.write_all(&answer).await;
+    }
+    let mut server = TcpStream::connect(server).await?;
+    server.write_u32(length).await?;
+    server.write_all(&startup).await?;
+    copy_bidirectional(&mut client, &mut server).await.map(drop)
+}
+
+#[test]
+fn a_proxy_without_startup_settings_gets_them_later() {
+    run(async {
+        let (server, other) = start().await?;
+        let proxy = refuses_options(&server).await?;
+        let url = server.url().replace(&server.address(), &proxy);
+        works_fully(&connect(&url).await?, &other, "a").await?;
+        let relaxed = connect(&format!("{url}?dlock.durability=relaxed")).await?;
+        works_fully(&relaxed, &other, "b").await?;
+        works(&connect(&format!("{url}?dlock.pooler=true")).await?, "c").await?;
+        let theirs = refused(&format!("{url}?options[search_path]=public")).await?;
+        says(&theirs, OPTION, "remove options");
+        Ok(())
+    });
+}
+
+/// Otherwise no statement would end when nobody waits for it any more.
+#[test]
+fn a_pooler_that_drops_settings_is_refused() {
+    run(async {
+        let ignore = "ignore_startup_parameters = extra_float_digits,options";
+        let (_server, bouncer) = start_pooler(&[ignore]).await?;
+        says(&refused(&bouncer.url()).await?, OPTION, "dlock.pooler=true");
+        let pool = PgPoolOptions::new().max_connections(1).connect(&bouncer.url()).await?;
+        let error = open(&pool).await.err().ok_or_else(|| Stop::failed("it is let in"))?;
+        says(&error, OPTION, "dlock.pooler=true");
+        works(&connect(&format!("{}?dlock.pooler=true", bouncer.url())).await?, "a").await
+    });
+}
+
+#[test]
+fn sessions_outlive_the_idle_timeout_of_the_server() {
+    run(async {
+        let options = Options::new().with_config("idle_session_timeout = 300ms");
+        let server = PostgresServer::start(&options).await?;
+        let client = connect(&create(&server)).await?;
+        works(&client, "a").await?;
+        let sessions = "SELECT pid FROM pg_stat_activity WHERE usename = 'dlock' ORDER BY pid";
+        // A client may still open sessions that it was asked for before.
+        let mut before = server.query(sessions).await?;
+        loop {
+            sleep(Duration::from_millis(200)).await;
+            let now = server.query(sessions).await?;
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        sleep(Duration::from_secs(2)).await;
+        let after = server.query(sessions).await?;
+        assert!(!before.is_empty() && before.iter().all(|one| after.contains(one)), "{after:?}");
+        Ok(())
+    });
+}
+
+/// The driver does not learn that its statements are gone.
+#[test]
+fn statements_dropped_by_the_application_are_prepared_again() {
+    run(async {
+        let (server, other) = start().await?;
+        let shared = pool(&server).await?;
+        let client = open(&shared).await?;
+        for left in ["DISCARD ALL", "DEALLOCATE ALL"] {
+            works(&client, "a").await?;
+            leave(&shared, left).await?;
+            works_fully(&client, &other, "a").await?;
+        }
+        // As some pools do after each use.
+        let options = PgPoolOptions::new().max_connections(1).after_release(|conn, _| {
+            Box::pin(async move { sqlx::raw_sql("DISCARD ALL").execute(conn).await.map(|_| true) })
+        });
+        let tidy = options.connect(&server.url()).await?;
+        let client = Postgres::open(PostgresConfig::from_pool(tidy)?).await?;
+        for _ in 0..3 {
+            works_fully(&client, &other, "b").await?;
+        }
+        Ok(())
     });
 }

@@ -8,11 +8,9 @@
 mod support;
 
 mod batches;
-mod cancel;
 mod claims;
 #[cfg(target_os = "linux")]
 mod descriptors;
-mod examine;
 mod exclusion;
 mod faults;
 mod file;
@@ -23,14 +21,11 @@ mod golden;
 mod lease;
 #[cfg(target_os = "linux")]
 mod mounts;
-mod names;
 mod open;
 #[cfg(unix)]
 mod push;
 mod queue;
-mod reset;
 #[cfg(target_os = "linux")]
 mod rights;
 mod rows;
 mod tokens;
-mod unreadable_records;

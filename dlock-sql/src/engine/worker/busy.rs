@@ -15,13 +15,12 @@ use dlock_core::{
 use super::{
     super::{
         conn::Conn,
-        job::{Job, PendingOp},
+        job::{Job, PendingOp, is_try, new_claim},
         outcome::{ClockSample, OpOutcome},
         part::{self, Unit},
         row::Wanted,
     },
     Worker,
-    op_kind::{is_try, new_claim},
 };
 
 impl<C: Conn> Worker<C> {

@@ -11,7 +11,7 @@
 //! notifications, and the waiters find their grants by polling.
 
 mod busy;
-mod op_kind;
+
 mod serve;
 
 use std::{borrow::Cow, collections::VecDeque, future::poll_fn, sync::Arc, task::Poll};
@@ -22,14 +22,13 @@ use dlock_core::{
 };
 use tokio::{select, sync::mpsc};
 
-use self::op_kind::{has_deadline, is_wait, join, new_claim};
 use super::{
     EngineSettings, batch,
     cache::{Cache, SeenRow},
     conn::Conn,
     durability::DurabilityMonitor,
     fault::Fault,
-    job::{Job, PendingOp},
+    job::{Job, PendingOp, has_deadline, is_wait, join, new_claim},
     lanes::{Ends, Message},
     locked_rows::LockedRows,
     notification::Notification,

@@ -12,12 +12,12 @@ use dlock_core::{Certainty, Clock, ConfigIssue, Error, ErrorKind, machine::Op};
 
 use super::{
     super::{
+        batch::refuse_long_queues,
         conn::Conn,
         fault::{Fault, Remedy},
         job::{Job, PendingOp},
         locked_rows,
         part::{self, Part, Unit},
-        queue_limit,
         retry_budget::RetryBudget,
         waiters::Waiters,
     },
@@ -45,7 +45,7 @@ impl<C: Conn> Worker<C> {
     pub(super) async fn serve(&mut self, mut batch: Vec<Job>) {
         let limit = part::limit(&batch).unwrap_or(Duration::MAX);
         self.conn.bound(limit.saturating_mul(1 << self.slow));
-        queue_limit::refuse(&mut self.conn, &self.cache, &mut batch).await;
+        refuse_long_queues(&mut self.conn, &self.cache, &mut batch).await;
         self.refuse_busy(&mut batch).await;
         if batch.is_empty() {
             return;

@@ -26,10 +26,10 @@ use crate::{
     engine::{Ends, Fault, RetryBudget, Rounds, retry},
     plain::{MutexRequest, Want},
     postgres::{
-        answer::{get, no_answer},
         error::code_of,
         link::Link,
         literal::Arg,
+        statement::{get, no_answer},
     },
 };
 

@@ -7,15 +7,15 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fs,
+    fs::Metadata,
+    io,
     os::unix::{
         fs::{FileTypeExt as _, MetadataExt as _},
         net::UnixDatagram,
     },
     path::{Path, PathBuf},
 };
-
-use super::permissions;
 
 /// The text between the name of the file and the home.
 const MARK: &str = "-dlock-";
@@ -45,9 +45,7 @@ impl Socket {
         let datagrams = UnixDatagram::bind(&path)?;
         // From here on, the drop of `socket` removes it if anything fails.
         let socket = Self { datagrams, id: id(&path)?, path };
-        if let Err(error) =
-            fs::metadata(file).and_then(|file| permissions::share(&socket.path, &file))
-        {
+        if let Err(error) = fs::metadata(file).and_then(|file| share(&socket.path, &file)) {
             tracing::debug!(target: "dlock", %error, "notification socket has other permissions than the database");
         }
         socket.datagrams.set_nonblocking(true)?;
@@ -117,6 +115,50 @@ fn remove(path: &Path) {
 
 fn id(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// Gives a socket the rights and the group of the file, and its owner if this user may, as SQLite
+/// does with the files that it creates.
+#[cfg(target_os = "linux")]
+pub(super) fn share(socket: &Path, file: &Metadata) -> io::Result<()> {
+    use std::{
+        fs::{self, File, Permissions},
+        os::{
+            fd::AsRawFd as _,
+            unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown},
+        },
+    };
+
+    use rustix::fs::{Mode, OFlags};
+
+    // By handle, not by name. If other users may write to the directory, they could replace the
+    // socket by a link between two calls, and this would change the permissions of another file.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = File::from(rustix::fs::open(socket, flags, Mode::empty())?);
+    let found = handle.metadata()?;
+    if !found.file_type().is_socket() {
+        return Err(io::Error::other("somebody has replaced the socket"));
+    }
+    let handle_path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    if (found.uid(), found.gid()) != (file.uid(), file.gid())
+        && chown(&handle_path, Some(file.uid()), Some(file.gid())).is_err()
+        && let Err(error) = chown(&handle_path, None, Some(file.gid()))
+    {
+        tracing::debug!(target: "dlock", %error, "notification socket has another group than the database");
+    }
+    if found.mode() & RIGHTS != file.mode() & RIGHTS {
+        fs::set_permissions(&handle_path, Permissions::from_mode(file.mode() & RIGHTS))?;
+    }
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+const RIGHTS: u32 = 0o777;
+
+/// Keeps the permissions that the system has set: they can't be changed safely here.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn share(_: &Path, _: &Metadata) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(test)]
