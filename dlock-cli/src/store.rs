@@ -40,7 +40,7 @@ pub(crate) struct Store {
 
     /// A file that contains the URL of the store [env: DLOCK_URL_FILE]
     ///
-    /// Spaces and line ends around the URL are ignored. Only the user of dlock should be able to
+    /// Spaces, line ends and a byte order mark around the URL are ignored. Only the user of dlock should be able to
     /// read the file (mode 600) if the URL has a password. DLOCK_URL goes before DLOCK_URL_FILE.
     #[arg(long, value_name = "FILE", global = true)]
     url_file: Option<PathBuf>,
@@ -132,11 +132,14 @@ impl Store {
             (Err(_), None) => {
                 // The text without the password.
                 let shown = url.parse::<BackendUrl>().map(|url| url.to_string());
+                let doubt = match url.starts_with("sqlite:") {
+                    true => "whether another program keeps the file locked",
+                    false => "that it runs and that this machine can reach it",
+                };
                 Err(Failure::new(
                     code::UNAVAILABLE,
                     format!(
-                        "{} did not answer within {}: check that it runs and that this machine \
-                         can reach it, or set a longer --connect-timeout",
+                        "{} did not answer within {}: check {doubt}, or set a longer --connect-timeout",
                         shown.as_deref().unwrap_or("the store"),
                         humantime::format_duration(limit)
                     ),
@@ -187,12 +190,14 @@ fn read(file: &Path) -> Result<Source, Failure> {
             "the URL can't be read from {shown} ({error}): check the path and its permissions"
         ))
     })?;
-    match text.trim() {
-        url if url.is_empty() || url.lines().count() > 1 => Err(Failure::misuse(format!(
-            "{shown} does not contain one line: write the URL of the store into it"
-        ))),
-        url => Ok(Source { url: url.to_owned(), file: Some(file.to_owned()) }),
-    }
+    // Some editors put a byte order mark before the text.
+    let url = text.strip_prefix('\u{feff}').unwrap_or(&text).trim();
+    let is = match url.lines().count() {
+        0 => "is empty",
+        1 => return Ok(Source { url: url.to_owned(), file: Some(file.to_owned()) }),
+        _ => "has several lines",
+    };
+    Err(Failure::misuse(format!("{shown} {is}: write the URL of the store into it, and no more")))
 }
 
 /// Reports to a person that the store is unreachable and is retried.

@@ -51,15 +51,28 @@ async fn a_store_that_starts_late_is_waited_for() {
 
 #[test]
 fn an_unreachable_store_fails_after_the_limit_with_its_error() {
-    for args in [
-        &["list", "--connect-timeout", "300ms"][..],
-        &["run", "-n", "a", "--wait", "60s", "--connect-timeout", "300ms", "--", "echo", "ran"],
-    ] {
-        let failed = went(bare(args).env("DLOCK_URL", "redis://127.0.0.1:1"));
-        assert_eq!((failed.code, failed.out.as_str()), (Some(122), ""), "{failed:?}");
-        assert!(failed.err.contains("refused"), "{failed:?}");
+    let run = ["run", "-n", "a", "--wait", "60s", "--connect-timeout", "1s", "--", "echo", "ran"];
+    for args in [&["list", "--connect-timeout", "1s"][..], &run] {
+        for (url, reason) in STORES {
+            let failed = went(bare(args).env("DLOCK_URL", url));
+            assert_eq!((failed.code, failed.out.as_str()), (Some(122), ""), "{failed:?}");
+            assert!(failed.err.contains(reason), "{url}: {failed:?}");
+        }
     }
 }
+
+/// URLs of every kind of server, on a port on which nothing listens, and the store's own reason.
+const STORES: [(&str, &str); 9] = [
+    ("redis://127.0.0.1:1", "refused"),
+    ("redis+sentinel://127.0.0.1:1/main", "refused"),
+    ("redis+cluster://127.0.0.1:1", "refused"),
+    ("redis+quorum://127.0.0.1:1,127.0.0.2:1,127.0.0.3:1", "refused"),
+    ("postgres://u@127.0.0.1:1/d", "refused"),
+    ("postgres://u@127.0.0.1:1/d?dlock.advisory=true", "refused"),
+    ("mysql://u@127.0.0.1:1/d", "refused"),
+    ("zk://127.0.0.1:1", "no server can be reached"),
+    ("etcd://127.0.0.1:1", "refused"),
+];
 
 #[test]
 fn a_wrong_setting_is_not_retried() {
@@ -79,12 +92,16 @@ fn the_url_stands_before_or_after_the_subcommand_or_in_a_file() {
     let held = dlock.hold(&["--name", "a"], crate::support::HOLD);
     let file = dlock.directory.path().join("url");
     fs::write(&file, format!("  {}\n\n", dlock.url)).unwrap();
-    let file = file.to_str().unwrap();
+    // Saved by an editor of another system.
+    let marked = dlock.directory.path().join("marked");
+    fs::write(&marked, format!("\u{feff}{}\r\n", dlock.url)).unwrap();
+    let (file, marked) = (file.to_str().unwrap(), marked.to_str().unwrap());
     let url = dlock.url.as_str();
     for args in [
         &["--url", url, "list"][..],
         &["list", "--url", url],
         &["list", "--url-file", file],
+        &["list", "--url-file", marked],
         &["--url-file", file, "list"],
     ] {
         let listed = went(&mut bare(args));
@@ -107,11 +124,16 @@ fn a_file_without_one_url_is_refused_and_not_shown() {
     let path = file.to_str().unwrap();
     let missing = went(&mut bare(&["list", "--url-file", path]));
     assert!(missing.code == Some(125) && missing.err.contains("check the path"), "{missing:?}");
-    for text in [" \n", "redis://u:hunter2@h\nredis://u:hunter2@i", "redis:u:hunter2@h"] {
+    for (text, why) in [
+        ("", "is empty"),
+        ("\u{feff} \r\n", "is empty"),
+        ("redis://u:hunter2@h\nredis://u:hunter2@i", "has several lines"),
+        ("redis:u:hunter2@h", "redis"),
+    ] {
         fs::write(&file, text).unwrap();
         let refused = went(&mut bare(&["list", "--url-file", path]));
         assert_eq!(refused.code, Some(125), "{refused:?}");
-        assert!(!refused.err.contains("hunter2"), "{refused:?}");
+        assert!(refused.err.contains(why) && !refused.err.contains("hunter2"), "{refused:?}");
     }
     fs::write(&file, [0xff]).unwrap();
     assert_eq!(went(&mut bare(&["list", "--url-file", path])).code, Some(125));

@@ -26,6 +26,8 @@ pub(crate) enum Remedy {
     Apart,
     /// Unknown: perhaps a retry, later, or without one of the rows.
     Unclear,
+    /// A retry, soon, over a new connection: none could be made.
+    Connect,
     /// No retry helps.
     None,
 }
@@ -100,10 +102,9 @@ impl Fault {
     /// Changes the fault to that of a failed connect: nothing was applied, and no row caused it.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn before_anything_was_sent(self) -> Self {
-        // Both remedies would look for the row that caused the fault, but no statement was sent.
         let remedy = match self.remedy {
-            Remedy::Apart | Remedy::Unclear => Remedy::Retry,
-            remedy => remedy,
+            Remedy::None => Remedy::None,
+            _ => Remedy::Connect,
         };
         self.with_remedy(remedy).with_certainty(Certainty::NotApplied)
     }

@@ -26,8 +26,8 @@ pub(crate) struct RetryBudget {
     at_once: u32,
     pause: Duration,
     certainty: Certainty,
-    /// Whether faults that one row may have caused are returned to the caller at once.
-    of_all_names: bool,
+    /// The faults with these remedies are returned to the caller at once.
+    left: &'static [Remedy],
     sleeper: Sleeper,
 }
 
@@ -66,7 +66,7 @@ impl RetryBudget {
             at_once: AT_ONCE,
             pause: SHORTEST,
             certainty: Certainty::NotApplied,
-            of_all_names: false,
+            left: &[],
             sleeper: Sleeper::default(),
         }
     }
@@ -96,7 +96,15 @@ impl RetryBudget {
     /// caused are returned at once, so that other names are served before the caller's retry.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn of_all_names(time: Duration) -> Self {
-        Self { of_all_names: true, ..Self::of(time) }
+        Self { left: &[Remedy::Apart, Remedy::Unclear], ..Self::of(time) }
+    }
+
+    /// Returns the retry budget for opening a store. If no connection can be made, the caller gets
+    /// the reason at once: only the caller knows how long to retry. A conflict with another client
+    /// that opens the store is retried.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn to_open(time: Duration) -> Self {
+        Self { left: &[Remedy::Connect], ..Self::of(time) }
     }
 
     /// Waits until it is time for the next retry.
@@ -106,8 +114,7 @@ impl RetryBudget {
     pub(crate) async fn after(&mut self, fault: Fault) -> Result<(), Error> {
         let now = Clock::Boot.now();
         let certainty = self.certainty_of(&fault);
-        let is_of_a_row = matches!(fault.remedy, Remedy::Apart | Remedy::Unclear);
-        let is_left = self.of_all_names && is_of_a_row;
+        let is_left = self.left.contains(&fault.remedy);
         if fault.remedy == Remedy::None || is_left || now >= self.until {
             return Err(fault.error.with_certainty(certainty));
         }

@@ -113,7 +113,7 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     let conn = |source: Source| MysqlConn::new(Connector::new(source, config.response_timeout));
     let mut first = conn(config.driver.shared());
     let server = retry!(
-        RetryBudget::of(config.response_timeout),
+        RetryBudget::to_open(config.response_timeout),
         check(&mut first, config.create_schema).await
     )?;
     let database = match config.driver.pool {
@@ -122,7 +122,7 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
             let database = same_database(&mut first, &mut own).await?;
             // A temporary table of the pooled session may have hidden a table so far.
             retry!(
-                RetryBudget::of(config.response_timeout),
+                RetryBudget::to_open(config.response_timeout),
                 prepare(&mut own, Tables::Locks, false).await
             )?;
             own.close().await;

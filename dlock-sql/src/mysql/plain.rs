@@ -146,7 +146,7 @@ pub(super) async fn open_plain(
     let way = Connector::new(config.driver.own(), config.response_timeout);
     let mut conn = MysqlConn::new(way);
     let prepared = retry!(
-        RetryBudget::of(config.response_timeout),
+        RetryBudget::to_open(config.response_timeout),
         prepare_plain(&mut conn, config.create_schema).await
     );
     let durability = DurabilityMonitor::new(prepared?);

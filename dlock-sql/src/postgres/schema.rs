@@ -69,7 +69,7 @@ pub(super) async fn prepare_in_time(
     config: &PostgresConfig,
 ) -> Result<Prepared, Error> {
     retry!(
-        RetryBudget::of(config.response_timeout),
+        RetryBudget::to_open(config.response_timeout),
         prepare(link, tables, config.create_schema).await
     )
 }

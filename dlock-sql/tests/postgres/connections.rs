@@ -8,7 +8,7 @@ use dlock_testlab::{
     postgres::{Options, PostgresServer},
     rerun_with_addresses, server_of_rerun,
 };
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 
 use crate::support::{
     attempt, connect, create, exclusive, free, granted, queue, refused, renew, run, says, server,
@@ -63,10 +63,17 @@ fn twice_as_many_clients_as_connections_get_their_locks() {
         for number in 0..60 {
             let url = format!("{}?dlock.response_timeout=60s", server.url());
             clients.spawn(async move {
-                let client = connect(&url).await?;
+                let client = loop {
+                    match connect(&url).await {
+                        Err(error) if error.is_transient() => {
+                            sleep(Duration::from_millis(50)).await
+                        }
+                        connected => break connected?,
+                    }
+                };
                 let held = exclusive(&format!("job {number}"));
                 take(&client, &held).await?;
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(50)).await;
                 renew(&client, &held).await?;
                 free(&client, &held).await
             });
