@@ -4,14 +4,25 @@
 //! `TIME` is the first question, since the time that it returns has to lie between the send and the
 //! receive time.
 
-use std::{path::Path, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use dlock_core::{Clock, ConfigIssue, Error, ErrorKind, Instant};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, PushKind, RedisConnectionInfo, RedisError, Value, aio::MultiplexedConnection,
-    io::tcp::TcpSettings,
+    PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisFuture, Value,
+    aio::MultiplexedConnection,
+    io::{AsyncDNSResolver, tcp::TcpSettings},
 };
+use tokio::{net::lookup_host, time::timeout};
 
 use super::{
     server_info::{ServerInfo, SkippedQueries},
@@ -27,27 +38,117 @@ use crate::{
 /// The number of commands that may wait to be written.
 const BUFFER: usize = 1024;
 
-/// Connects to one address, without any check of the server.
+/// The longest time for which one address of a host name is tried alone.
+const ALONE: Duration = Duration::from_millis(250);
+
+/// Connects to one server, without any check of it.
+///
+/// The driver takes the first address of a host name that accepts a connection. That may be one that
+/// never answers. So each address gets an attempt of its own, which includes the login, and starts
+/// when the ones before have failed or are slow. The first success is used.
 pub(super) async fn connection(
     config: &RedisConfig,
     address: &str,
     login: &Login,
-    push: impl Fn(PushInfo) + Send + Sync + 'static,
+    push: impl Fn(PushInfo) + Clone + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection, RedisError> {
     let info = info(config, address, login)?;
+    let found = addresses(info.addr()).await;
+    let [_, _, ..] = &*found else { return attempt(config, info, None, push).await };
+    let mut waiting = found.into_iter().peekable();
+    let (mut trying, mut failed) = (FuturesUnordered::new(), None);
+    loop {
+        if let Some(address) = waiting.next() {
+            let (info, push) = (info.clone(), push.clone());
+            trying.push(async move {
+                // Only the connection that is used may report its end.
+                let used = Arc::new(AtomicBool::new(false));
+                let is_used = Arc::clone(&used);
+                let push = move |info| {
+                    if is_used.load(Ordering::Relaxed) {
+                        push(info);
+                    }
+                };
+                let connected = attempt(config, info, Some(address), push).await;
+                // An end before this is noticed by the first command.
+                used.store(true, Ordering::Relaxed);
+                connected
+            });
+        }
+        let next = trying.next();
+        let tried = match waiting.peek() {
+            Some(_) => timeout(ALONE, next).await.ok().flatten(),
+            None => next.await,
+        };
+        match tried {
+            Some(Ok(connected)) => return Ok(connected),
+            // Another address would give the same answer.
+            Some(Err(error)) if !error.is_io_error() => return Err(error),
+            Some(Err(error)) => {
+                let error = failed.unwrap_or(error);
+                if trying.is_empty() && waiting.peek().is_none() {
+                    return Err(error);
+                }
+                failed = Some(error);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Returns the addresses of a host name. None for an address, a socket, and a name that does not
+/// resolve: the driver reports that.
+async fn addresses(addr: &ConnectionAddr) -> Vec<SocketAddr> {
+    match addr {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }
+            if host.parse::<IpAddr>().is_err() =>
+        {
+            let found = lookup_host((host.as_str(), *port)).await;
+            let mut found = found.map(Vec::from_iter).unwrap_or_default();
+            found.dedup();
+            found
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Connects to this address of the host, or to any.
+async fn attempt(
+    config: &RedisConfig,
+    info: ConnectionInfo,
+    address: Option<SocketAddr>,
+    push: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<MultiplexedConnection, RedisError> {
     let client = tls::client(info, config)?;
     let push = move |info: PushInfo| -> Result<(), std::convert::Infallible> {
         push(info);
         Ok(())
     };
-    let settings = AsyncConnectionConfig::new()
+    let mut settings = AsyncConnectionConfig::new()
         // The response timeout may be long because answers are slow. A server that can be reached
         // accepts a connection soon.
         .set_connection_timeout(Some(config.response_timeout.min(Duration::from_secs(2))))
         .set_response_timeout(Some(config.response_timeout))
         .set_pipeline_buffer_size(BUFFER)
         .set_push_sender(push);
+    if let Some(address) = address {
+        settings = settings.set_dns_resolver(Resolved(address));
+    }
     client.get_multiplexed_async_connection_with_config(&settings).await
+}
+
+/// The address of a host name. A certificate is still checked for the name.
+struct Resolved(SocketAddr);
+
+impl AsyncDNSResolver for Resolved {
+    fn resolve<'a, 'b: 'a>(
+        &'a self,
+        _: &'b str,
+        _: u16,
+    ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+        let found: Box<dyn Iterator<Item = SocketAddr> + Send> = Box::new([self.0].into_iter());
+        Box::pin(async { Ok(found) })
+    }
 }
 
 /// Returns the address in the driver's form.

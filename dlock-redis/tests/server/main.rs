@@ -6,6 +6,7 @@
 mod support;
 
 mod access;
+mod addresses;
 mod busy;
 mod cleanup;
 mod client;
