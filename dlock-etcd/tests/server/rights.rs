@@ -6,6 +6,7 @@ use dlock_core::{Acquired, ConfigIssue, DynBackend, ErrorKind, Mode};
 use dlock_testlab::{
     Stop, Verdict,
     etcd::{EtcdServer, Options},
+    rights::claims_end_after_a_refusal,
 };
 use futures_util::future::join_all;
 
@@ -72,6 +73,27 @@ fn a_release_that_was_refused_is_repeated() {
         grant(&server, "b/").await?;
         is_free(&other, "b").await?;
         is_free(&client, "b").await
+    });
+}
+
+#[test]
+fn claims_of_every_kind_end_after_a_refusal() {
+    run(async {
+        let (server, url) = start().await?;
+        let root = format!("etcd://root:secret@{}?dlock.session_timeout=60s", server.address());
+        let client = connect(&format!("{url}?dlock.session_timeout=60s")).await?;
+        let other = connect(&root).await?;
+        grant(&server, "").await?;
+        // Kept alive by a claim of its own, so that no lease ends.
+        let held = exclusive("held");
+        take(&client, &held).await?;
+        claims_end_after_a_refusal(&client, &other, held.lease, async |on| match on {
+            true => grant(&server, "").await,
+            false => revoke(&server, "").await,
+        })
+        .await?;
+        renew(&client, &held).await?;
+        free(&client, &held).await
     });
 }
 

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, Acquired, DynBackend, Mode, Renewal, Renewed};
+use dlock_core::{AcquireRequest, Acquired, Certainty, DynBackend, Mode, Renewal, Renewed};
 use dlock_testlab::{Flow, Stop, redis::RedisServer};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{ask, attempt, behind, connect, exclusive, queue, run, start, take};
+use crate::support::{ask, attempt, behind, connect, exclusive, queue, run, start, take, until};
 
 /// The commands of the scripts.
 const COMMANDS: [&str; 20] = [
@@ -203,4 +203,173 @@ fn a_refused_command_leaves_no_claim_without_a_lock() {
         assert!(failed.is_empty(), "{} of {}: {failed:#?}", failed.len(), cases.len());
         Ok(())
     });
+}
+
+/// The ways to store a lock that have code of their own for a claim.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// With `acquire_all`, too.
+    One,
+    Durable,
+    Plain,
+    Quorum,
+}
+
+/// Claims of a client that loses the right to one command.
+struct Lossy {
+    command: &'static str,
+    actor: DynBackend,
+    held: AcquireRequest,
+    renewed: AcquireRequest,
+}
+
+impl Form {
+    fn url(self, servers: &[RedisServer], user: &str) -> String {
+        let all: Vec<_> = servers.iter().map(RedisServer::address).collect();
+        let (scheme, option) = match self {
+            Self::One => ("redis", ""),
+            Self::Durable => ("redis", "?dlock.durability=majority"),
+            Self::Plain => ("redis", "?dlock.plain=true"),
+            Self::Quorum => ("redis+quorum", "?dlock.restart_guard=0s"),
+        };
+        format!("{scheme}://{user}{}{option}", all.join(","))
+    }
+
+    /// Checks the claims of a client that lacks one command at a time.
+    async fn judge(self) -> Result<(), Stop> {
+        let mut servers = Vec::new();
+        for _ in 0..if matches!(self, Self::Quorum) { 3 } else { 1 } {
+            servers.push(start().await?);
+        }
+        let others = connect(&self.url(&servers, "")).await?;
+        let commands = COMMANDS.iter().chain(&["wait"]);
+        let mut failed = Vec::new();
+        for command in commands {
+            let set = async |right: &str| {
+                for server in &servers {
+                    let words = ["ACL", "SETUSER", command, "on", ">p", "~*", "&*", right];
+                    server.command(&words).await?.ok()?;
+                }
+                Ok::<_, Stop>(())
+            };
+            set("+@all").await?;
+            let actor = connect(&self.url(&servers, &format!("{command}:p@"))).await?;
+            let (held, renewed) =
+                (exclusive(&format!("{command}-held")), exclusive(&format!("{command}-renewed")));
+            take(&actor, &held).await?;
+            take(&actor, &renewed).await?;
+            set(&format!("-{command}")).await?;
+            let lossy = Lossy { command, actor, held, renewed };
+            let left = lossy.use_them(&others).await;
+            set("+@all").await?;
+            let judged = match left {
+                Ok(left) => lossy.release(&left, &others).await,
+                Err(stop) => Err(stop),
+            };
+            if let Err(stop) = judged {
+                failed.push(format!("{self:?} without {command}: {stop:?}"));
+            }
+        }
+        assert!(failed.is_empty(), "{failed:#?}");
+        Ok(())
+    }
+}
+
+impl Lossy {
+    /// Sends the requests, and returns the claims that the core would release later.
+    async fn use_them(&self, others: &DynBackend) -> Result<Vec<AcquireRequest>, Stop> {
+        let mut left = Vec::new();
+        if self.actor.release(&self.held.as_claim().with_used(1)).await.is_err() {
+            left.push(self.held.clone());
+        }
+        let renewal = Renewal::new(self.renewed.as_claim(), Mode::Exclusive, self.renewed.lease);
+        if self.actor.renew(&[renewal]).await.is_ok_and(|renewed| renewed == [Renewed::Kept]) {
+            self.held_by(&self.renewed, others).await?;
+        }
+        left.push(self.renewed.clone());
+        let (keeper, busy) = (self.ask("busy"), self.ask("busy"));
+        take(others, &keeper).await?;
+        for request in [self.ask("tried"), busy] {
+            match self.actor.acquire(&request).await {
+                Ok(Acquired::Busy) => {}
+                Ok(_) => {
+                    self.held_by(&request, others).await?;
+                    left.push(request);
+                }
+                Err(error) if error.certainty() == Certainty::NotApplied => {}
+                Err(_) => left.push(request),
+            }
+        }
+        self.held_by(&keeper, others).await?;
+        others.release(&keeper.as_claim().with_used(1)).await?;
+        let together = [self.ask("one"), self.ask("two")];
+        match self.actor.acquire_all(&together) {
+            None => {}
+            Some(answer) => match answer.await {
+                Ok(answers) => {
+                    for (request, answer) in together.into_iter().zip(answers) {
+                        if matches!(answer, Acquired::Granted(_)) {
+                            self.held_by(&request, others).await?;
+                            left.push(request);
+                        }
+                    }
+                }
+                Err(error) if error.certainty() == Certainty::NotApplied => {}
+                Err(_) => left.extend(together),
+            },
+        }
+        Ok(left)
+    }
+
+    fn ask(&self, what: &str) -> AcquireRequest {
+        attempt(&format!("{}-{what}", self.command))
+    }
+
+    /// Fails unless this claim, which its client treats as held, holds its lock.
+    async fn held_by(&self, request: &AcquireRequest, others: &DynBackend) -> Result<(), Stop> {
+        let tried = others.acquire(&attempt(request.name.as_str())).await?;
+        let renewal = Renewal::new(request.as_claim(), request.mode, request.lease);
+        let renewed = others.renew(&[renewal]).await?;
+        match tried == Acquired::Busy && renewed == [Renewed::Kept] {
+            true => Ok(()),
+            false => Err(Stop::violation(format!("{}: {tried:?}, {renewed:?}", request.name))),
+        }
+    }
+
+    /// Releases the claims with all rights, as the core does, and checks that all locks are free.
+    async fn release(&self, left: &[AcquireRequest], others: &DynBackend) -> Result<(), Stop> {
+        for request in left {
+            self.actor.release(&request.as_claim().with_used(1)).await?;
+        }
+        for what in ["held", "renewed", "tried", "busy", "one", "two"] {
+            until(&format!("{what} is free"), async || {
+                let request = self.ask(what);
+                let tried = others.acquire(&request).await?;
+                others.release(&request.as_claim().with_used(1)).await?;
+                Ok(matches!(tried, Acquired::Granted(_)))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_refused_command_of_several_claims_leaves_no_lock_held() {
+    run(Form::One.judge());
+}
+
+#[test]
+fn a_refused_command_of_a_durable_claim_leaves_no_lock_held() {
+    run(Form::Durable.judge());
+}
+
+#[test]
+fn a_refused_command_of_the_plain_form_leaves_no_lock_held() {
+    run(Form::Plain.judge());
+}
+
+#[test]
+fn a_refused_command_of_a_quorum_leaves_no_lock_held() {
+    run(Form::Quorum.judge());
 }

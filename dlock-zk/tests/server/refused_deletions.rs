@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{Locks, Mode};
 use dlock_testlab::{
     Door, Flow, Proxy, Verdict,
-    rights::{claims_end_after_a_refusal, until_free},
+    rights::{LOCKS, claims_end_after_a_refusal, until_free},
 };
 use zookeeper_client::{Acl, AuthId, Client, Permission};
 
@@ -37,7 +37,7 @@ fn a_refused_release_is_repeated_until_the_node_is_gone() {
         let held = exclusive("held");
         take(&client, &held).await?;
         claims_end_after_a_refusal(&client, &other, LEASE, async |on| {
-            for lock in ["released", "dropped", "cancelled", "busy"] {
+            for lock in LOCKS {
                 permit(&raw, lock, if on { Permission::ALL } else { no_delete() }).await?;
             }
             Ok(())

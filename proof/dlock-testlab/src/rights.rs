@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, DynBackend, ErrorKind, LockName, LockOptions, Locks, Mode, Queue,
+    AcquireRequest, Acquired, ConfigIssue, DynBackend, ErrorKind, LockName, LockOptions, Locks,
+    Mode, Queue, Renewal, Renewed,
 };
 use dlock_testkit::{Stop, Verdict};
 use tokio::time::{sleep, timeout};
@@ -13,10 +14,13 @@ use crate::verbs::{free, queue, take};
 /// Longer than it takes until a claim has ended, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Fails unless claims end whose end was refused by the store, soon after `client` has its right
-/// again, or with their `lease`. `set_right` takes the right from the account of `client` and gives it
-/// back; `other` keeps it. Nobody renews the claims. A lock is tried until it is free, so a store
-/// without sessions passes as well.
+/// The locks of [`claims_end_after_a_refusal`].
+pub const LOCKS: [&str; 5] = ["released", "dropped", "cancelled", "busy", "weakened"];
+
+/// Fails unless claims of every kind end whose end was refused by the store, soon after `client` has
+/// its right again, or with their `lease`. `set_right` takes the right to the [`LOCKS`] from the
+/// account of `client` and gives it back; `other` keeps it. Nobody renews the claims. A lock is tried
+/// until it is free, so a store without sessions passes as well.
 ///
 /// # Errors
 /// Those of the backends and of `set_right`, and a lock that stays held.
@@ -26,25 +30,51 @@ pub async fn claims_end_after_a_refusal(
     lease: Duration,
     mut set_right: impl AsyncFnMut(bool) -> Verdict,
 ) -> Verdict {
-    let ask = |name: &str| -> Result<AcquireRequest, Stop> {
-        Ok(AcquireRequest::new(LockName::new(name)?, Mode::Exclusive, lease))
+    let all = Mode::permits(2, 2)?;
+    for (mode, all) in [
+        (Mode::Exclusive, Mode::Exclusive),
+        (Mode::Shared, Mode::Exclusive),
+        (Mode::permits(1, 2)?, all),
+    ] {
+        claims_of_a_mode_end(client, other, lease, (mode, all), &mut set_right).await?;
+    }
+    Ok(())
+}
+
+/// `all` is the mode of a holder for which a claim of `mode` waits.
+async fn claims_of_a_mode_end(
+    client: &DynBackend,
+    other: &DynBackend,
+    lease: Duration,
+    (mode, all): (Mode, Mode),
+    set_right: &mut impl AsyncFnMut(bool) -> Verdict,
+) -> Verdict {
+    let ask = |name: &str, mode| -> Result<AcquireRequest, Stop> {
+        Ok(AcquireRequest::new(LockName::new(name)?, mode, lease))
     };
     let options = LockOptions::new().with_lease(lease);
     let locks = Locks::new(client.clone())?.with_options(options)?;
+    let attempt = async |name: &str| match mode {
+        Mode::Exclusive => locks.mutex(name)?.try_lock().await,
+        Mode::Shared => locks.rw(name)?.read().try_lock().await,
+        _ => locks.semaphore(name, 2)?.try_acquire().await,
+    };
     // Each name is in use, so that its record exists while the right is missing.
-    for name in ["released", "dropped", "cancelled", "busy"] {
-        let request = ask(name)?;
+    for name in LOCKS {
+        let request = ask(name, all)?;
         take(other, &request).await?;
         free(other, &request).await?;
     }
-    let released = ask("released")?;
-    let (holder, cancelled) = (ask("cancelled")?, ask("cancelled")?);
-    let keeper = ask("busy")?;
-    let guard = locks.mutex("dropped")?.lock().await?;
+    let released = ask("released", mode)?;
+    let (holder, cancelled) = (ask("cancelled", all)?, ask("cancelled", mode)?);
+    let keeper = ask("busy", all)?;
+    let weakened = ask("weakened", Mode::Exclusive)?;
+    let guard = attempt("dropped").await?.ok_or("the lock is not free")?;
     take(client, &released).await?;
     take(other, &holder).await?;
     queue(client, &cancelled).await?;
     take(other, &keeper).await?;
+    take(client, &weakened).await?;
     set_right(false).await?;
     for request in [&released, &cancelled] {
         match timeout(SOON, client.release(&request.as_claim())).await? {
@@ -59,16 +89,25 @@ pub async fn claims_end_after_a_refusal(
     }
     drop(guard);
     // The store refuses the attempt, or only the end of its claim.
-    if let Ok(Some(guard)) = timeout(SOON, locks.mutex("busy")?.try_lock()).await? {
+    if let Ok(Some(guard)) = timeout(SOON, attempt("busy")).await? {
         return Err(Stop::failed(format!("granted without the right: {guard:?}")));
     }
+    // A store may have the right to do this.
+    let downgrade = [Renewal::new(weakened.as_claim(), Mode::Shared, lease)];
+    let _ = timeout(SOON, client.renew(&downgrade)).await?;
     sleep(Duration::from_millis(500)).await;
     set_right(true).await?;
     // They may have expired, if the lease is short.
+    if client.renew(&downgrade).await? == [Renewed::Kept] {
+        let reader = ask("weakened", Mode::Shared)?.with_queue(Queue::FailIfBusy);
+        take(other, &reader).await?;
+        free(other, &reader).await?;
+    }
+    client.release(&weakened.as_claim()).await?;
     for request in [&holder, &keeper] {
         other.release(&request.as_claim()).await?;
     }
-    for name in ["released", "dropped", "cancelled", "busy"] {
+    for name in LOCKS {
         until_free(other, name, lease).await?;
     }
     Ok(())
@@ -83,8 +122,12 @@ pub async fn until_free(client: &DynBackend, name: &str, lease: Duration) -> Ver
         loop {
             let attempt = AcquireRequest::new(LockName::new(name)?, Mode::Exclusive, lease)
                 .with_queue(Queue::FailIfBusy);
-            match client.acquire(&attempt).await? {
-                Acquired::Granted(_) => return free(client, &attempt).await,
+            match client.acquire(&attempt).await {
+                Ok(Acquired::Granted(_)) => return free(client, &attempt).await,
+                // A lock of another kind is held.
+                Err(error) if error.kind() != ErrorKind::Config(ConfigIssue::Capacity) => {
+                    return Err(error.into());
+                }
                 _ => sleep(Duration::from_millis(50)).await,
             }
         }
