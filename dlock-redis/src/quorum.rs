@@ -18,7 +18,7 @@
 //! - **Restart.** A master that restarts without its data would vote twice. Unless a master writes
 //!   everything to disk, its votes count only after it has run for as long as the longest lease.
 //!
-//! `proof/dlock-models/src/quorum/` checks these rules.
+//! `proof/dlock-models/src/quorum.rs` checks these rules.
 
 mod backend;
 mod claim_ids;

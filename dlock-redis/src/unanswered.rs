@@ -10,7 +10,7 @@
 //! acquires that were sent on the same connection, which keeps the order, and those whose deadline
 //! had passed. If others are left, the claim is released once more after their deadlines: see
 //! [`deferred_releases`](crate::deferred_releases). While every request is answered, nothing is
-//! remembered, and nothing more is sent. Without this, `proof/dlock-models/src/redis_late/` finds a lock without a holder.
+//! remembered, and nothing more is sent. Without this, `proof/dlock-models/src/redis_late.rs` finds a lock without a holder.
 //!
 //! # Concurrency
 //!

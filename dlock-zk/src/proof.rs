@@ -13,7 +13,7 @@
 //! has committed. In this quarter, which is at least half a tick, the follower has named the
 //! session, or the connection has ended and the client has come back. The beat shows that the
 //! session had not ended by then. Together they prove that it lives until `s` + T. A later leader
-//! gives each session its whole timeout. `proof/dlock-models/src/zookeeper_session` checks this rule.
+//! gives each session its whole timeout. `proof/dlock-models/src/zookeeper_session.rs` checks this rule.
 //!
 //! It assumes that the ping and the answer to it take at most a quarter of T less half a tick. With
 //! the default of 15 s and ticks of 2 s, that leaves 2.75 s for the leader and the network.

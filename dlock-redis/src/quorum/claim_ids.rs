@@ -3,7 +3,7 @@
 //!
 //! After a failed attempt, releases may still be under way to slow masters. If the next attempt
 //! used the same id, such a release could remove its grants. So each attempt after a failed one has
-//! a fresh id, and this file remembers it. `proof/dlock-models/src/quorum/` finds two holders without
+//! a fresh id, and this file remembers it. `proof/dlock-models/src/quorum.rs` finds two holders without
 //! this rule. All state changes under one mutex.
 
 use std::{collections::HashMap, time::Duration};

@@ -15,7 +15,7 @@
 //! One statement applies an operation completely or not at all. So a process that dies leaves no
 //! partial operation, only claims whose leases end. If an answer is lost, the operation is sent
 //! again. It is idempotent by claim id, and if it arrives after its deadline, it does nothing.
-//! `proof/dlock-models/src/sql_queue/` checks the protocol.
+//! `proof/dlock-models/src/sql_queue.rs` checks the protocol.
 
 mod backend;
 #[cfg(any(feature = "mysql", feature = "postgres"))]

@@ -14,11 +14,36 @@
 //! `zookeeper_session`); readers and permits; directories; sequence numbers that overflow; and the
 //! poll once per session timeout, so in this model only the watch can wake a waiter.
 
-mod rules;
-mod space;
+use stateright::{Model, Property};
 
-pub use self::rules::{RULES, Rule};
-use crate::check::{Tokens, breaks, holds};
+use crate::check::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds};
+
+/// The rules of the protocol. Each can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// A creation writes to the epoch, which is deleted after an unknown outcome.
+    Epoch,
+    /// The client searches for a cancelled claim too, and deletes its node.
+    SeeThrough,
+    /// The node that a search finds must belong to the current session.
+    OwnerCheck,
+    /// If the node to watch is already deleted, the client reads the queue again.
+    Recheck,
+    /// A client that is granted the lock because another node ended checks that its own node
+    /// exists.
+    OwnNode,
+}
+
+/// The rules, and the property that is violated without each of them.
+pub const RULES: [(Rule, &str); 6] = [
+    (Rule::Epoch, NOBODYS),
+    (Rule::Epoch, WAKES),
+    (Rule::SeeThrough, NOBODYS),
+    (Rule::OwnerCheck, EXCLUSION),
+    (Rule::Recheck, WAKES),
+    (Rule::OwnNode, EXCLUSION),
+];
 
 const CLIENTS: usize = 3;
 /// The number of unanswered creations and of nodes deleted by another client.
@@ -360,6 +385,89 @@ impl State {
     fn ask_anew(&mut self, at: usize) {
         self.clients[at].phase = Phase::Asking;
         self.clients[at].claims += 1;
+    }
+}
+
+impl Model for ZooKeeper {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let client = Client { claims: 0, session: 1, epoch: 0, wanted: false, phase: Phase::Idle };
+        vec![State {
+            nodes: Vec::new(),
+            zxid: 0,
+            clients: [client; CLIENTS],
+            late: Vec::new(),
+            dead: [0; CLIENTS],
+            faults: FAULTS,
+            ends: ENDS,
+            tokens: Tokens::default(),
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let faults = state.faults > 0;
+        for (at, client) in state.clients.iter().enumerate() {
+            actions.extend(self.own_step(state, at));
+            match client.phase {
+                Phase::Idle if client.claims < self.claims[at] => actions.push(Action::Want(at)),
+                Phase::Asking if faults => actions.extend([
+                    Action::CreateUnanswered(at),
+                    Action::CreateLost(at),
+                    Action::CreateLate(at),
+                ]),
+                Phase::Watching { before, armed, .. } if armed && !state.is_there(before.zxid) => {
+                    // Also if its own node was deleted and the client was not notified of that.
+                    actions.push(Action::Event(at));
+                }
+                Phase::Held { .. } => actions.push(Action::Leave(at)),
+                _ => {}
+            }
+            if client.wanted && !matches!(client.phase, Phase::Held { .. } | Phase::Leaving { .. })
+            {
+                actions.push(Action::Cancel(at));
+            }
+            let waits = matches!(client.phase, Phase::Listed { .. } | Phase::Watching { .. });
+            if faults && waits && client.phase.own().is_some_and(|own| state.is_there(own)) {
+                actions.push(Action::Break(at));
+            }
+            if state.ends > 0 && client.phase != Phase::Idle {
+                actions.push(Action::EndSession(at));
+            }
+            if state.dead[at] + 1 < client.session {
+                actions.push(Action::SessionEnds(at));
+            }
+        }
+        actions.extend(state.late.iter().map(|creation| Action::HandIn(*creation)));
+    }
+
+    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        self.act(&mut state, action);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                let held = |client: &&Client| matches!(client.phase, Phase::Held { .. });
+                state.clients.iter().filter(held).count() < 2
+            }),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
+            Property::always(NOBODYS, |_, state: &State| {
+                state.nodes.iter().all(|node| {
+                    let client = state.clients[node.client];
+                    let looks = matches!(client.phase, Phase::Unsure | Phase::Searching);
+                    let known = looks && client.claims == node.claim;
+                    known || client.phase.own() == Some(node.zxid) || node.session < client.session
+                })
+            }),
+            Property::always(WAKES, |model: &Self, state: &State| model.comes_to_rest(state)),
+            Property::sometimes("a node that is dying", |_, state: &State| {
+                state.nodes.iter().any(|node| node.session < state.clients[node.client].session)
+            }),
+        ]
     }
 }
 

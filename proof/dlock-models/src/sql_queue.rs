@@ -18,23 +18,56 @@
 //! Left out: several locks in one statement; rows that are deleted after a long time; a holder's
 //! renewals (see the model `lease`).
 
-use std::rc::Rc;
+use std::{cell::RefCell, collections::HashMap, rc::Rc};
 
 use dlock_core::{
     ClaimId, Mode, Queue,
     machine::{
         Op, Outcome,
-        text::{Replayed, ops_text, snapshot},
+        text::{Replayed, ops_text, replay, snapshot},
     },
 };
+use stateright::{Model, Property};
 
-mod row;
-mod rules;
-mod space;
+use crate::check::{EXCLUSION, ORDER, Tokens, WAKES, breaks, holds};
 
-use self::row::Row;
-pub use self::rules::{RULES, Rule};
-use crate::check::{Tokens, breaks, holds};
+/// The rules of the protocol. Each can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// A repeated statement carries the same claim.
+    SameClaim,
+    /// A waiter polls the row.
+    Poll,
+    /// A fold is applied only if the row still has the base that it was made from.
+    FoldByBase,
+    /// A hold counts from the sending of the statement, not from its answer.
+    SinceSent,
+    /// A statement that skips the sync joins the queue and grants nothing to any claim.
+    JoinsGrantNothing,
+    /// An acquire carries a deadline.
+    Deadline,
+    /// A deadline uses the lower bound of the database's clock.
+    LowerBound,
+    /// A release bars a claim that was sent more than once.
+    Bar,
+    /// The bar outlasts a statement that begins at the deadline.
+    BarOutlastsStatements,
+}
+
+/// The rules, and the property that is violated without each of them.
+pub const RULES: [(Rule, &str); 10] = [
+    (Rule::SameClaim, ONCE),
+    (Rule::Poll, WAKES),
+    (Rule::FoldByBase, READABLE),
+    (Rule::SinceSent, EXCLUSION),
+    (Rule::JoinsGrantNothing, EXCLUSION),
+    (Rule::Deadline, TIMELY),
+    (Rule::Deadline, GONE),
+    (Rule::LowerBound, TIMELY),
+    (Rule::Bar, GONE),
+    (Rule::BarOutlastsStatements, GONE),
+];
 
 const CLIENTS: usize = 2;
 /// The number of claims that each client makes.
@@ -369,6 +402,191 @@ impl State {
 
     fn relies_on_lock(&self, at: usize) -> bool {
         matches!(self.clients[at].phase, Phase::Held { until } if self.now < until)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Row {
+    base: u64,
+    snap: String,
+    log: String,
+}
+
+/// The results of replaying rows, by snapshot and log.
+type Read = HashMap<(String, String), Option<Rc<Replayed>>>;
+
+thread_local! {
+    /// A cache: many states have the same row, and replaying it takes most of the time.
+    static READ: RefCell<Read> = RefCell::default();
+}
+
+impl Row {
+    /// Returns `None` for an unreadable row.
+    fn read(&self) -> Option<Rc<Replayed>> {
+        let row = (self.snap.clone(), self.log.clone());
+        READ.with_borrow_mut(|read| {
+            let (snap, log) = (&self.snap, &self.log);
+            read.entry(row).or_insert_with(|| replay(snap, log).ok().map(Rc::new)).clone()
+        })
+    }
+
+    fn replay(&self) -> Rc<Replayed> {
+        self.read().unwrap_or_else(|| Self::default().read().expect("an empty row can be read"))
+    }
+}
+
+impl Model for SqlQueue {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State {
+            now: 1,
+            row: Row { base: 1, ..Row::default() },
+            disk: None,
+            clients: [Client::default(), Client::default()],
+            wire: Vec::new(),
+            notifications: Vec::new(),
+            faults: FAULTS,
+            tokens: Tokens::default(),
+            is_untimely: false,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let faults = state.faults > 0;
+        if state.now < END {
+            actions.push(Action::Tick);
+        }
+        for (at, client) in state.clients.iter().enumerate() {
+            let sent = state.is_sent(at);
+            match client.phase {
+                Phase::Idle if client.claims < CLAIMS[at] => {
+                    actions.push(Action::Ask(at));
+                    // The client may join although the lock is free by now. It is enough if one
+                    // client does so, which gives a third of the states.
+                    if at > 0 {
+                        actions.push(Action::Join(at));
+                    }
+                }
+                Phase::Idle | Phase::Dead => {}
+                Phase::Requesting | Phase::Leaving if !sent => actions.push(Action::SendAgain(at)),
+                Phase::Requesting | Phase::Leaving if faults => actions.push(Action::SendAgain(at)),
+                Phase::Requesting | Phase::Leaving => {}
+                Phase::Waiting { at: renewed, .. } => {
+                    actions.push(Action::GiveUp(at));
+                    // Once per tick, and whenever the claim has been granted.
+                    let granted = state.row.replay().machine.grant_of(state.claim(at)).is_some();
+                    if self.has(Rule::Poll) && (granted || renewed < state.now) {
+                        actions.push(Action::Poll(at));
+                    }
+                    if faults {
+                        actions.push(Action::Die(at));
+                    }
+                }
+                Phase::Held { .. } => actions.extend([Action::Leave(at), Action::Lose(at)]),
+            }
+        }
+        if faults && state.disk.is_some() {
+            actions.push(Action::Crash);
+        }
+        for letter in &state.wire {
+            actions.push(Action::Applies { letter: letter.clone(), late: false });
+            if letter.sent < state.now {
+                actions.push(Action::Applies { letter: letter.clone(), late: true });
+            }
+            if faults {
+                actions.push(Action::AppliesUnanswered(letter.clone()));
+            }
+        }
+        for at in 0..state.notifications.len() {
+            actions.push(Action::NotificationArrives(at));
+            if faults {
+                actions.push(Action::NotificationLost(at));
+            }
+        }
+    }
+
+    fn next_state(&self, before: &State, action: Action) -> Option<State> {
+        let mut state = before.clone();
+        match action {
+            Action::Tick => state.now += 1,
+            Action::Ask(at) | Action::Join(at) => {
+                let client = &mut state.clients[at];
+                (client.phase, client.skips_sync) =
+                    (Phase::Requesting, matches!(action, Action::Join(_)));
+                self.send(&mut state, at, false);
+            }
+            Action::Applies { letter, late } => self.apply(&mut state, &letter, late, true),
+            Action::AppliesUnanswered(letter) => {
+                state.faults -= 1;
+                self.apply(&mut state, &letter, false, false);
+            }
+            Action::SendAgain(at) => {
+                if state.is_sent(at) {
+                    state.faults -= 1;
+                }
+                state.clients[at].copies += 1;
+                let release = state.clients[at].phase == Phase::Leaving;
+                self.send(&mut state, at, release);
+            }
+            Action::NotificationArrives(at) => self.notify(&mut state, at),
+            Action::NotificationLost(at) => {
+                state.faults -= 1;
+                state.notifications.remove(at);
+            }
+            Action::Poll(at) => self.poll(&mut state, at),
+            Action::Leave(at) | Action::GiveUp(at) => {
+                state.clients[at].phase = Phase::Leaving;
+                self.send(&mut state, at, true);
+            }
+            Action::Lose(at) => state.start_over(at),
+            Action::Crash => {
+                state.faults -= 1;
+                state.row = state.disk.take().unwrap_or_default();
+            }
+            Action::Die(at) => {
+                state.faults -= 1;
+                state.clients[at].phase = Phase::Dead;
+            }
+        }
+        (state != *before).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(EXCLUSION, |_, state: &State| {
+                (0..CLIENTS).filter(|at| state.relies_on_lock(*at)).count() < 2
+            }),
+            Property::always(ORDER, |_, state: &State| !state.tokens.disorder),
+            Property::always(READABLE, |_, state: &State| state.row.read().is_some()),
+            Property::always(ONCE, |_, state: &State| {
+                let seen = state.row.replay().machine.inspect(0);
+                let all: Vec<_> = seen.holders.iter().chain(&seen.waiters).collect();
+                let attempt = |claim: ClaimId| claim.to_bits() >> 8;
+                (1..all.len()).all(|at| {
+                    all[..at].iter().all(|one| attempt(one.claim) != attempt(all[at].claim))
+                })
+            }),
+            Property::always(TIMELY, |_, state: &State| !state.is_untimely),
+            Property::always(GONE, |_, state: &State| {
+                let seen = state.row.replay().machine.inspect(state.now);
+                let mut all = seen.holders.iter().chain(&seen.waiters);
+                all.all(|one| {
+                    !state.clients.iter().enumerate().any(|(at, client)| {
+                        client.gone && one.claim.to_bits() >> 16 == id(at, 0, 0).to_bits() >> 16
+                    })
+                })
+            }),
+            Property::always(WAKES, |model: &Self, state: &State| model.comes_to_rest(state)),
+            Property::sometimes("a late one", |_, state: &State| {
+                state.row.replay().outcomes.contains(&Outcome::Late)
+            }),
+            Property::sometimes("folded", |_, state: &State| !state.row.snap.is_empty()),
+            Property::sometimes("a notification", |_, state: &State| {
+                !state.notifications.is_empty()
+            }),
+        ]
     }
 }
 
