@@ -7,22 +7,17 @@
 //!
 //! The modules form layers, each of which uses only those before it: `subject` and `own`, the
 //! measured code; `store`, the private servers; `crew`, the processes of a contestant; `scenario`, the
-//! work of the processes; `report`, the results. `matrix` runs all scenarios, and `compare` is the
-//! command.
+//! work of the processes; `report`, the results. `compare` is the command, which runs all scenarios.
 
-mod awake;
 mod clock;
 mod compare;
 mod crew;
 mod figures;
-mod matrix;
 mod options;
 mod own;
 mod processors;
 mod report;
-mod runtime;
 mod scenario;
-mod stats;
 mod store;
 mod subject;
 mod usage;
@@ -36,8 +31,8 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     // This executable starts itself again for measurements with several processes.
-    if awake::is_asked_for() {
-        return end_of_child(awake::spin());
+    if processors::is_spinning() {
+        return end_of_child(processors::spin());
     }
     if own::is_asked_for() {
         return end_of_child(own::be());

@@ -7,7 +7,7 @@ use lexopt::{Arg, Parser, ValueExt};
 use crate::{
     Failure,
     crew::peers::{PEERS, Peer},
-    runtime::Flavour,
+    own::Flavour,
     scenario::{self, Scenario},
     store::{Disk, Members, Setup, Store},
 };

@@ -2,11 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Crew, Talk, java::Java, peers::Peer};
+use super::{Crew, Java, Talk, peers::Peer};
 use crate::{
     Failure,
-    own::Own,
-    runtime::Flavour,
+    own::{Flavour, Own},
     store::{Server, Store},
 };
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Failure, clock, stats};
+use crate::{Failure, clock, figures};
 
 /// One hold: `CLIENT:TOKEN:GOT:LEFT`.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ impl Holds {
     pub(crate) fn evenness(&self, turns: usize) -> Option<f64> {
         let all = self.processes * self.clients;
         let shares = self.shares(all, |hold| hold.process * self.clients + hold.client);
-        (self.holds.len() >= turns * all).then(|| stats::fairness(&shares))
+        (self.holds.len() >= turns * all).then(|| figures::fairness(&shares))
     }
 
     fn shares(&self, of: usize, place: impl Fn(&Hold) -> usize) -> Vec<u32> {

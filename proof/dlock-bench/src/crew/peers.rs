@@ -7,7 +7,11 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{Failure, own::Own, runtime::Flavour, store::Store};
+use crate::{
+    Failure,
+    own::{Flavour, Own},
+    store::Store,
+};
 
 /// The package with the locks in Rust. It is not a member of the workspace, because it uses other
 /// versions of the drivers.
@@ -42,8 +46,6 @@ enum How {
     Python { module: &'static str, script: &'static str },
     /// The server itself, with a client in this executable.
     Server,
-    /// Not implemented: it is only listed, with the programs that it would need.
-    Unwritten { runs: &'static str, looks: &'static [&'static str] },
 }
 
 /// All known peers.
@@ -56,18 +58,6 @@ pub(crate) const PEERS: &[Peer] = &[
         store: Store::Redis,
         fair: false,
         how: How::Python { module: "redis", script: "redis_py.py" },
-    },
-    Peer {
-        name: "node-redlock",
-        store: Store::Redis,
-        fair: false,
-        how: How::Unwritten { runs: "node", looks: &["-e", "require('redlock')"] },
-    },
-    Peer {
-        name: "tooz",
-        store: Store::Redis,
-        fair: false,
-        how: How::Unwritten { runs: "python3", looks: &["-c", "import tooz"] },
     },
     rust("distributed-lock-postgres", Store::Postgres, true),
     rust("PgAdvisoryLock", Store::Postgres, true),
@@ -107,7 +97,7 @@ impl Peer {
                 Ok(command)
             }
             How::Server => Own::LockService.command(url, flavour),
-            How::Java | How::Unwritten { .. } => Err("there is no such process".into()),
+            How::Java => Err("there is no such process".into()),
         }
     }
 }
@@ -125,10 +115,6 @@ pub(crate) fn ready(asked: &[Peer], stores: &[Store]) -> (Vec<Peer>, Vec<LeftOut
             How::Python { module, .. } => {
                 runs("python3", &["-c", &format!("import {module}")]).map_err(|e| e.to_string())
             }
-            How::Unwritten { runs: program, looks } => match runs(program, looks) {
-                Ok(()) => Err("it is installed, but nobody has written a script for it".to_owned()),
-                Err(failure) => Err(failure.to_string()),
-            },
         };
         match found {
             Ok(()) => ready.push(*peer),

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::{Crew, Hold, Holds, contestant::Contestant, span};
 use crate::{
-    Failure, figures::Figure, own::Own, runtime::Flavour, stats::fairness, store::Server,
+    Failure,
+    figures::{Figure, fairness},
+    own::{Flavour, Own},
+    store::Server,
     usage::Usage,
 };
 

@@ -2,22 +2,21 @@
 //! that it is compared with.
 
 pub(crate) mod bare;
-pub(crate) mod baseline;
 mod dlock;
 mod etcd;
 mod once;
 mod push;
-mod redis;
+pub(crate) mod redis;
 mod same;
-mod server;
 mod sql;
-mod sqlite;
 mod tokio;
 mod zk;
 
 use std::process::Command;
 
-use crate::{Failure, runtime::Flavour, subject::serve};
+use ::tokio::runtime::{Builder, Runtime};
+
+use crate::{Failure, subject::serve};
 
 /// The environment variable that makes a process a subject. It contains the subject and the store.
 const SUBJECT: &str = "DLOCK_BENCH_SUBJECT";
@@ -111,14 +110,9 @@ pub(crate) fn be() -> Result<(), Failure> {
         (Own::Same, "sqlite" | "postgres" | "mysql") => {
             serve(&runtime, &runtime.block_on(same::Same::connect(&url))?)
         }
-        (own, "sqlite") => serve(
-            &runtime,
-            &runtime.block_on(sqlite::SqliteBaseline::connect(&url, sql::Does::of(own)))?,
-        ),
-        (own, "postgres" | "mysql") => serve(
-            &runtime,
-            &runtime.block_on(server::ServerBaseline::connect(&url, sql::Does::of(own)))?,
-        ),
+        (own, "sqlite" | "postgres" | "mysql") => {
+            serve(&runtime, &runtime.block_on(sql::SqlBaseline::connect(&url, own))?)
+        }
         (own, scheme) => Err(format!("no {} of {scheme}", own.name()).into()),
     }
 }
@@ -127,4 +121,34 @@ pub(crate) fn be() -> Result<(), Failure> {
 fn address(url: &str) -> &str {
     let address = url.split("://").nth(1).unwrap_or_default();
     address.split(['/', '?']).next().unwrap_or_default()
+}
+
+/// A kind of tokio runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    /// One thread for everything. The targets apply to this one, because the scheduler has less
+    /// influence.
+    CurrentThread,
+    /// Two threads, so that a task and the connection's task may run on different ones.
+    TwoWorkers,
+}
+
+impl Flavour {
+    /// Starts a runtime of this kind.
+    pub(crate) fn start(self) -> Result<Runtime, Failure> {
+        Ok(match self {
+            Self::CurrentThread => Builder::new_current_thread().enable_all().build()?,
+            Self::TwoWorkers => {
+                Builder::new_multi_thread().worker_threads(2).enable_all().build()?
+            }
+        })
+    }
+
+    /// Returns the text for the table.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::CurrentThread => "one thread",
+            Self::TwoWorkers => "two threads",
+        }
+    }
 }

@@ -3,15 +3,14 @@
 
 use std::sync::Arc;
 
-use sqlx::{
-    ConnectOptions, Row,
-    mysql::{MySqlConnectOptions, MySqlConnection},
-    postgres::{PgConnectOptions, PgConnection},
-    sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous},
-};
+use sqlx::Row;
 use tokio::sync::Mutex;
 
-use super::{NO_WAIT, baseline::sql::owner};
+use super::{
+    NO_WAIT,
+    bare::{BareConnection, file_beside},
+    sql::owner,
+};
 use crate::{
     Failure,
     subject::{Lock, Subject, Want, Witness},
@@ -27,17 +26,9 @@ const MYSQL: &str = concat!(
 /// The length above which a log is folded, as in dlock.
 const FOLD_ABOVE: usize = 128;
 
-/// A connection.
-#[derive(Debug)]
-enum Driver {
-    Postgres(PgConnection),
-    Mysql(MySqlConnection),
-    Sqlite(SqliteConnection),
-}
-
 /// A connection that all locks share, one at a time.
 #[derive(Clone, Debug)]
-pub(super) struct Same(Arc<Mutex<Driver>>);
+pub(super) struct Same(Arc<Mutex<BareConnection>>);
 
 /// The known base of the row, and the fold to send with the next statement.
 #[derive(Debug, Default)]
@@ -57,58 +48,52 @@ pub(super) struct SameLock {
 
 impl Same {
     pub(super) async fn connect(url: &str) -> Result<Self, Failure> {
-        let driver = match url.split(':').next() {
-            Some("postgres") => Driver::Postgres(url.parse::<PgConnectOptions>()?.connect().await?),
-            Some("mysql") => Driver::Mysql(url.parse::<MySqlConnectOptions>()?.connect().await?),
-            _ => Driver::Sqlite(file(url).await?),
+        let connection = if url.starts_with("sqlite:") {
+            // A file with dlock's table, separate from dlock's file.
+            let file = file_beside(url, "same")?;
+            dlock::connect(&format!("sqlite:{}?dlock.create_schema=true", file.display())).await?;
+            BareConnection::file(&file).await?
+        } else {
+            BareConnection::connect(url).await?
         };
-        Ok(Self(Arc::new(Mutex::new(driver))))
+        Ok(Self(Arc::new(Mutex::new(connection))))
     }
 }
 
-/// Opens a file with dlock's table, separate from dlock's file.
-async fn file(url: &str) -> Result<SqliteConnection, Failure> {
-    let beside = url.parse::<SqliteConnectOptions>()?.get_filename().with_extension("same");
-    dlock::connect(&format!("sqlite:{}?dlock.create_schema=true", beside.display())).await?;
-    let options = SqliteConnectOptions::new()
-        .filename(beside)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Normal);
-    Ok(options.connect().await?)
+/// Sends an operation. Returns the base of the row, and its log.
+async fn apply(
+    connection: &mut BareConnection,
+    name: &str,
+    op: &str,
+    seen: &Seen,
+) -> Result<(i64, String), Failure> {
+    let (cut, time, snap) =
+        seen.fold.as_ref().map_or((0, 0, ""), |(cut, time, snap)| (*cut, *time, snap));
+    let (known, seen) = (seen.base, if cut == 0 { 0 } else { seen.base });
+    const NONE: &str = "a statement without an answer";
+    Ok(match connection {
+        BareConnection::Postgres(connection) => {
+            let query = sqlx::query(POSTGRES).bind(name).bind(seen).bind(cut).bind(snap);
+            let rows = query.bind(op).bind(known).bind(time).fetch_all(connection).await?;
+            let row = rows.first().ok_or(NONE)?;
+            (row.try_get(0)?, row.try_get(2)?)
+        }
+        BareConnection::Mysql(connection) => {
+            let query = sqlx::query(MYSQL).bind(name.as_bytes()).bind(seen).bind(cut).bind(op);
+            // The assignments of `cut`, `log`, `snap` and `base` each compare the time.
+            let query = query.bind(time).bind(time).bind(time).bind(snap).bind(time);
+            let rows = query.bind(known).fetch_all(connection).await?;
+            let row = rows.first().ok_or(NONE)?;
+            (row.try_get(1)?, String::from_utf8(row.try_get(3)?)?)
+        }
+        BareConnection::Sqlite(connection) => {
+            let query = sqlx::query(SQLITE).bind(name).bind(seen).bind(cut).bind(snap);
+            let rows = query.bind(op).bind(known).bind(time).fetch_all(connection).await?;
+            let row = rows.first().ok_or(NONE)?;
+            (row.try_get(0)?, row.try_get(2)?)
+        }
+    })
 }
-
-impl Driver {
-    /// Sends an operation. Returns the base of the row, and its log.
-    async fn apply(&mut self, name: &str, op: &str, seen: &Seen) -> Result<(i64, String), Failure> {
-        let (cut, time, snap) =
-            seen.fold.as_ref().map_or((0, 0, ""), |(cut, time, snap)| (*cut, *time, snap));
-        let (known, seen) = (seen.base, if cut == 0 { 0 } else { seen.base });
-        const NONE: &str = "a statement without an answer";
-        Ok(match self {
-            Self::Postgres(connection) => {
-                let query = sqlx::query(POSTGRES).bind(name).bind(seen).bind(cut).bind(snap);
-                let rows = query.bind(op).bind(known).bind(time).fetch_all(connection).await?;
-                let row = rows.first().ok_or(NONE)?;
-                (row.try_get(0)?, row.try_get(2)?)
-            }
-            Self::Mysql(connection) => {
-                let query = sqlx::query(MYSQL).bind(name.as_bytes()).bind(seen).bind(cut).bind(op);
-                // The assignments of `cut`, `log`, `snap` and `base` each compare the time.
-                let query = query.bind(time).bind(time).bind(time).bind(snap).bind(time);
-                let rows = query.bind(known).fetch_all(connection).await?;
-                let row = rows.first().ok_or(NONE)?;
-                (row.try_get(1)?, String::from_utf8(row.try_get(3)?)?)
-            }
-            Self::Sqlite(connection) => {
-                let query = sqlx::query(SQLITE).bind(name).bind(seen).bind(cut).bind(snap);
-                let rows = query.bind(op).bind(known).bind(time).fetch_all(connection).await?;
-                let row = rows.first().ok_or(NONE)?;
-                (row.try_get(0)?, row.try_get(2)?)
-            }
-        })
-    }
-}
-
 impl Subject for Same {
     type Lock = SameLock;
 
@@ -122,8 +107,8 @@ impl Subject for Same {
 }
 
 impl SameLock {
-    async fn apply(&mut self, driver: &mut Driver, op: &str) -> Result<(), Failure> {
-        let (base, log) = driver.apply(&self.name, op, &self.seen).await?;
+    async fn apply(&mut self, driver: &mut BareConnection, op: &str) -> Result<(), Failure> {
+        let (base, log) = apply(driver, &self.name, op, &self.seen).await?;
         let fold = match log.len() > FOLD_ABOVE {
             false => None,
             true => {

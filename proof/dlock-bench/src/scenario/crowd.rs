@@ -13,9 +13,8 @@ use crate::{
         contestant::Contestant,
         team::{Figures, Team},
     },
-    figures::Figure,
+    figures::{Figure, median, percentile},
     own::Own,
-    stats::{median, percentile},
     store::Store,
 };
 
@@ -25,7 +24,7 @@ const TURNS: usize = 4;
 /// A short run that makes the server's processes report their counters.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// The number of clients.
+/// This number of clients.
 pub(super) struct Crowd(pub(super) usize);
 
 impl Crowd {
@@ -122,5 +121,55 @@ impl Scenario for Crowd {
         }
         let commands = before.until(counter.look()?);
         Ok(vec![(Figure::Commands, commands / hand_offs)])
+    }
+}
+
+/// The time for which each holds the lock. So the other one waits for it by then.
+const HELD: Duration = Duration::from_millis(2);
+
+/// Two processes that want one lock: the time from the release in one process to the grant in the
+/// other.
+pub(super) struct HandOff;
+
+impl Scenario for HandOff {
+    fn name(&self) -> String {
+        "hand-off".to_owned()
+    }
+
+    fn about(&self) -> String {
+        "from the release in one process to the next hold in another".to_owned()
+    }
+
+    fn main(&self) -> Figure {
+        Figure::P50
+    }
+
+    fn processes(&self, _store: Store, contestant: &Contestant) -> usize {
+        if contestant.own() == Some(Own::Row) { 1 } else { 2 }
+    }
+
+    fn is_awake(&self) -> bool {
+        true
+    }
+
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        match store {
+            Store::Memory => Err("it reaches one process alone"),
+            store if store.pushes() => Ok(vec![Own::Push]),
+            _ => Ok(vec![Own::Row]),
+        }
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        let took = match team.contestant.own() {
+            Some(Own::Row) => return team.one_task(lasts, "uncontended row"),
+            Some(Own::Push) => team.ring(HELD, lasts)?,
+            _ => {
+                let name = team.fresh_name("hand-off");
+                team.contend(&name, 1, HELD, lasts)?.holds.crossings()
+            }
+        };
+        // A round without a hand-off has no figure.
+        Ok(vec![(Figure::P99, percentile(took.clone(), 99)), (Figure::P50, median(took))])
     }
 }

@@ -1,14 +1,10 @@
 //! The scenarios.
 
 mod crowd;
-mod hand_off;
 mod held;
-mod local;
 mod long_life;
-mod many;
-mod multi;
 mod one_time_names;
-mod rw;
+mod tasks;
 mod uncontended;
 
 use std::time::Duration;
@@ -20,8 +16,7 @@ use crate::{
         team::{Figures, Team},
     },
     figures::Figure,
-    own::Own,
-    runtime::Flavour,
+    own::{Flavour, Own},
     store::{Server, Setup, Store, Sweeps},
 };
 
@@ -140,17 +135,17 @@ impl Counter<'_> {
 pub(crate) fn all() -> Vec<Box<dyn Scenario>> {
     vec![
         Box::new(uncontended::Uncontended),
-        Box::new(many::Many(64)),
-        Box::new(many::Many(512)),
-        Box::new(local::Local),
+        Box::new(tasks::Many(64)),
+        Box::new(tasks::Many(512)),
+        Box::new(tasks::Local),
         Box::new(crowd::Crowd(8)),
         Box::new(crowd::Crowd(64)),
         Box::new(crowd::Crowd(512)),
-        Box::new(hand_off::HandOff),
+        Box::new(crowd::HandOff),
         Box::new(held::Held(10_000)),
         Box::new(held::Held(100_000)),
-        Box::new(rw::ReadMostly),
-        Box::new(multi::Several),
+        Box::new(tasks::ReadMostly),
+        Box::new(uncontended::Several),
         Box::new(long_life::LongLife),
         Box::new(one_time_names::OneTimeNames),
     ]

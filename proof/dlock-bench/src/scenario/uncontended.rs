@@ -1,4 +1,4 @@
-//! One task with one name and no other clients.
+//! One task with locks that no other client wants.
 
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use crate::{
     store::Store,
 };
 
+/// One name.
 pub(super) struct Uncontended;
 
 impl Scenario for Uncontended {
@@ -40,5 +41,36 @@ impl Scenario for Uncontended {
 
     fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
         team.one_task(lasts, "uncontended lock")
+    }
+}
+
+const NAMES: usize = 8;
+
+/// Several names that are acquired together.
+pub(super) struct Several;
+
+impl Scenario for Several {
+    fn name(&self) -> String {
+        "multi".to_owned()
+    }
+
+    fn about(&self) -> String {
+        format!("{NAMES} names taken together, that nobody else wants")
+    }
+
+    fn main(&self) -> Figure {
+        Figure::P50
+    }
+
+    fn is_awake(&self) -> bool {
+        true
+    }
+
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        Ok(vec![bare(store)])
+    }
+
+    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
+        team.one_task(lasts, &format!("multi {NAMES} multi"))
     }
 }

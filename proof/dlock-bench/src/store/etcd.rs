@@ -7,8 +7,14 @@ use dlock_testlab::{
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::setup::{Disk, Members, Setup};
 use crate::Failure;
+
+/// The number of members of an etcd cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Members {
+    One,
+    Three,
+}
 
 /// The members of a cluster. Clients connect to one of them.
 pub(super) enum EtcdServers {
@@ -27,10 +33,10 @@ pub(super) struct Three {
 }
 
 impl EtcdServers {
-    /// Starts as many members as the setup asks for.
-    pub(super) async fn start(setup: Setup) -> Result<Self, Failure> {
-        let etcd = EtcdOptions::new().with_fsync(setup.disk == Disk::Waited);
-        match setup.members {
+    /// Starts a cluster. If `durable` is true, a write waits for the disk.
+    pub(super) async fn start(members: Members, durable: bool) -> Result<Self, Failure> {
+        let etcd = EtcdOptions::new().with_fsync(durable);
+        match members {
             Members::One => {
                 let server = EtcdServer::start(&etcd).await.map_err(no_server)?;
                 Ok(Self::One(Box::new(server)))

@@ -2,9 +2,7 @@
 
 mod etcd;
 mod redis;
-mod setup;
 mod sql;
-mod table;
 mod zk;
 
 use std::time::Duration;
@@ -23,13 +21,10 @@ use self::{
     sql::{Kind, SqlServer},
     zk::ZkCounters,
 };
-pub(crate) use self::{
-    setup::{Disk, Members, Setup},
-    table::Table,
-};
+pub(crate) use self::{etcd::Members, sql::Table};
 use crate::{
     Failure,
-    own::{bare::BareConnection, baseline::redis as baseline},
+    own::{bare::BareConnection, redis as baseline},
     processors,
 };
 
@@ -89,6 +84,30 @@ impl Store {
     /// Whether the store can notify a waiter.
     pub(crate) const fn pushes(self) -> bool {
         matches!(self, Self::Redis | Self::Postgres | Self::Zk | Self::Etcd)
+    }
+}
+
+/// The options of all servers of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(crate) disk: Disk,
+    pub(crate) members: Members,
+}
+
+/// Whether a server that writes waits for its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    Waited,
+    NotWaited,
+}
+
+impl Disk {
+    /// Returns the text for the report.
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Waited => "each commit waits for the disk",
+            Self::NotWaited => "no commit waits for the disk",
+        }
     }
 }
 
@@ -169,7 +188,7 @@ impl Server {
                 (Running::Zk(server, nodes), format!("ZooKeeper {version}, {}", disk.label()))
             }
             Store::Etcd => {
-                let servers = EtcdServers::start(setup).await?;
+                let servers = EtcdServers::start(setup.members, waits).await?;
                 let version = format!("etcd {}, {}", servers.version(), disk.label());
                 (Running::Etcd(servers), version)
             }

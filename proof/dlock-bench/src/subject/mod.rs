@@ -5,12 +5,11 @@
 //! The package with other projects' locks (`proof/dlock-bench/peers`) includes this folder too, so that
 //! the same code measures all subjects. Therefore this folder uses nothing of dlock.
 
-mod line;
-mod work;
+mod serve;
 
 use crate::Failure;
 
-pub(crate) use line::serve;
+pub(crate) use self::serve::serve;
 
 /// The lock that a workload needs.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,25 @@
-//! The workloads of a subject.
+//! The protocol between the parent and a subject, and the workloads. The first line names the work,
+//! and the second the time, so the preparation is not measured. Times are those of
+//! [`crate::clock::now`], which all processes of the machine share.
+//!
+//! ```text
+//! uncontended NAME       -> ok     one task
+//! multi NAMES NAME       -> ok     one task, NAMES names together
+//! spread NAME TASKS      -> ok     each task has a separate name
+//! local NAME TASKS       -> ok     all tasks want one lock, and queue for it
+//! rw NAME TASKS READS    -> ok     READS of 100 read
+//! contend NAME TASKS US  -> ok     all tasks want one fair lock, held once before; each holds it for
+//!                                  so many microseconds
+//!
+//! go FROM UNTIL          -> ok P50 P99 CYCLES            of one task, in nanoseconds
+//!                        -> ok CYCLES...                 of each task
+//!                        -> ok TASK:TOKEN:GOT:LEFT...    each hold of the fair lock
+//! ```
+//! An answer that begins with `error` contains the reason of a failure.
 
 use std::{
-    fmt::Write,
+    fmt::Write as _,
+    io::{BufRead, Write as _},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -9,10 +27,119 @@ use std::{
     time::Duration,
 };
 
-use tokio::task::{JoinSet, coop::consume_budget, yield_now};
+use tokio::{
+    runtime::Runtime,
+    sync::mpsc,
+    task::{JoinSet, coop::consume_budget, yield_now},
+};
 
-use super::{Lock, Witness};
+use super::{Lock, Subject, Want, Witness};
 use crate::{Failure, clock};
+
+/// Answers the parent's lines until the parent closes the pipe.
+pub(crate) fn serve(runtime: &Runtime, subject: &impl Subject) -> Result<(), Failure> {
+    let (lines, mut read) = mpsc::channel(1);
+    // The runtime must run between the lines too, because it keeps sessions alive.
+    std::thread::spawn(move || {
+        let mut all = std::io::stdin().lock().lines().map_while(Result::ok);
+        all.all(|line| lines.blocking_send(line).is_ok())
+    });
+    let mut next = None;
+    runtime.block_on(async {
+        while let Some(line) = read.recv().await {
+            let words: Vec<&str> = line.split(' ').collect();
+            let answer = match obey(subject, &mut next, &words).await {
+                Ok(answer) => format!("ok {answer}"),
+                Err(failure) => format!("error {}", failure.to_string().replace('\n', " ")),
+            };
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{answer}")?;
+            out.flush()?;
+        }
+        Ok(())
+    })
+}
+
+/// A workload with its locks.
+enum Work<L> {
+    Uncontended(L),
+    Counts(Vec<L>),
+    Crowd(Vec<L>),
+    Mostly(Vec<Mostly<L>>),
+    Holds(Vec<L>, Duration),
+}
+
+async fn obey<S: Subject>(
+    subject: &S,
+    next: &mut Option<Work<S::Lock>>,
+    words: &[&str],
+) -> Result<String, Failure> {
+    if let ["go", from, until] = *words {
+        let span = Span::parse(from, until)?;
+        return match next.take().ok_or("nothing is to be done")? {
+            Work::Uncontended(lock) => uncontended(lock, span).await,
+            Work::Counts(locks) => counts(locks, (), span).await,
+            Work::Crowd(locks) => counts(locks, CrowdWitness::default(), span).await,
+            Work::Mostly(locks) => counts(locks, (), span).await,
+            Work::Holds(locks, hold) => holds(locks, hold, span).await,
+        };
+    }
+    match prepare(subject, words).await? {
+        Some(work) => {
+            *next = Some(work);
+            Ok(String::new())
+        }
+        None => subject.more(words).await,
+    }
+}
+
+/// Returns the workload of a line with its locks; `None` if the line is another command.
+async fn prepare<S: Subject>(
+    subject: &S,
+    words: &[&str],
+) -> Result<Option<Work<S::Lock>>, Failure> {
+    let mut locks = Vec::new();
+    Ok(Some(match *words {
+        ["uncontended", name] => Work::Uncontended(subject.lock(Want::One(name)).await?),
+        ["multi", names, name] => {
+            let names: Vec<_> = (0..names.parse()?).map(|i: u32| format!("{name}/{i}")).collect();
+            Work::Uncontended(subject.lock(Want::All(&names)).await?)
+        }
+        ["spread", name, tasks] => {
+            for task in 0..tasks.parse::<u32>()? {
+                locks.push(subject.lock(Want::One(&format!("{name}/{task}"))).await?);
+            }
+            Work::Counts(locks)
+        }
+        ["local", name, tasks] => {
+            for _ in 0..tasks.parse::<u32>()? {
+                locks.push(subject.lock(Want::One(name)).await?);
+            }
+            Work::Crowd(locks)
+        }
+        ["rw", name, tasks, reads] => {
+            let (reads, mut locks) = (reads.parse()?, Vec::new());
+            for task in 0..tasks.parse()? {
+                let read = subject.lock(Want::Read(name)).await?;
+                let write = subject.lock(Want::Write(name)).await?;
+                locks.push(Mostly::new(read, write, reads, task));
+            }
+            Work::Mostly(locks)
+        }
+        ["contend", name, tasks, hold] => {
+            for _ in 0..tasks.parse::<u32>()? {
+                locks.push(subject.lock(Want::Fair(name)).await?);
+            }
+            // Acquires the lock once, so that the store creates what a new name needs, such as a
+            // directory.
+            if let Some(first) = locks.first_mut() {
+                first.cycle(&mut ()).await?;
+            }
+            Work::Holds(locks, Duration::from_micros(hold.parse()?))
+        }
+        _ => return Ok(None),
+    }))
+}
 
 /// The time for which waiting tasks may continue after the end of a run, so that the lock is free
 /// in the next run. A task that polls and has not got the lock by then is dropped.
@@ -24,13 +151,13 @@ const STRAGGLERS: Duration = Duration::from_millis(20);
 
 /// The time from one moment to another.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+struct Span {
     from: u64,
     until: u64,
 }
 
 impl Span {
-    pub(super) fn parse(from: &str, until: &str) -> Result<Self, Failure> {
+    fn parse(from: &str, until: &str) -> Result<Self, Failure> {
         Ok(Self { from: from.parse()?, until: until.parse()? })
     }
 
@@ -54,7 +181,7 @@ impl Span {
 }
 
 /// Runs one cycle after another. Returns the median, the 99th percentile, and the number of cycles.
-pub(super) async fn uncontended(mut lock: impl Lock, span: Span) -> Result<String, Failure> {
+async fn uncontended(mut lock: impl Lock, span: Span) -> Result<String, Failure> {
     // On a spawned task, as an application's requests: the runtime has to wake up the future that
     // it blocks on.
     let mut task: JoinSet<Result<Vec<u64>, Failure>> = JoinSet::new();
@@ -77,7 +204,7 @@ pub(super) async fn uncontended(mut lock: impl Lock, span: Span) -> Result<Strin
 }
 
 /// Runs a task for each lock. Returns the number of cycles that each has completed in time.
-pub(super) async fn counts<L, W>(locks: Vec<L>, witness: W, span: Span) -> Result<String, Failure>
+async fn counts<L, W>(locks: Vec<L>, witness: W, span: Span) -> Result<String, Failure>
 where
     L: Lock,
     W: Witness + Clone + 'static,
@@ -105,11 +232,7 @@ where
 
 /// Runs a task for each lock, which holds it for this time. Returns the holds of all tasks with their
 /// times.
-pub(super) async fn holds<L: Lock>(
-    locks: Vec<L>,
-    hold: Duration,
-    span: Span,
-) -> Result<String, Failure> {
+async fn holds<L: Lock>(locks: Vec<L>, hold: Duration, span: Span) -> Result<String, Failure> {
     let mut tasks = JoinSet::new();
     let all = Arc::new(Mutex::new(String::new()));
     for (task, mut lock) in locks.into_iter().enumerate() {
@@ -130,7 +253,7 @@ pub(super) async fn holds<L: Lock>(
 /// Yields during the first hold until all other tasks have queued. Otherwise each task of a thread
 /// would find the lock free for as long as the scheduler lets it run, and no task would ever wait.
 #[derive(Clone, Default)]
-pub(super) struct CrowdWitness {
+struct CrowdWitness {
     has_come: bool,
 }
 
@@ -166,7 +289,7 @@ impl Witness for Scribe {
 }
 
 /// A read-write lock that is mostly read-locked.
-pub(super) struct Mostly<L> {
+struct Mostly<L> {
     read: L,
     write: L,
     /// The number of reads in 100 cycles.
@@ -176,7 +299,7 @@ pub(super) struct Mostly<L> {
 
 impl<L: Lock> Mostly<L> {
     /// Different values of `begins` make tasks write at different times.
-    pub(super) fn new(read: L, write: L, reads: u32, begins: u32) -> Self {
+    fn new(read: L, write: L, reads: u32, begins: u32) -> Self {
         Self { read, write, reads, turn: begins }
     }
 }
