@@ -70,8 +70,6 @@ mod alone;
 mod case;
 mod cases;
 mod child;
-mod context;
-mod crew;
 mod faulty_backend;
 pub mod found;
 mod heard;
@@ -79,11 +77,8 @@ pub mod history;
 #[doc(hidden)]
 pub mod inputs;
 pub mod model;
-mod play;
 #[doc(hidden)]
 pub mod polls;
-mod process;
-mod require;
 mod run;
 mod stalls;
 mod stop;
@@ -94,10 +89,9 @@ pub mod support;
 mod verbs;
 
 pub use all::ALL;
-pub use alone::run_test;
+pub use alone::{judge, run_test};
 pub use case::Case;
 pub use heard::Heard;
-pub use require::judge;
 pub use run::{run, run_each};
 pub use stop::{Stop, Verdict};
 pub use store::{Bounds, Opened, Store};

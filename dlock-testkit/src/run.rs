@@ -7,8 +7,8 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use crate::{
     Outcome, Store, Suite,
     all::ALL,
+    alone::{REQUIRE, is_required},
     child,
-    require::{REQUIRE, is_required},
 };
 
 /// The default number of test threads. It does not depend on the number of processors, because most

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io::Write, sync::OnceLock, thread, time::Durati
 use dlock_core::Instant;
 use parking_lot::{Mutex, RwLock};
 
-use crate::{Stop, Verdict, context::now};
+use crate::{Stop, Verdict, case::now};
 
 /// The time for which the measuring thread sleeps.
 const STEP: Duration = Duration::from_millis(5);

@@ -10,7 +10,7 @@ use std::{
 use dlock_core::Guarantees;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{Bounds, Case, Opened, Stop, Store, Verdict, context::Cx, stalls::repeated_once};
+use crate::{Bounds, Case, Opened, Stop, Store, Verdict, case::Cx, stalls::repeated_once};
 
 /// The bound of a whole case as a multiple of the bound of one step. It catches code that hangs
 /// outside of all steps.

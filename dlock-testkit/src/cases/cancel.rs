@@ -6,8 +6,7 @@ use dlock_core::{DynBackend, Error, Guard, LockName, Locks, Owner, Renewal, Rene
 
 use crate::{
     Stop, Verdict,
-    context::Cx,
-    crew::Crew,
+    case::{Crew, Cx},
     faulty_backend::FaultyBackend,
     polls::{Ended, drop_after},
     stop::{ensure, ensure_eq},

@@ -6,7 +6,7 @@ use dlock_core::{AcquireRequest, DynBackend, ErrorKind, Mode, OrphanRelease, Ren
 
 use crate::{
     Stop, Verdict,
-    context::{Cx, now, pass},
+    case::{Cx, now, pass},
     stop::{ensure, ensure_eq, ensure_safe},
     verbs::{
         alone, ask, downgrade, ensure_remembered, leased, queue, release, release_in_vain, renew,

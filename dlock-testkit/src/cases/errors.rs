@@ -10,7 +10,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     Stop, Verdict,
-    context::{Cx, now},
+    case::{Cx, now},
     faulty_backend::FaultyBackend,
     stop::{ensure, ensure_eq},
     suite::runtime,

@@ -12,8 +12,7 @@ use dlock_core::{ErrorKind, LockExt, LockName, Locks, Mode};
 
 use crate::{
     Verdict,
-    context::Cx,
-    crew::Crew,
+    case::{Crew, Cx},
     history::{self, Recorder},
     stop::{ensure, ensure_eq, ensure_safe},
 };

@@ -6,8 +6,7 @@ use dlock_core::{ErrorKind, Locks, Mode};
 
 use crate::{
     Verdict,
-    context::Cx,
-    crew::Crew,
+    case::{Crew, Cx},
     history::{self, Recorder},
     polls::drop_after,
     stop::{ensure, ensure_eq, ensure_safe},

@@ -7,8 +7,7 @@ use parking_lot::Mutex;
 
 use crate::{
     Stop, Verdict,
-    context::{Cx, pass},
-    crew::Crew,
+    case::{Crew, Cx, pass},
     stop::{ensure, ensure_safe},
     verbs::{alone, ask, leased, queue, release, take, tried},
 };

@@ -6,8 +6,7 @@ use dlock_core::{Acquired, DynBackend, Ended, Grant, Instant, LockName, Renew, R
 
 use crate::{
     Stop, Verdict,
-    context::{Cx, now, pass},
-    crew::Crew,
+    case::{Crew, Cx, now, pass},
     faulty_backend::FaultyBackend,
     polls::late,
     stop::{ensure, ensure_eq, ensure_safe},

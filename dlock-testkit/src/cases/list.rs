@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use super::names::HOSTILE;
 use crate::{
     Stop, Verdict,
-    context::{Cx, now, pass},
+    case::{Cx, now, pass},
     stop::{ensure, ensure_eq},
     verbs::{alone, ask, queue, release, renew_last, take},
 };

@@ -9,8 +9,7 @@ use dlock_core::{ErrorKind, GuardState, LockName, Locks, Released, Renew};
 
 use crate::{
     Stop, Verdict,
-    context::{Cx, pass},
-    crew::Crew,
+    case::{Crew, Cx, pass},
     faulty_backend::{FaultyBackend, Renewals},
     stop::{ensure, ensure_eq, ensure_safe},
     suite::runtime,

@@ -6,8 +6,7 @@ use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockName, Locks, MultiMutex};
 
 use crate::{
     Verdict,
-    context::Cx,
-    crew::Crew,
+    case::{Crew, Cx},
     stop::{ensure, ensure_eq, ensure_safe},
     verbs::{alone, release, take, take_away, trying},
 };

@@ -6,7 +6,7 @@ use dlock_core::{ConfigIssue, Error, ErrorKind, LockName};
 
 use crate::{
     Stop, Verdict,
-    context::Cx,
+    case::Cx,
     stop::{ensure, ensure_eq, ensure_safe},
 };
 

@@ -8,7 +8,7 @@ use dlock_core::{
 
 use crate::{
     Stop, Verdict,
-    context::Cx,
+    case::Cx,
     stop::{ensure_eq, ensure_safe},
     verbs::{alone, ask, downgrade, queue, release, renew, take, tried},
 };

@@ -11,9 +11,8 @@ use tokio::time::timeout;
 
 use crate::{
     Verdict,
-    context::{Cx, pass},
-    crew::Crew,
-    process::{Process, held},
+    case::{Crew, Cx, pass},
+    child::{Process, held},
     stop::{ensure, ensure_eq, ensure_safe},
 };
 

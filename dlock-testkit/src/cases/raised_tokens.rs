@@ -4,7 +4,7 @@ use dlock_core::{DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, 
 
 use crate::{
     Stop, Verdict,
-    context::Cx,
+    case::Cx,
     stop::{ensure_eq, ensure_safe},
     verbs::{alone, queue, release, renew, take},
 };

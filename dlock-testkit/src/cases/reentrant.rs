@@ -4,8 +4,7 @@ use dlock_core::{ErrorKind, Mode, Owner, Renew};
 
 use crate::{
     Verdict,
-    context::Cx,
-    crew::Crew,
+    case::{Crew, Cx},
     history::{self, Recorder},
     polls::{Ended, drop_after},
     stop::{ensure, ensure_eq},

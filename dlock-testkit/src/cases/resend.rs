@@ -4,7 +4,7 @@ use dlock_core::{Acquired, ErrorKind, Mode, Renewed};
 
 use crate::{
     Verdict,
-    context::{Cx, pass},
+    case::{Cx, pass},
     faulty_backend::FaultyBackend,
     stop::{ensure, ensure_eq},
     verbs::{alone, ask, leased, queue, release, release_in_vain, renew, take, tried},

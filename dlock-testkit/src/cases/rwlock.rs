@@ -9,8 +9,7 @@ use dlock_core::{ErrorKind, LockName, Locks, Mode, Renewed};
 
 use crate::{
     Verdict,
-    context::{Cx, pass},
-    crew::Crew,
+    case::{Crew, Cx, pass},
     history::{self, Recorder},
     stop::{ensure, ensure_eq},
     verbs::{alone, ask, downgrade, leased, queue, release, renew, take, tried},

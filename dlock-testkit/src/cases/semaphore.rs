@@ -4,8 +4,7 @@ use dlock_core::{ConfigIssue, Error, ErrorKind, Guard, Mode};
 
 use crate::{
     Stop, Verdict,
-    context::{Cx, pass},
-    crew::Crew,
+    case::{Crew, Cx, pass},
     history::{self, Recorder},
     stop::{ensure, ensure_eq},
     verbs::{ask, leased, queue, release, take, tried},

@@ -7,7 +7,7 @@ use dlock_core::{
 
 use crate::{
     Verdict,
-    context::Cx,
+    case::Cx,
     stop::{ensure, ensure_eq, ensure_safe},
     verbs::{alone, queue, release, release_in_vain, take},
 };

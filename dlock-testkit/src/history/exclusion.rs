@@ -3,7 +3,7 @@
 
 use dlock_core::Mode;
 
-use super::{History, Span, Violation, spans::Latest};
+use super::{History, Latest, Span, Violation};
 
 /// Checks that no two clients held the lock alone at the same time.
 ///

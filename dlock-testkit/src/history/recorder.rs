@@ -9,7 +9,7 @@ use dlock_core::{Certainty, Error, Guard, Instant, Mode};
 use parking_lot::Mutex;
 
 use super::{Event, History, Op, Reply};
-use crate::context::now;
+use crate::case::now;
 
 /// Records the operations on one name as they happen.
 #[derive(Debug, Default)]

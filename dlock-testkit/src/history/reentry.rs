@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use dlock_core::{FencingToken, Instant};
 
-use super::{History, Hold, Span, Violation, spans::Latest};
+use super::{History, Hold, Latest, Span, Violation};
 
 /// Checks that the entries of each owner nest and that owners exclude each other.
 ///

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use dlock_core::{Instant, Mode};
 
-use super::{History, Span, Violation, spans::Latest};
+use super::{History, Latest, Span, Violation};
 
 /// Checks that no reader held the lock at the same time as a writer.
 ///

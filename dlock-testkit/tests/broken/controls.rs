@@ -1,10 +1,16 @@
-//! Checks of the checkers: nothing is taken for a proof, and what is wrong is found.
+//! Checks of the checkers: nothing is taken for a proof, and what is wrong is found; and of the table
+//! of rules in the guide, which names cases that exist.
+
+use std::{collections::BTreeSet, fs, path::Path};
 
 use dlock_core::{FencingToken, Instant, Mode};
-use dlock_testkit::history::{Event, History, Op, Reply, at_least, exclusion};
+use dlock_testkit::{
+    Case,
+    history::{Event, History, Op, Reply, at_least, exclusion},
+};
 use libtest_mimic::Failed;
 
-pub(crate) type Control = fn() -> Result<(), Failed>;
+type Control = fn() -> Result<(), Failed>;
 
 pub(crate) const ALL: [(&str, Control); 2] =
     [("a_history_of_nothing_proves_nothing", nothing), ("two_at_once_are_found", two_at_once)];
@@ -38,4 +44,29 @@ fn history(begin: [u64; 2]) -> History {
     };
     let events = begin.into_iter().enumerate().map(hold).collect();
     History { events, ended: Some(Instant::from_nanos(9)) }
+}
+
+/// The chapter and the heading of the table.
+const CHAPTER: &str = "../docs/src/own-backend.md";
+const HEADING: &str = "### Rules and their cases";
+
+pub(crate) fn every_rule_names_cases_that_exist() -> Result<(), Failed> {
+    let chapter = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(CHAPTER))?;
+    let (_, table) = chapter.split_once(HEADING).ok_or("the table is gone")?;
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    let known: BTreeSet<String> = dlock_testkit::ALL.iter().map(Case::name).collect();
+    for row in &rows {
+        let (_, cases) = row.trim_end_matches(" |").rsplit_once(" | ").ok_or("two columns")?;
+        let named: Vec<&str> = cases.split('`').filter(|name| name.contains("::")).collect();
+        if named.is_empty() {
+            return Err(format!("no case for: {row}").into());
+        }
+        if let Some(missing) = named.iter().find(|name| !known.contains(**name)) {
+            return Err(format!("there is no case {missing}").into());
+        }
+    }
+    if rows.len() < 20 {
+        return Err(format!("{} rules are in the table", rows.len()).into());
+    }
+    Ok(())
 }

@@ -5,10 +5,7 @@
 
 mod checks;
 mod controls;
-mod documented;
 mod fault;
-mod listing;
-mod models;
 mod mutants;
 mod rules;
 mod toy;
@@ -91,7 +88,7 @@ fn main() {
     trials.extend(controls::ALL.map(|(name, run)| Trial::test(format!("control::{name}"), run)));
     trials.push(Trial::test(
         "documented::every_rule_names_cases_that_exist",
-        documented::every_rule_names_cases_that_exist,
+        controls::every_rule_names_cases_that_exist,
     ));
     let others = Fault::ALL.iter().filter(|(fault, _)| !mutants::ALL.iter().any(|m| m.has(*fault)));
     trials.extend(others.map(|&(fault, _)| {

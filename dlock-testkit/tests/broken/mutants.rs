@@ -3,10 +3,14 @@
 use std::pin::Pin;
 
 use dlock_core::Certainty;
+use dlock_models::{
+    check::{EXCLUSION, ORDER, WAKES},
+    late_renewal, multi, quorum, zookeeper,
+};
 use libtest_mimic::Failed;
 use tokio::runtime::Builder;
 
-use crate::{caught, checks, fault::Fault, models, toy::Toy};
+use crate::{caught, checks, fault::Fault, toy::Toy};
 
 /// A mistake, and all that has to catch it.
 pub(crate) struct Mutant {
@@ -53,7 +57,12 @@ pub(crate) const ALL: [Mutant; 26] = {
                 Kit(TheLastToArriveWins),
                 Kit(AResendCutsTheLease),
                 Kit(RenewsAfterTheLast),
-                Model { name: "late_renewal", without: models::late_renewal_that_shortens },
+                Model {
+                    name: "late_renewal",
+                    without: || {
+                        late_renewal::without(late_renewal::RULES[0].0, late_renewal::RULES[0].1)
+                    },
+                },
             ],
         },
         Mutant { name: "failed_renewal_ignored", ways: &[Kit(RenewalAlwaysKept)] },
@@ -61,11 +70,17 @@ pub(crate) const ALL: [Mutant; 26] = {
         Mutant { name: "random_tokens", ways: &[Kit(DrawsTokens)] },
         Mutant {
             name: "quorum_without_write_back",
-            ways: &[Model { name: "quorum", without: models::quorum_without_write_back }],
+            ways: &[Model {
+                name: "quorum",
+                without: || quorum::without(quorum::Rule::WriteBack, ORDER),
+            }],
         },
         Mutant {
             name: "quorum_of_half",
-            ways: &[Model { name: "quorum", without: models::quorum_of_half }],
+            ways: &[Model {
+                name: "quorum",
+                without: || quorum::without(quorum::Rule::Majority, EXCLUSION),
+            }],
         },
         Mutant { name: "place_in_the_directory_as_token", ways: &[Kit(ResetsTokens)] },
         Mutant {
@@ -79,14 +94,20 @@ pub(crate) const ALL: [Mutant; 26] = {
                     right: || Toy::new(Fault::None),
                     wrong: || Toy::new(Fault::AdoptsTheOld),
                 },
-                Model { name: "zookeeper", without: models::zookeeper_without_owner_check },
+                Model {
+                    name: "zookeeper",
+                    without: || zookeeper::without(zookeeper::Rule::OwnerCheck, EXCLUSION),
+                },
             ],
         },
         Mutant {
             name: "watch_without_another_look",
             ways: &[
                 Kit(LosesWakeUps),
-                Model { name: "zookeeper", without: models::zookeeper_without_recheck },
+                Model {
+                    name: "zookeeper",
+                    without: || zookeeper::without(zookeeper::Rule::Recheck, WAKES),
+                },
             ],
         },
         Mutant { name: "no_notice_and_no_poll", ways: &[Kit(TellsNobody)] },
@@ -113,7 +134,10 @@ pub(crate) const ALL: [Mutant; 26] = {
             name: "several_at_once_and_one_by_one",
             ways: &[
                 Kit(TogetherByClient),
-                Model { name: "multi", without: models::multi_with_two_kinds_of_steps },
+                Model {
+                    name: "multi",
+                    without: || multi::without(multi::Rule::SameSteps, multi::NO_DEADLOCK),
+                },
             ],
         },
         Mutant { name: "temporary_table_of_the_session", ways: &[Kit(TableByClient)] },
