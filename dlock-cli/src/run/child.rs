@@ -2,25 +2,27 @@
 //!
 //! Signals are sent to its process id only until the process has been reaped: after that, another
 //! process may have the id.
+//!
+//! As the first process of a container, dlock becomes the parent of each process whose own parent
+//! has ended. When such an orphan ends, it stays as a zombie until dlock has waited for it.
 
 use std::{
     ffi::OsString,
+    fs,
     io::{self, IsTerminal},
     os::unix::process::ExitStatusExt,
     process::ExitStatus,
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use tokio::{
     process::{Child as Process, Command},
+    signal::unix::{self, SignalKind},
     time,
 };
 
-use super::{
-    nested::Environment,
-    orphans::{self, group_runs},
-};
+use super::nested::Environment;
 use crate::failure::{Failure, code};
 
 /// The pause between two checks whether the processes that the command started have ended.
@@ -111,7 +113,7 @@ impl Child {
         let gone = async {
             self.process.wait().await?;
             while self.leads_group && group_runs(self.pid) {
-                orphans::reap(self.pid);
+                reap(self.pid);
                 time::sleep(POLL).await;
             }
             io::Result::Ok(())
@@ -166,4 +168,111 @@ fn comes_from_terminal(signal: Signal) -> bool {
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(code::MISUSE)
+}
+
+/// Notices that a child of this process has ended, if it becomes the parent of orphans.
+pub(super) struct Orphans(Option<unix::Signal>);
+
+impl Orphans {
+    pub(super) fn of_this_process() -> Self {
+        let first = std::process::id() == 1;
+        Self(first.then(|| unix::signal(SignalKind::child()).ok()).flatten())
+    }
+
+    /// Waits until children have ended. Never returns if orphans have another parent.
+    ///
+    /// Cancel safe.
+    pub(super) async fn arrive(&mut self) {
+        if let Some(signal) = &mut self.0
+            && signal.recv().await.is_some()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
+/// Waits for the orphans that have ended, but not for the command: its exit code is still needed.
+pub(super) fn reap(command: Pid) {
+    for one in processes().filter(|one| one.is_zombie && one.parent == 1 && one.id != command) {
+        let _ = waitpid(Some(one.id), WaitOptions::NOHANG);
+    }
+}
+
+/// Whether a process of this group runs. A zombie does not, and nobody may ever wait for it.
+fn group_runs(group: Pid) -> bool {
+    if rustix::process::test_kill_process_group(group).is_err() {
+        return false;
+    }
+    let mut any = false;
+    for one in processes() {
+        any = true;
+        if one.group == group.as_raw_nonzero().get() && !one.is_zombie {
+            return true;
+        }
+    }
+    // Without /proc there is no difference between the two.
+    !any
+}
+
+/// A process, as /proc describes it.
+struct ProcessEntry {
+    id: Pid,
+    is_zombie: bool,
+    parent: i32,
+    group: i32,
+}
+
+/// Returns all processes; none if the system has no /proc.
+fn processes() -> impl Iterator<Item = ProcessEntry> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let id = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+        parsed(id, &fs::read_to_string(entry.path().join("stat")).ok()?)
+    })
+}
+
+/// Parses `ID (NAME) STATE PARENT GROUP ...`. A name may contain anything.
+fn parsed(id: Pid, stat: &str) -> Option<ProcessEntry> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let is_zombie = matches!(fields.next()?, "Z" | "X");
+    let mut number = || fields.next()?.parse().ok();
+    Some(ProcessEntry { id, is_zombie, parent: number()?, group: number()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_parsed_whatever_its_name_is() {
+        let id = Pid::from_raw(7).unwrap();
+        let one = parsed(id, "7 (a) Z 9 (b) Z 1 5 0 0 -1").unwrap();
+        assert!(one.is_zombie);
+        assert_eq!((one.parent, one.group), (1, 5));
+        assert!(!parsed(id, "7 (sh) S 1 5 0").unwrap().is_zombie);
+        assert!(parsed(id, "").is_none());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_group_of_zombies_does_not_run() {
+        use std::{
+            os::unix::process::CommandExt as _,
+            process::{Command, Stdio},
+        };
+
+        let mut child = Command::new("cat").stdin(Stdio::piped()).process_group(0).spawn().unwrap();
+        let group = Pid::from_child(&child);
+        assert!(group_runs(group));
+        drop(child.stdin.take());
+        while !processes().any(|one| one.id == group && one.is_zombie) {
+            std::thread::yield_now();
+        }
+        // A signal still reaches the group.
+        assert!(rustix::process::test_kill_process_group(group).is_ok());
+        assert!(!group_runs(group));
+        child.wait().unwrap();
+    }
 }

@@ -3,11 +3,14 @@
 mod child;
 mod messages;
 mod nested;
-mod note;
-mod orphans;
 pub(crate) mod signals;
 
-use std::{ffi::OsString, pin::pin, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+    pin::pin,
+    time::Duration,
+};
 
 use clap::Args;
 use dlock::{
@@ -15,7 +18,10 @@ use dlock::{
 };
 
 use self::{
-    child::Child, messages::Messages, nested::Environment, orphans::Orphans, signals::Signals,
+    child::{Child, Orphans, reap},
+    messages::Messages,
+    nested::Environment,
+    signals::Signals,
 };
 use crate::{
     failure::{Failure, code, is_busy},
@@ -263,7 +269,7 @@ async fn protect(
                 return Ok(Done::Lost);
             }
             signal = signals.next() => child.forward(signal),
-            () = orphans.arrive() => orphans::reap(child.id()),
+            () = orphans.arrive() => reap(child.id()),
             never = &mut doubts => match never {},
         }
     }
@@ -288,7 +294,7 @@ impl Run {
     }
 
     fn default_note(&self) -> Option<Note> {
-        note::note(self.command.first()?)
+        note(self.command.first()?)
     }
 
     /// Returns the failure of a wait for a lock that other clients hold. It names the holder if
@@ -320,5 +326,37 @@ impl Run {
             None if self.shared => locks.rw(name)?.read().lock().await,
             None => locks.mutex(name)?.lock().await,
         }
+    }
+}
+
+/// The number of characters of the host name that are kept, so that the rest has room.
+const HOST: usize = 64;
+
+/// Returns the note `web-3 pid 4711 migrate.sh`: the host, this process, and the program's name. It
+/// leaves out the arguments, which may contain secrets.
+fn note(program: &OsStr) -> Option<Note> {
+    let host = rustix::system::uname();
+    text(&host.nodename().to_string_lossy(), std::process::id(), program)
+}
+
+fn text(host: &str, pid: u32, program: &OsStr) -> Option<Note> {
+    let host: String = host.chars().take(HOST).collect();
+    let name = Path::new(program).file_name().unwrap_or(program);
+    Note::fitted(&format!("{host} pid {pid} {}", name.to_string_lossy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_has_the_host_the_process_and_the_program() {
+        let note = |host: &str, program: &str| text(host, 7, program.as_ref()).unwrap().to_string();
+        assert_eq!(note("web-3", "migrate"), "web-3 pid 7 migrate");
+        assert_eq!(note("web-3", "/secret/path/./migrate.sh"), "web-3 pid 7 migrate.sh");
+        assert_eq!(note("web-3", "a\nb"), "web-3 pid 7 ab");
+        let long = note(&"h".repeat(255), &"é".repeat(255));
+        assert!(long.starts_with(&format!("{} pid 7 éé", "h".repeat(64))), "{long}");
+        assert!(long.len() <= Note::MAX_BYTES);
     }
 }
