@@ -1,17 +1,21 @@
 //! The three acts, and the checks whether they ended as promised.
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{
+    io::{self, IsTerminal as _, Write},
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use dlock::{Locks, guarantees::OrphanRelease};
 use futures_util::future::try_join_all;
+use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     Failure, LOCK,
     args::Args,
-    crew::{Job, Role, Worker},
-    line::Line,
-    progress::Progress,
+    crew::{Job, Line, Role, Worker},
     stock::Stock,
 };
 
@@ -231,4 +235,50 @@ fn promised(kept: bool, otherwise: impl FnOnce() -> String) -> Result<(), Failur
 
 fn took(since: Instant) -> String {
     format!("{:.2} s", since.elapsed().as_secs_f64())
+}
+
+/// The progress of an act: a bar for people, plain lines for logs. Both go to standard error, so
+/// that standard output contains only the account.
+#[derive(Debug)]
+struct Progress {
+    total: u32,
+    done: AtomicU32,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    pub(crate) fn of(total: u32) -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(total.into());
+            if let Ok(style) =
+                ProgressStyle::with_template("   {bar:40} {pos} of {len} buyers served")
+            {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { total, done: AtomicU32::new(0), bar }
+    }
+
+    /// Counts one served buyer.
+    pub(crate) fn step(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        match &self.bar {
+            Some(bar) => bar.inc(1),
+            // A log gets one line for every quarter.
+            None if done.is_multiple_of((self.total / 4).max(1)) => {
+                eprintln!("   {done} of {} buyers served", self.total);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    /// Removes the bar: the account on standard output contains the result.
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
 }

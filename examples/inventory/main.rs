@@ -16,8 +16,6 @@
 mod acts;
 mod args;
 mod crew;
-mod line;
-mod progress;
 mod stock;
 mod worker;
 

@@ -11,8 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::{
     Failure, LOCK,
-    crew::{Job, Role},
-    line::Line,
+    crew::{Job, Line, Role},
     stock::Stock,
 };
 

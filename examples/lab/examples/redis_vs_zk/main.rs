@@ -11,14 +11,10 @@
 //! processes run on one machine: a network would add its latency to each round trip.
 
 mod args;
-mod chart;
-mod faults;
 mod figures;
-mod holder;
 mod measure;
+mod report;
 mod store;
-mod table;
-mod verdict;
 
 use std::process::ExitCode;
 
@@ -44,7 +40,7 @@ async fn main() -> ExitCode {
 
 /// Measures, prints, and returns the guarantees that were broken.
 async fn run() -> Result<Vec<String>, Stop> {
-    if holder::serve().await? {
+    if measure::serve_as_holder().await? {
         return Ok(Vec::new());
     }
     let args = Args::parse()?;
@@ -65,7 +61,7 @@ async fn run() -> Result<Vec<String>, Stop> {
     }
     eprintln!("harming holders, servers and the network");
     let all_faults =
-        try_join_all(stores.iter().map(|store| faults::measure(store, args.lease))).await?;
+        try_join_all(stores.iter().map(|store| measure::faults(store, args.lease))).await?;
     let all: Vec<Figures> = stores
         .iter()
         .zip(speeds)
@@ -73,12 +69,12 @@ async fn run() -> Result<Vec<String>, Stop> {
         .map(|((store, speed), faults)| Figures { name: store.name.clone(), speed, faults })
         .collect();
 
-    print!("{}", table::table(&all));
+    print!("{}", report::table(&all));
     println!("\nWhich one, and why");
-    for sentence in verdict::sentences(&all, &args) {
+    for sentence in report::sentences(&all, &args) {
         println!("- {sentence}");
     }
-    chart::draw(&all, &args.svg)?;
+    report::draw(&all, &args.svg)?;
     println!("\nThe picture: {}", args.svg.display());
-    Ok(verdict::broken(&all))
+    Ok(report::broken(&all))
 }

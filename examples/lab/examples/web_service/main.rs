@@ -6,12 +6,10 @@
 //! `cargo run -p dlock-examples-lab --example web_service`, on another store with `-- --url URL`
 
 mod app;
-mod client;
 #[path = "../../../given/mod.rs"]
 mod given;
-mod instance;
-mod link;
 mod refusal;
+mod simulation;
 mod stock;
 
 use std::{error::Error, fmt::Debug, future::pending, sync::Arc, time::Duration};
@@ -20,7 +18,12 @@ use axum::response::IntoResponse as _;
 use dlock::{ErrorKind, Locks, error::ConfigIssue};
 use futures_util::future::try_join_all;
 
-use crate::{app::Settings, instance::Instance, link::Link, refusal::Refusal, stock::Stock};
+use crate::{
+    app::Settings,
+    refusal::Refusal,
+    simulation::{Instance, Link},
+    stock::Stock,
+};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -63,7 +66,7 @@ impl Shop {
         let (web_1, web_2) =
             (self.start(Settings::default()).await?, self.start(Settings::default()).await?);
         let instances = [web_1.address, web_2.address].into_iter().cycle().take(8);
-        let replies = instances.map(|server| client::send_patiently(server, "POST /buy/42"));
+        let replies = instances.map(|server| simulation::send_patiently(server, "POST /buy/42"));
         let mut statuses: Vec<_> =
             try_join_all(replies).await?.into_iter().map(|reply| reply.status).collect();
         statuses.sort_unstable();
@@ -81,7 +84,7 @@ impl Shop {
         let busy = web.send("POST /buy/43").await?;
         ensure(busy.status == 409 && busy.retry_after.is_some(), &busy)?;
         held.release().await?;
-        let free = client::send_patiently(web.address, "POST /buy/43").await?;
+        let free = simulation::send_patiently(web.address, "POST /buy/43").await?;
         ensure(free.status == 200, &free)?;
         println!("   409 after a wait of {wait:?}, and 200 once the lock is released");
         web.shut_down().await
@@ -138,7 +141,7 @@ impl Shop {
         let request_timeout = Duration::from_secs(3600);
         let web = self.start(Settings { request_timeout, ..Settings::default() }).await?;
         self.stock.payments.stall();
-        let client = client::start(web.address, "POST /buy/46").await?;
+        let client = simulation::start(web.address, "POST /buy/46").await?;
         self.stock.payments.until_running(1).await;
         drop(client);
         self.stock.payments.until_running(0).await;
@@ -182,7 +185,7 @@ impl Shop {
         let reply = reply?;
         ensure(reply.status == 200, &reply)?;
         web.ended().await?;
-        let refused = client::send(address, "GET /live").await;
+        let refused = simulation::send(address, "GET /live").await;
         ensure(refused.is_err(), &refused)?;
         println!("   GET /ready 503, the running request 200, new connections are refused");
         self.free(48).await

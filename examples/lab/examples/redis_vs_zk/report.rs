@@ -1,14 +1,155 @@
-//! The conclusion from the measurements, in sentences: which store to choose, and why.
+//! The results: the table of the measurements, the picture with several charts, and the conclusion in
+//! sentences: which store to choose, and why.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, error::Error, fmt::Write as _, path::Path, time::Duration};
 
 use dlock::guarantees::{Exclusion, Fencing, OrphanRelease, Scope, WakeUp};
+use dlock_testlab::Stop;
+use plotters::{
+    coord::{Shift, ranged1d::SegmentValue},
+    prelude::{
+        ChartBuilder, DrawingArea, Histogram, IntoDrawingArea, IntoSegmentedCoord, SVGBackend,
+    },
+    style::{BLUE, Color, WHITE},
+};
 
 use crate::{
     args::Args,
     figures::{Figures, Restart},
-    table::time,
 };
+
+type Row = (&'static str, fn(&Figures) -> String);
+
+const ROWS: [Row; 11] = [
+    ("lock and release, p50", |f| time(f.speed.p50)),
+    ("lock and release, p99", |f| time(f.speed.p99)),
+    ("hand-offs a second", |f| format!("{:.0}", f.speed.hand_offs)),
+    ("a waiter is woken by", |f| f.speed.guarantees.wake_up.to_string()),
+    ("holder killed: next has it", |f| time(f.faults.orphan)),
+    ("holder cut off: it knows", |f| f.faults.cut.map_or_else(none, |cut| time(cut.told))),
+    ("holder cut off: next has it", |f| f.faults.cut.map_or_else(none, |cut| time(cut.passed))),
+    ("server killed: it is up again", |f| f.faults.restart.map_or_else(none, |r| time(r.up))),
+    ("server killed: it answers", |f| f.faults.restart.map_or_else(none, |r| time(r.away))),
+    ("server killed: still held", |f| {
+        f.faults.restart.map_or_else(none, |r| if r.second.is_none() { "yes" } else { "no" }.into())
+    }),
+    ("reaches", |f| f.speed.guarantees.scope.to_string()),
+];
+
+/// Returns a table with a line for each measurement and a column for each store.
+pub(crate) fn table(all: &[Figures]) -> String {
+    let mut text = format!("{:30}", "");
+    for figures in all {
+        let _ = write!(text, "{:>14}", figures.name);
+    }
+    text.push('\n');
+    for (what, cell) in ROWS {
+        let _ = write!(text, "{what:30}");
+        for figures in all {
+            let _ = write!(text, "{:>14}", cell(figures));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Formats a time for people.
+pub(crate) fn time(time: Duration) -> String {
+    match time {
+        time if time >= Duration::from_secs(1) => format!("{:.2} s", time.as_secs_f64()),
+        time if time >= Duration::from_millis(10) => format!("{} ms", time.as_millis()),
+        time => format!("{:.2} ms", time.as_secs_f64() * 1e3),
+    }
+}
+
+fn none() -> String {
+    "-".to_owned()
+}
+
+type Drawn = Result<(), Box<dyn Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+const SIZE: (u32, u32) = (1200, 1000);
+
+/// The bars of each store: the whole bar is light, and the part in `dark` is dark.
+struct Bars<'a> {
+    title: &'a str,
+    light: Vec<f64>,
+    dark: Vec<f64>,
+}
+
+/// Draws the picture.
+pub(crate) fn draw(all: &[Figures], file: &Path) -> Result<(), Stop> {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let cut = |f: &Figures| f.faults.cut.map(|cut| (cut.passed, cut.told)).unwrap_or_default();
+    let of = |figure: &dyn Fn(&Figures) -> f64| all.iter().map(figure).collect::<Vec<_>>();
+    let charts = [
+        Bars {
+            title: "lock and release: ms (dark: p50, light: p99)",
+            light: of(&|f| ms(f.speed.p99)),
+            dark: of(&|f| ms(f.speed.p50)),
+        },
+        Bars {
+            title: "contended: hand-offs a second",
+            light: Vec::new(),
+            dark: of(&|f| f.speed.hand_offs),
+        },
+        Bars {
+            title: "holder cut off: s (dark: it knows, light: next has it)",
+            light: of(&|f| cut(f).0.as_secs_f64()),
+            dark: of(&|f| cut(f).1.as_secs_f64()),
+        },
+        Bars {
+            title: "holder killed: s until the next has the lock",
+            light: Vec::new(),
+            dark: of(&|f| f.faults.orphan.as_secs_f64()),
+        },
+        Bars {
+            title: "server killed: s until it answers again",
+            light: Vec::new(),
+            dark: of(&|f| f.faults.restart.map_or(0.0, |restart| restart.away.as_secs_f64())),
+        },
+    ];
+    let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
+    let paint = || -> Drawn {
+        let whole = SVGBackend::new(file, SIZE).into_drawing_area();
+        whole.fill(&WHITE)?;
+        for (area, bars) in whole.split_evenly((3, 2)).iter().zip(&charts) {
+            bars.draw(area, &names)?;
+        }
+        whole.present()?;
+        Ok(())
+    };
+    paint().map_err(|error| Stop::failed(format!("{}: {error}", file.display())))
+}
+
+impl Bars<'_> {
+    fn draw(&self, area: &Area<'_>, names: &[&str]) -> Drawn {
+        let top = self.light.iter().chain(&self.dark).copied().fold(0.001, f64::max) * 1.1;
+        let mut chart = ChartBuilder::on(area)
+            .caption(self.title, ("sans-serif", 15))
+            .margin(12)
+            .x_label_area_size(30)
+            .y_label_area_size(52)
+            .build_cartesian_2d((0..names.len()).into_segmented(), 0.0..top)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(WHITE)
+            .x_label_formatter(&|at| match at {
+                SegmentValue::CenterOf(at) => names.get(*at).copied().unwrap_or("").to_owned(),
+                _ => String::new(),
+            })
+            .draw()?;
+        for (values, style) in
+            [(&self.light, BLUE.mix(0.3).filled()), (&self.dark, BLUE.mix(0.8).filled())]
+        {
+            let bars = values.iter().copied().enumerate();
+            chart.draw_series(Histogram::vertical(&chart).style(style).margin(14).data(bars))?;
+        }
+        Ok(())
+    }
+}
 
 /// Returns the recommendation with its reasons. It uses only measurements, and lists what was not
 /// measured.
