@@ -1,7 +1,11 @@
 //! Two clients of each store, which all that they do is counted of.
 
+use std::{fs, path::PathBuf, time::Duration};
+
+use dlock::{LockName, Locks, admin::Mode, guarantees::WakeUp};
+use dlock_core::{AcquireRequest, Acquired, Released, Renewal, Renewed};
 use dlock_testlab::{
-    Protocol, Proxy, Verdict,
+    Protocol, Proxy, Stop, Verdict,
     etcd::{self, EtcdServer},
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
@@ -9,19 +13,18 @@ use dlock_testlab::{
     zookeeper::{self, ZooKeeperServer},
 };
 
-use super::{
-    client::{Client, Meter},
-    cost::Tally,
-    document,
-    log::Log,
-    operations,
-};
+use super::{Cost, Tally, all, compare};
 
 /// How often everything is done.
 const TIMES: usize = 7;
 
 /// An answer may take long on a busy machine, and is not to be asked for again.
 const PATIENT: &str = "dlock.response_timeout=30s";
+
+/// Longer than any test here, so that nothing is renewed by itself.
+const LEASE: Duration = Duration::from_secs(300);
+/// What follows an operation in the background has come by then.
+const SETTLED: Duration = Duration::from_millis(30);
 
 #[test]
 fn redis_costs_what_is_written() {
@@ -114,13 +117,138 @@ fn sqlite_costs_what_is_written() {
 /// Has these do everything, and compares what it has cost with what is written below a heading.
 async fn count(heading: &str, one: &Client, other: &Client) -> Verdict {
     // What is done for the first time makes connections, and prepares statements.
-    operations::all(one, other, &mut Tally::default()).await?;
+    all(one, other, &mut Tally::default()).await?;
     let mut tally = Tally::default();
     for _ in 0..TIMES {
-        operations::all(one, other, &mut tally).await?;
+        all(one, other, &mut tally).await?;
     }
     for client in [one, other] {
         client.locks.shutdown(std::time::Duration::from_secs(10)).await?;
     }
-    document::compare(heading, &tally.usual())
+    compare(heading, &tally.usual())
+}
+
+/// A client of its own.
+pub(crate) struct Client {
+    pub(crate) locks: Locks,
+    meter: Meter,
+}
+
+/// Where its costs are seen.
+#[derive(Debug)]
+enum Meter {
+    Wire(Proxy),
+    Log(Log),
+}
+
+impl Client {
+    async fn connect(url: &str, meter: Meter) -> Result<Self, Stop> {
+        Ok(Self { locks: dlock::connect(url).await?, meter })
+    }
+
+    /// Whether the store tells a waiter of its grant, on its own wire: who asks again and again has
+    /// no fixed price, and a log is that of both clients.
+    pub(crate) fn is_notified(&self) -> bool {
+        matches!(self.meter, Meter::Wire(_)) && self.locks.guarantees().wake_up == WakeUp::Push
+    }
+
+    /// What it has cost up to now, with what it has left to do in the background.
+    pub(crate) async fn spent(&self) -> Result<Cost, Stop> {
+        tokio::time::sleep(SETTLED).await;
+        self.spent_now()
+    }
+
+    /// What it has cost up to now.
+    pub(crate) fn spent_now(&self) -> Result<Cost, Stop> {
+        match &self.meter {
+            Meter::Wire(proxy) => Ok(Cost::of(proxy)),
+            Meter::Log(log) => log.cost(),
+        }
+    }
+
+    /// What this costs.
+    pub(crate) async fn cost_of(&self, what: impl Future<Output = Verdict>) -> Result<Cost, Stop> {
+        let before = self.spent().await?;
+        what.await?;
+        Ok(self.spent().await?.since(before))
+    }
+
+    /// Takes a lock that must be free.
+    pub(crate) async fn take(&self, request: &AcquireRequest) -> Verdict {
+        match self.locks.backend().acquire(request).await? {
+            Acquired::Granted(_) => Ok(()),
+            other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
+        }
+    }
+
+    /// Joins the queue of a lock that must not be free.
+    pub(crate) async fn queue(&self, request: &AcquireRequest) -> Verdict {
+        match self.locks.backend().acquire(request).await? {
+            Acquired::Queued => Ok(()),
+            other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
+        }
+    }
+
+    /// Waits until a claim is granted.
+    pub(crate) async fn granted(&self, request: &AcquireRequest) -> Verdict {
+        self.locks.backend().granted(request).await?;
+        Ok(())
+    }
+
+    /// Gives up a claim that must be there.
+    pub(crate) async fn free(&self, request: &AcquireRequest) -> Verdict {
+        match self.locks.backend().release(&request.as_claim()).await? {
+            Released::Released => Ok(()),
+            other => Err(Stop::failed(format!("{} was {other:?}", request.name))),
+        }
+    }
+
+    /// Renews claims that must be held.
+    pub(crate) async fn renew(&self, requests: &[AcquireRequest]) -> Verdict {
+        let renewal = |request: &AcquireRequest| {
+            Renewal::new(request.as_claim(), request.mode, request.lease)
+        };
+        let renewals: Vec<_> = requests.iter().map(renewal).collect();
+        let renewed = self.locks.backend().renew(&renewals).await?;
+        match renewed.iter().all(|renewed| *renewed == Renewed::Kept) {
+            true => Ok(()),
+            false => Err(Stop::failed(format!("not all are kept: {renewed:?}"))),
+        }
+    }
+}
+
+/// A claim of this name.
+pub(crate) fn claim(name: &str, mode: Mode) -> Result<AcquireRequest, Stop> {
+    Ok(AcquireRequest::new(LockName::new(name)?, mode, LEASE))
+}
+
+const HEAD: usize = 32;
+const FRAME_HEAD: usize = 24;
+
+/// The log of this file.
+#[derive(Debug)]
+struct Log(pub(crate) PathBuf);
+
+impl Log {
+    /// What stands in it.
+    pub(crate) fn cost(&self) -> Result<Cost, Stop> {
+        let log = fs::read(&self.0)?;
+        let page = number(&log, 8).ok_or_else(|| Stop::failed("a log without a head"))?;
+        let frame = FRAME_HEAD + usize::try_from(page).map_err(|_| Stop::failed("a huge page"))?;
+        let mut cost = Cost::default();
+        for frame in log[HEAD..].chunks_exact(frame) {
+            // What an earlier log has left there carries other numbers than the head.
+            if frame[8..16] != log[16..24] {
+                break;
+            }
+            cost.bytes += u64::try_from(frame.len()).unwrap_or_default();
+            cost.round_trips += u64::from(number(frame, 4) != Some(0));
+        }
+        Ok(cost)
+    }
+}
+
+/// The number of four bytes at this place.
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk::<4>()?))
 }
