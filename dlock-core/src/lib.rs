@@ -38,11 +38,11 @@ pub use app::locks::Locks;
 pub use connect::registry::{Connecting, Factory, Registry};
 pub use connect::servers::{Servers, TlsFiles};
 pub use connect::url::BackendUrl;
-pub use contract::admin::Admin;
-pub use contract::backend::{Backend, DynBackend};
+pub use contract::backend::{Admin, Backend, DynBackend};
 pub use contract::events::{NoEvent, StoreEvent, StoreEventSender, StoreEvents};
-pub use contract::request::{AcquireRequest, Acquired, Grant, Queue, Released, Renewal, Renewed};
-pub use contract::state::{ClaimState, LockState};
+pub use contract::request::{
+    AcquireRequest, Acquired, ClaimState, Grant, LockState, Queue, Released, Renewal, Renewed,
+};
 pub use contract::store_clock::{ClockStep, StoreClock, StoreClocks};
 pub use guard::{Guard, Lost};
 pub use kinds::lock::{

@@ -9,7 +9,6 @@ mod end;
 mod hand_off;
 mod leave;
 mod mutants;
-mod part;
 mod renewal;
 mod world;
 

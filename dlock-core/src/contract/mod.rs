@@ -1,8 +1,6 @@
 //! The contract between the core and a store.
 
-pub(crate) mod admin;
 pub(crate) mod backend;
 pub(crate) mod events;
 pub(crate) mod request;
-pub(crate) mod state;
 pub(crate) mod store_clock;

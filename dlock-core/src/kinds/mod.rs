@@ -1,16 +1,63 @@
 //! The kinds of lock. Each is a small handle over the engine.
 
+/// The methods of a handle that acquire its lock; with `waits` those that wait.
+macro_rules! acquiring_methods {
+    () => {
+        /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
+        /// but not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
+        ///
+        /// # Errors
+        /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
+        /// [`Lock`](crate::Lock).
+        ///
+        /// # Cancel safety
+        /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
+        pub async fn try_lock(&self) -> Result<Option<$crate::Guard>, $crate::Error> {
+            $crate::kinds::Takes::acquire(self, $crate::support::retry::Wait::Try).await
+        }
+
+        acquiring_methods!(waits);
+    };
+    (waits) => {
+        /// Waits for the lock without a limit, unless
+        /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
+        ///
+        /// # Errors
+        /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+        /// `Unsupported` at once: see [`Lock`](crate::Lock).
+        ///
+        /// # Cancel safety
+        /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
+        pub async fn lock(&self) -> Result<$crate::Guard, $crate::Error> {
+            $crate::kinds::lock(self).await
+        }
+
+        /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
+        ///
+        /// # Errors
+        /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
+        /// `Unsupported` at once: see [`Lock`](crate::Lock).
+        ///
+        /// # Cancel safety
+        /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
+        pub async fn lock_timeout(
+            &self,
+            wait: std::time::Duration,
+        ) -> Result<$crate::Guard, $crate::Error> {
+            $crate::kinds::lock_timeout(self, wait).await
+        }
+    };
+}
+
 mod fair;
 pub(crate) mod lock;
 mod multi;
-mod multi_acquire;
 mod mutex;
 mod owners;
 mod reentrant;
 mod rw;
 mod semaphore;
 mod shared;
-mod steps;
 
 pub use fair::FairMutex;
 pub use multi::MultiMutex;

@@ -5,7 +5,23 @@
 //! point of the store's order. On other stores the locks are acquired one by one, in the order of
 //! shards and names.
 //!
-//! [`steps`](super::steps) shows why multi-locks of one store do not deadlock.
+//! # No deadlocks
+//!
+//! A *step* is a shard if the store takes several names at once and grants in order of arrival, and
+//! otherwise a name. All steps of a store have one order, and a multi-lock waits in a step only
+//! while it holds locks of earlier steps (Havender, *Avoiding deadlock in multitasking systems*,
+//! 1968).
+//!
+//! Suppose that multi-locks wait for each other in a circle. One that waits in a step is blocked by
+//! one that holds a lock of this step or is ahead in one of its queues, and so waits in the same
+//! step or in a later one. In a circle all of them wait in the same step. There, all claims of a
+//! multi-lock have entered the queues at one point, so the earliest one is ahead in every queue,
+//! and none of the others blocks it.
+//!
+//! This needs the same steps in every client of the store. If one client entered two queues at
+//! once and another one after the other, the first could hold the second lock while it waits for
+//! the first one. So [`Backend::acquire_all`](crate::Backend::acquire_all) must not depend on the
+//! settings of a client, and a shard is never split.
 //!
 //! # Several stores
 //!
@@ -16,17 +32,18 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{
-    Base, Client, Takes,
-    multi_acquire::release_parts,
-    steps::{AcquireStep as _, Shard, take_in_order},
-};
+use super::{Base, Client, Takes};
 use crate::{
-    Certainty, ConfigIssue, Error, ErrorKind, Guard, LockName, MultiLock, Mutex,
+    AcquireRequest, Acquired, Answer, Certainty, ConfigIssue, Error, ErrorKind, Fairness, Guard,
+    LockName, LockOptions, Mode, MultiLock, Mutex,
+    acquire::Attempt,
+    engine::{Engine, hold_ref::HoldRef},
     support::{
         labels::Kind,
         retry::{RetryBudget, Wait, backoff, explained, pause},
+        tasks::Ticket,
     },
+    sync::time::{self, Instant as Timer},
 };
 
 /// All of several locks or none. Created by [`Locks::multi`](crate::Locks::multi).
@@ -136,30 +153,7 @@ impl MultiMutex {
         self.acquire(Wait::Try).await
     }
 
-    /// Waits for the lock without a limit, unless
-    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
-    ///
-    /// # Errors
-    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
-    /// `Unsupported` at once: see [`Lock`](crate::Lock).
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
-    pub async fn lock(&self) -> Result<Guard, Error> {
-        super::lock(self).await
-    }
-
-    /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
-    ///
-    /// # Errors
-    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
-    /// `Unsupported` at once: see [`Lock`](crate::Lock).
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
-    pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
-        super::lock_timeout(self, wait).await
-    }
+    acquiring_methods!(waits);
 
     /// Waits for the part of the store `first`, and tries the others. Returns the guards of the
     /// parts, or the store that was busy.
@@ -296,5 +290,248 @@ impl Group {
 impl MultiLock for MultiMutex {
     fn names(&self) -> &[LockName] {
         self.names()
+    }
+}
+
+/// Claims that are being sent to several queues.
+struct MultiAcquire {
+    engine: Arc<Engine>,
+    sending: Option<Answer<Vec<Acquired>>>,
+    /// The time limit for the answer.
+    answer_by: Option<Timer>,
+    claims: Vec<(AcquireRequest, LockOptions)>,
+    /// Shutdown waits for it.
+    _ticket: Ticket,
+}
+
+impl MultiAcquire {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        claims: Vec<(AcquireRequest, LockOptions)>,
+        sending: Answer<Vec<Acquired>>,
+        answer_by: Option<Timer>,
+    ) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            sending: Some(sending),
+            answer_by,
+            claims,
+            _ticket: engine.tasks.ticket(),
+        }
+    }
+
+    async fn all_granted(
+        &mut self,
+        wait: Wait,
+        name: &LockName,
+        gave_up: &mut bool,
+    ) -> Result<Option<Guard>, Error> {
+        let Some(sending) = &mut self.sending else { return Ok(None) };
+        let sending = self.engine.while_it_runs(sending);
+        // If this future is dropped here, `Drop` below waits for the answer in the background.
+        let answers = self.engine.answered(self.answer_by, wait, name, sending).await?;
+        self.engine.failure.record(&answers, None);
+        self.sending = None;
+        let claims = std::mem::take(&mut self.claims);
+        // From here on each claim cleans up its own state.
+        let attempts: Vec<_> = claims
+            .into_iter()
+            .map(|(request, options)| Attempt::queued(&self.engine, request, options))
+            .collect();
+        self.engine.check_open()?;
+        let in_context = |error: Error| {
+            error.during("acquire").with_lock(name).with_store(self.engine.backend.store())
+        };
+        let answers = match answers {
+            Ok(answers) if answers.len() == attempts.len() => answers,
+            Ok(answers) => {
+                return Err(in_context(Error::new(
+                    ErrorKind::Protocol,
+                    format!(
+                        "the store sent {} answers to {} claims: report this to the authors of the \
+                         backend",
+                        answers.len(),
+                        attempts.len()
+                    ),
+                )));
+            }
+            Err(error) => {
+                if error.certainty() == Certainty::NotApplied {
+                    attempts.into_iter().for_each(Attempt::forget);
+                }
+                return Err(in_context(error));
+            }
+        };
+        let busy = answers.contains(&Acquired::Busy);
+        let mut parts = Vec::with_capacity(attempts.len());
+        let mut waiting = Vec::new();
+        for (mut attempt, answer) in attempts.into_iter().zip(answers) {
+            match answer {
+                Acquired::Granted(grant) => parts.push(attempt.settle(grant)),
+                Acquired::Queued => waiting.push(attempt),
+                Acquired::Busy => attempt.forget(),
+            }
+        }
+        if busy {
+            release_parts(parts, wait).await;
+            return Ok(None);
+        }
+        // The claims wait concurrently, since a place in a queue expires if its claim does not
+        // wait.
+        let waits = waiting.iter_mut().map(|attempt| async {
+            let taken = attempt.run(wait).await;
+            taken.map_err(|error| attempt.explain(error))
+        });
+        let taken = futures_util::future::try_join_all(waits).await;
+        *gave_up = taken.is_err() && waiting.iter().any(Attempt::gave_up);
+        parts.extend(taken?.into_iter().flatten());
+        Ok(Some(Guard::many(parts)))
+    }
+}
+
+impl Drop for MultiAcquire {
+    /// If it is dropped while the request is being sent, the claims are cancelled after the answer.
+    /// A cancellation that overtook the request would leave the claims in their queues.
+    fn drop(&mut self) {
+        let Some(sending) = self.sending.take() else { return };
+        let (engine, claims) = (Arc::clone(&self.engine), std::mem::take(&mut self.claims));
+        self.engine.tasks.run(async move {
+            let _ = sending.await;
+            for (request, options) in claims {
+                drop(Attempt::queued(&engine, request, options));
+            }
+        });
+    }
+}
+
+/// Releases the parts of a failed attempt before the caller gets the result, so that a try leaves
+/// no trace. Slow releases continue in the background.
+async fn release_parts(parts: Vec<HoldRef>, wait: Wait) {
+    let all = futures_util::future::join_all(parts.into_iter().map(HoldRef::release));
+    let soon = Timer::now() + Duration::from_secs(1);
+    let until = wait.deadline().map_or(soon, |deadline| deadline.min(soon));
+    // The lease frees a lock that can't be released.
+    let _ = time::timeout_at(until, all).await;
+}
+
+/// The locks of one shard, sorted by name and without repetition, never empty.
+#[derive(Clone, Debug)]
+struct Shard(Vec<Base>);
+
+/// Takes one step after the other, in the order that all clients use. A try waits for one response
+/// timeout in total.
+async fn take_in_order(
+    steps: &[impl AcquireStep],
+    wait: Wait,
+    retries: &mut bool,
+) -> Result<Option<Guard>, Error> {
+    let first = steps[0].base();
+    match wait {
+        Wait::Try => {
+            let engine = first.engine();
+            let taking = take_each(steps, wait, retries);
+            engine.answered(engine.answer_by(wait), wait, &first.name, taking).await?
+        }
+        Wait::Until(_) => take_each(steps, wait, retries).await,
+    }
+}
+
+async fn take_each(
+    steps: &[impl AcquireStep],
+    wait: Wait,
+    retries: &mut bool,
+) -> Result<Option<Guard>, Error> {
+    let mut parts = Vec::with_capacity(steps.len());
+    for step in steps {
+        match step.take(wait, retries).await? {
+            Some(guard) => parts.extend(guard.into_parts()),
+            None => {
+                release_parts(parts, wait).await;
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(Guard::many(parts)))
+}
+
+/// Locks that are acquired before those of the next step.
+trait AcquireStep: Sync {
+    /// Returns the first lock.
+    fn base(&self) -> &Base;
+
+    /// Takes all locks of the step. `retries` is set to whether the caller should retry if the
+    /// store is unreachable: claims that wait retry on their own, and then have used their retry
+    /// budgets.
+    fn take(
+        &self,
+        wait: Wait,
+        retries: &mut bool,
+    ) -> impl Future<Output = Result<Option<Guard>, Error>> + Send;
+}
+
+/// One lock of a store that acquires one by one.
+impl AcquireStep for Base {
+    fn base(&self) -> &Base {
+        self
+    }
+
+    async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error> {
+        *retries = false;
+        Ok(Self::take(self, Mode::Exclusive, wait).await?.map(Guard::one))
+    }
+}
+
+impl AcquireStep for Shard {
+    fn base(&self) -> &Base {
+        &self.0[0]
+    }
+
+    async fn take(&self, wait: Wait, retries: &mut bool) -> Result<Option<Guard>, Error> {
+        if let [only] = &*self.0 {
+            return AcquireStep::take(only, wait, retries).await;
+        }
+        let mut gave_up = false;
+        match self.take_at_once(wait, &mut gave_up).await {
+            Some(taken) => {
+                *retries = !gave_up;
+                taken
+            }
+            None => Box::pin(take_in_order(&self.0, wait, retries)).await,
+        }
+    }
+}
+
+impl Shard {
+    /// Enters all queues at once; returns `None` if the store can't. Sets `gave_up` if a claim that
+    /// waited has used its retry budget.
+    async fn take_at_once(
+        &self,
+        wait: Wait,
+        gave_up: &mut bool,
+    ) -> Option<Result<Option<Guard>, Error>> {
+        let engine = self.0[0].engine();
+        let waits = !matches!(wait, Wait::Try);
+        if waits && engine.backend.guarantees().fairness < Fairness::Fifo {
+            // The same order in all queues helps only if the store grants in that order.
+            return None;
+        }
+        if let Err(error) = engine.check_open() {
+            return Some(Err(error));
+        }
+        let claim = |base: &Base| {
+            let lease = engine.lease(*base.options)?;
+            let request = AcquireRequest::new(base.name.clone(), Mode::Exclusive, lease)
+                .with_queue(wait.queue());
+            Ok((request, *base.options))
+        };
+        let claims: Vec<_> = match self.0.iter().map(claim).collect() {
+            Ok(claims) => claims,
+            Err(error) => return Some(Err(error)),
+        };
+        let requests: Vec<_> = claims.iter().map(|(request, _)| request.clone()).collect();
+        let answer_by = engine.answer_by(wait);
+        let sending = engine.backend.acquire_all(&requests)?;
+        let mut claims = MultiAcquire::new(engine, claims, sending, answer_by);
+        Some(claims.all_granted(wait, &self.0[0].name, gave_up).await)
     }
 }

@@ -1,7 +1,5 @@
 //! The read-write lock.
 
-use std::time::Duration;
-
 use super::{Base, Takes};
 use crate::{
     Error, Guard, Lock, LockName, Mode, ReadWriteLock,
@@ -67,43 +65,7 @@ impl Side {
         &self.base.name
     }
 
-    /// Takes the lock if it is free; returns `None` if it is busy. Waits for the store's answer,
-    /// but not for a holder. Bind the guard to a variable: a temporary one is dropped at once.
-    ///
-    /// # Errors
-    /// `Unavailable` if the store is unreachable. `Config` and `Unsupported` at once: see
-    /// [`Lock`](crate::Lock).
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
-    pub async fn try_lock(&self) -> Result<Option<Guard>, Error> {
-        self.acquire(Wait::Try).await
-    }
-
-    /// Waits for the lock without a limit, unless
-    /// [`LockOptions::with_wait`](crate::LockOptions::with_wait) sets one.
-    ///
-    /// # Errors
-    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
-    /// `Unsupported` at once: see [`Lock`](crate::Lock).
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
-    pub async fn lock(&self) -> Result<Guard, Error> {
-        super::lock(self).await
-    }
-
-    /// Waits for the lock for `wait` at most. Zero is one attempt; `Duration::MAX` is no limit.
-    ///
-    /// # Errors
-    /// `Timeout` after the limit. `Unavailable` if the store is unreachable. `Config` and
-    /// `Unsupported` at once: see [`Lock`](crate::Lock).
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the claim; a lock that was granted meanwhile is released.
-    pub async fn lock_timeout(&self, wait: Duration) -> Result<Guard, Error> {
-        super::lock_timeout(self, wait).await
-    }
+    acquiring_methods!();
 }
 
 impl Takes for Side {

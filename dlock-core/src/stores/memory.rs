@@ -14,8 +14,6 @@
 //! the wait. Store time is also read under the lock, so that it never goes back between two
 //! operations of a shard.
 
-mod admin;
-
 use std::{fmt, hash::BuildHasher, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -24,8 +22,8 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashTable, hash_table::Entry};
 use crate::{
     AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Certainty, Claim, ClaimId, Clock,
     ConfigIssue, Connecting, DynBackend, Error, ErrorKind, Exclusion, Factory, Fairness, Fencing,
-    FencingToken, Grant, Guarantees, Instant, LockName, LockState, Mode, Notes, OrphanRelease,
-    Permits, Released, Renewal, Renewed, Scope, WakeUp,
+    FencingToken, Finding, Grant, Guarantees, Instant, LockName, LockState, Mode, Notes,
+    OrphanRelease, Permits, Released, Renewal, Renewed, Scope, WakeUp,
     machine::{Granted, Machine, Micros, Op, Outcome, conflict, spent},
     sync::{Mutex, oneshot},
 };
@@ -388,5 +386,33 @@ fn connect(url: BackendUrl) -> Connecting {
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Admin for Memory {
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
+        let now = self.micros();
+        let mut names = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let held = shard.names.records.iter().filter(|record| {
+                record.name.as_str().starts_with(prefix) && !record.machine.is_free(now)
+            });
+            names.extend(held.take(limit - names.len()).map(|record| record.name.clone()));
+        }
+        Ok(names)
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, Error> {
+        Ok(vec![Finding::fine(
+            "reach",
+            "the locks are in the memory of this process, and no other process sees them",
+        )])
+    }
+
+    async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
+        self.apply(name, &Op::Raise { above: above.get() }, |_, _, _| ());
+        Ok(())
     }
 }

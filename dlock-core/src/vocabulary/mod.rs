@@ -4,7 +4,6 @@
 pub(crate) mod answer;
 pub(crate) mod claim;
 pub(crate) mod clock;
-mod common_findings;
 pub(crate) mod error;
 pub(crate) mod fence;
 pub(crate) mod finding;

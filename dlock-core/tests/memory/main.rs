@@ -1,13 +1,16 @@
 //! The memory that locks take. A process of its own, since the allocator of the whole process
 //! counts; and one test at a time, since it counts for all of them.
 
-mod cleanup;
-mod held;
 #[cfg(feature = "metrics")]
 mod measured;
 
-use std::alloc::System;
+use std::{
+    alloc::System,
+    future::Future,
+    task::{Context, Waker},
+};
 
+use dlock_core::*;
 use parking_lot::Mutex;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -25,4 +28,50 @@ fn alone(test: impl Future<Output = ()>) {
 /// From here on it is counted.
 fn count() -> Region<'static, System> {
     Region::new(ALLOCATOR)
+}
+
+#[test]
+fn tries_and_cancelled_waits_take_no_memory() {
+    alone(async {
+        let store = Memory::new();
+        let locks = Locks::new(store.clone()).unwrap();
+        let lock = locks.mutex("n").unwrap();
+        let region = count();
+        for _ in 0..200_000 {
+            drop(lock.try_lock().await.unwrap().unwrap());
+        }
+        let _held = lock.lock().await.unwrap();
+        for _ in 0..200_000 {
+            let mut waiting = std::pin::pin!(lock.lock());
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        let change = region.change();
+        assert!(change.allocations > 200_000, "{change:?}: nothing was counted");
+        // One hold or one place in the queue for each would be 20 to 50 MB.
+        let bytes = change.bytes_allocated.saturating_sub(change.bytes_deallocated);
+        assert!(bytes < 10_000_000, "{bytes} bytes");
+    });
+}
+
+/// With so many, the tables are three quarters full.
+const HELD: usize = 100_000;
+
+#[test]
+fn a_held_lock_takes_less_than_half_a_kilobyte_and_few_pieces() {
+    alone(async {
+        let locks = Locks::new(Memory::new()).unwrap();
+        let mut guards = Vec::with_capacity(HELD);
+        let region = count();
+        for i in 0..HELD {
+            guards.push(locks.mutex(format!("held/{i}")).unwrap().lock().await.unwrap());
+        }
+        let change = region.change();
+        let pieces = (change.allocations - change.deallocations) / HELD;
+        // The name, the hold, what the handles share, and the claim in the store.
+        assert!(pieces <= 4, "{pieces} pieces each");
+        // An allocator takes a word more for each piece.
+        let bytes = (change.bytes_allocated - change.bytes_deallocated) / HELD + 8 * pieces;
+        assert!(bytes < 512, "{bytes} bytes each");
+        drop(guards);
+    });
 }

@@ -76,11 +76,7 @@ fn list() {
 }
 
 /// Runs everything that the options ask for.
-fn run(
-    options: &Options,
-    peers: &[Peer],
-    missing: Vec<LeftOut>,
-) -> Result<Results, Failure> {
+fn run(options: &Options, peers: &[Peer], missing: Vec<LeftOut>) -> Result<Results, Failure> {
     let mut results = Results { setting: setting(options), missing, ..Results::default() };
     report::begin(&results);
     let runtime = Flavour::CurrentThread.start()?;

@@ -1,6 +1,6 @@
 //! Multi-locks and single locks of one store, which must not deadlock.
 //!
-//! Models `dlock-core/src/kinds/steps.rs`, `dlock-redis/src/acquire_all.rs` and the grants of
+//! Models `dlock-core/src/kinds/multi.rs`, `dlock-redis/src/acquire_all.rs` and the grants of
 //! `dlock-redis/src/scripts/lock.lua`.
 //!
 //! Five clients want some of four names, each once. Two names are in one shard and two in another.

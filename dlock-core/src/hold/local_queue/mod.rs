@@ -19,15 +19,12 @@
 //!   `BUSY` to 0 fails while `QUEUED` is set, and a task sets `QUEUED` before it joins. So either
 //!   the leader that stops sees the queue and serves it, or the joining task sees that nobody leads
 //!   and becomes the leader. A task is never left in a queue that no task serves
-//!   (`schedules/hand_off.rs`; `proof/dlock-models/src/hand_off`).
+//!   (`schedules/hand_off.rs`; `proof/dlock-models/src/hand_off.rs`).
 //! - The other flags are hints, and relaxed: `contended` selects a size, `asked` and `warned`
 //!   select a message. `may_have_outage` is written under the mutex. It says that the outage there
 //!   may not be empty; the first check of it is without the mutex, so that the usual path skips the
 //!   mutex.
 
-mod outage;
-#[cfg(test)]
-mod tests;
 mod waiters;
 
 use std::{
@@ -36,7 +33,7 @@ use std::{
     task::Waker,
 };
 
-use self::{outage::Outage, waiters::WaitQueue};
+use self::waiters::WaitQueue;
 use crate::{
     Error, FencingToken, Instant, LockName, LockOptions,
     sync::{
@@ -44,6 +41,9 @@ use crate::{
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
+
+#[cfg(test)]
+mod tests;
 
 /// The tasks of this process that want one lock with one set of options. They hand off an `H`.
 pub(crate) struct LocalQueue<H> {
@@ -339,5 +339,46 @@ impl<H> fmt::Debug for LocalQueue<H> {
             .field("busy", &(self.flags.load(Ordering::Relaxed) & BUSY != 0))
             .field("waiting", &waiting)
             .finish_non_exhaustive()
+    }
+}
+
+/// An outage of the store, as the tasks that queue for one name see it. It is empty while the store
+/// answers, and changes only under the mutex of its queue.
+///
+/// The local leader retries for one lease. If each leader counted from its own start, the last task
+/// would fail after one lease for each task. So the next leader continues the count of the last one.
+/// When the lease is over, all tasks that waited until then fail with its error.
+#[derive(Default)]
+struct Outage {
+    since: Option<Instant>,
+    /// The last error.
+    last: Option<Error>,
+    /// The error of the last leader that gave up after a whole lease, and the ticket of the task
+    /// that was last in the queue at that time.
+    given_up: Option<(u64, Error)>,
+}
+
+impl Outage {
+    /// Creates the record after a leader has retried for a whole lease. All tasks up to this ticket
+    /// have waited with it. Tasks that join later have a whole lease.
+    pub(super) fn over(last_ticket: u64, error: &Error) -> Self {
+        let given_up = Some((last_ticket, error.clone()));
+        Self { since: None, last: Some(error.clone()), given_up }
+    }
+
+    /// Records a failure of the store, and returns when the outage began.
+    pub(super) fn failed(&mut self, now: Instant, error: &Error) -> Instant {
+        self.last = Some(error.clone());
+        *self.since.get_or_insert(now)
+    }
+
+    pub(super) fn last(&self) -> Option<Error> {
+        self.last.clone()
+    }
+
+    /// Returns the error of the leader that gave up while the task with this ticket waited.
+    pub(super) fn given_up(&self, ticket: u64) -> Option<Error> {
+        let (last, error) = self.given_up.as_ref()?;
+        (ticket <= *last).then(|| error.clone())
     }
 }
