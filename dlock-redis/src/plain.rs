@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Error,
     ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Mode, Queue,
-    Released, Renewal, Renewed, Scope,
+    Released, Renewal, Renewed, Scope, session::Pause,
 };
 use redis::Value;
 
@@ -28,7 +28,6 @@ use crate::{
     release::{ReleaseTarget, claim_ended, release},
     reply::millis,
     session::Session,
-    wait::PollPauses,
 };
 
 /// One server, as one client sees it.
@@ -151,11 +150,11 @@ impl Backend for Plain {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let mut pauses = PollPauses::default();
+        let mut pause = Pause::of_polls(request.lease);
         loop {
             match self.0.acquire(request).await {
                 Ok(Acquired::Granted(grant)) => return Ok(grant),
-                Ok(_) => pauses.pause(request.lease).await,
+                Ok(_) => pause.wait().await,
                 // An earlier poll whose answer was lost may have taken the lock for this claim.
                 Err(error) => {
                     let error = error.with_certainty(Certainty::Unknown);

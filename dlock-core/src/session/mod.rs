@@ -9,7 +9,7 @@
 //! - [`SessionBase`]: one session, with its claims, its last beat and its end. It also runs requests to
 //!   their end if their callers go away. A backend's session dereferences to this.
 //! - [`Sessions`]: the current session, and the change to the next one.
-//! - [`Pause`]: the pauses between retries of a request.
+//! - [`Pause`]: the pauses between retries of a request, or between polls of a waiter.
 //!
 //! If the store refuses to delete the key of a claim, [`SessionBase::owe`] keeps the claim and repeats
 //! the deletion: no claim is forgotten whose key may exist.

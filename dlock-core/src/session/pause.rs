@@ -1,11 +1,11 @@
-//! The pauses between retries of a request within a session.
+//! The pauses between retries of a request, and between polls.
 
 use std::time::Duration;
 
 use crate::sync::time;
 
-/// The pauses between retries of a request: each twice as long as the one before, up to a limit, with
-/// jitter. By default, they grow from 5 ms to 500 ms.
+/// The pauses between retries of a request, or between polls: each twice as long as the one before,
+/// up to a limit, with jitter. By default, they grow from 5 ms to 500 ms.
 #[derive(Debug)]
 pub struct Pause {
     next: Duration,
@@ -21,6 +21,14 @@ impl Pause {
     /// Begins with the `shortest` pause.
     pub const fn between(shortest: Duration, longest: Duration) -> Self {
         Self { next: shortest, longest }
+    }
+
+    /// Returns the pauses of a waiter that polls, in a store without a queue: from 2 ms, about a
+    /// round trip, to 200 ms, or to a sixth of its lease if that is shorter. The jitter keeps the
+    /// waiters of one lock from polling at the same time.
+    pub fn of_polls(lease: Duration) -> Self {
+        let shortest = Duration::from_millis(2);
+        Self::between(shortest, Duration::from_millis(200).min(lease / 6).max(shortest))
     }
 
     /// Waits for the next pause, half of it or more.

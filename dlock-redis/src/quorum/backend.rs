@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Clock, Error,
     ErrorKind, Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions,
-    LockState, Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
+    LockState, Mode, Notes, Queue, Released, Renewal, Renewed, Scope, session::Pause,
 };
 use futures_util::future::join_all;
 
@@ -25,7 +25,7 @@ use super::{
     tally::{Tally, Verdict, majority},
     vote::{Attempt, Voters, no_majority},
 };
-use crate::{config::RedisConfig, session::check_lease, wait::PollPauses};
+use crate::{config::RedisConfig, session::check_lease};
 
 /// Independent masters, as one client sees them.
 pub(crate) struct Quorum {
@@ -142,10 +142,10 @@ impl Backend for Quorum {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let mut pauses = PollPauses::default();
+        let mut pause = Pause::of_polls(request.lease);
         loop {
             // `acquire` has just tried.
-            pauses.pause(request.lease).await;
+            pause.wait().await;
             match self.voters.attempt(request, true).await {
                 Ok(Attempt::Won(grant)) => return Ok(grant),
                 Ok(Attempt::Busy) => {}

@@ -22,7 +22,6 @@ mod many_waiters;
 mod names;
 mod out_of_memory;
 mod plain;
-mod plain_refused;
 mod prefix_rights;
 mod queue_position;
 mod quorum_memory;

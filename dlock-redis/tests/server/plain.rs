@@ -1,9 +1,11 @@
-//! The plain form, beside programs that do the same without dlock.
+//! The plain form, beside programs that do the same without dlock, with the requests that it refuses,
+//! and foreign keys in its way.
 
 use std::time::Duration;
 
 use dlock_core::{
-    DynBackend, LockOptions, Locks, Note, Owner, Prefixed, Released, Renewal, Renewed,
+    Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Fairness, Fencing, LockOptions, Locks,
+    Mode, Note, Owner, Permits, Prefixed, Released, Renewal, Renewed, WakeUp,
 };
 use dlock_testlab::{
     Stop,
@@ -11,13 +13,16 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::support::{LEASE, attempt, connect, exclusive, free, granted, queue, run, take, works};
+use crate::support::{
+    LEASE, ask, attempt, connect, exclusive, free, granted, queue, renew, run, says, take, until,
+    works,
+};
 
 /// The release of other programs.
 const RELEASE: &str =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end";
 
-pub(crate) async fn start() -> Result<(RedisServer, DynBackend), Stop> {
+async fn start() -> Result<(RedisServer, DynBackend), Stop> {
     let server = RedisServer::start(&Options::new()).await?;
     let client = connect(&plain(&server)).await?;
     Ok((server, client))
@@ -172,6 +177,102 @@ fn a_prefix_precedes_the_key() {
         let guard = locks.mutex("{a} b")?.lock().await?;
         assert_eq!(server.keys("*").await?, ["app:{a} b"]);
         guard.release().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn the_plain_form_guarantees_little_and_refuses_other_kinds() {
+    run(async {
+        let (server, client) = start().await?;
+        let given = client.guarantees();
+        assert_eq!(given.fencing, Fencing::None);
+        assert_eq!(given.fairness, Fairness::None);
+        assert_eq!(given.wake_up, WakeUp::Poll);
+        assert_eq!(given.permits, Permits::Refused);
+        let locks = Locks::new(client.clone())?;
+        let unsupported = ErrorKind::Unsupported;
+        says(&locks.fair("a").err().ok_or("a fair lock")?, unsupported, "use a mutex");
+        says(&locks.semaphore("a", 2).err().ok_or("a semaphore")?, unsupported, "permits");
+        let rw = locks.rw("a")?;
+        says(&rw.read().lock().await.err().ok_or("a reader")?, unsupported, "dlock.plain");
+        for mode in [Mode::Shared, Mode::permits(1, 2)?] {
+            let error = client.acquire(&ask("a", mode)).await.err().ok_or("not exclusive")?;
+            says(&error, unsupported, "dlock.plain");
+            assert_eq!(error.certainty(), Certainty::NotApplied);
+        }
+        assert!(server.keys("*").await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn a_key_that_is_no_lock_is_reported_and_left_unchanged() {
+    run(async {
+        let (server, client) = start().await?;
+        server.command(&["RPUSH", "a", "theirs"]).await?.ok()?;
+        let remedy = "delete it, or use another name";
+        let request = exclusive("a");
+        let verbs: [(&str, Result<(), Error>); 3] = [
+            ("acquire", client.acquire(&request).await.map(|_| ())),
+            ("release", client.release(&request.as_claim()).await.map(|_| ())),
+            ("inspect", client.inspect(&request.name).await.map(|_| ())),
+        ];
+        for (verb, answer) in verbs {
+            let error = answer.err().ok_or(verb)?;
+            says(&error, ErrorKind::Protocol, remedy);
+            assert_eq!(error.operation(), Some(verb));
+        }
+        assert_eq!(server.command(&["LLEN", "a"]).await?.int()?, 1);
+        server.command(&["DEL", "a"]).await?.ok()?;
+        works(&client, "a").await
+    })
+}
+
+#[test]
+fn a_key_without_expiry_is_held_forever() {
+    run(async {
+        let (server, client) = start().await?;
+        server.command(&["SET", "a", "theirs"]).await?.ok()?;
+        assert_eq!(client.acquire(&attempt("a")).await?, dlock_core::Acquired::Busy);
+        let state = client.inspect(&exclusive("a").name).await?;
+        assert_eq!(state.holders[0].remaining, Duration::MAX);
+        renew(&client, &exclusive("a")).await.err().ok_or("not ours")?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_full_server_grants_nothing_and_accepts_releases() {
+    run(async {
+        let (server, client) = start().await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]).await?.ok()?;
+        let error = client.acquire(&attempt("b")).await.err().ok_or("granted")?;
+        says(&error, ErrorKind::Unavailable, "maxmemory");
+        assert_eq!(error.certainty(), Certainty::NotApplied);
+        renew(&client, &held).await?;
+        free(&client, &held).await?;
+        assert!(server.keys("*").await?.is_empty());
+        Ok(())
+    })
+}
+
+#[test]
+fn lost_rights_are_reported_and_nothing_is_held() {
+    run(async {
+        let (server, _) = start().await?;
+        for without in ["-set", "-time"] {
+            let user = ["ACL", "SETUSER", "joe", "reset", "on", ">p", "~*", "+@all"];
+            server.command(&user).await?.ok()?;
+            let url = format!("redis://joe:p@{}?dlock.plain=true", server.address());
+            let locks = Locks::new(connect(&url).await?)?;
+            server.command(&["ACL", "SETUSER", "joe", without]).await?.ok()?;
+            let error = locks.mutex("a")?.lock().await.err().ok_or(without)?;
+            says(&error, ErrorKind::Config(ConfigIssue::Access), "lacks rights");
+            until("nobody holds it", async || Ok(server.keys("*").await?.is_empty())).await?;
+        }
         Ok(())
     })
 }

@@ -35,7 +35,6 @@ mod notification;
 mod outcome;
 mod pace;
 mod part;
-
 mod reader;
 mod retry_budget;
 mod row;

@@ -7,10 +7,8 @@ mod conn;
 mod connector;
 mod durability;
 pub(crate) mod error;
-
 mod examine;
 pub(crate) mod json;
-
 mod plain;
 mod queries;
 mod rows;

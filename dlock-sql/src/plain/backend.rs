@@ -1,22 +1,25 @@
-//! A backend with the mutex only: the plain schemes, and locks of a session.
+//! A backend with the mutex only, over a task that owns one connection: the plain schemes, and
+//! locks of a session.
 //!
 //! There is no queue. A waiter polls with the same claim, so if the answer to a grant is lost, the
 //! next poll finds the lock. If the process dies, the lease or the session ends.
+//!
+//! Each request has a oneshot for its answer. A caller may stop waiting at any time: a request to
+//! take a lock is then skipped if it has not begun, and a release is always done.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, Error, Finding, Grant, Guarantees,
-    LockName, LockState, Queue, Released, Renewal, Renewed,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, Error, ErrorKind, Finding,
+    Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
+    session::Pause,
 };
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::oneshot};
 
-use super::{
-    pauses::Pauses,
-    request::{MutexRequest, Requests, Want},
+use crate::engine::{
+    Ends, Lanes, Listed, Message, Range, Reply, answer_of, gone, lanes, list, spawn,
 };
-use crate::engine::{Ends, lanes, list, spawn};
 
 /// A backend over a task that serves one request after another. The task ends when the backend and
 /// its answers are dropped.
@@ -29,12 +32,111 @@ pub(crate) struct MutexStore {
 
 /// The differences between such backends.
 pub(crate) struct Form {
-    /// Its name, with the option that chooses it.
+    /// Its name, with the option that chooses it, for messages.
     pub(crate) name: &'static str,
     /// The number of claims in one renewal, at least one.
     pub(crate) together: usize,
     /// The current guarantees.
     pub(crate) promises: Box<dyn Fn() -> Guarantees + Send + Sync>,
+}
+
+/// A request, and the channel for its answer.
+#[derive(Debug)]
+pub(crate) enum MutexRequest {
+    Acquire(AcquireRequest, Reply<Acquired>),
+    /// Renews the leases of these claims. The answer says for each whether it is held.
+    Renew(Vec<Renewal>, Reply<Vec<bool>>),
+    Release(LockName, ClaimId, Reply<Released>),
+    Inspect(LockName, Reply<LockState>),
+    List(Range, Reply<Vec<Listed>>),
+    Examine(Reply<Vec<Finding>>),
+}
+
+impl Message for MutexRequest {
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Renew(..) | Self::Release(..))
+    }
+}
+
+/// The verbs of a mutex. The task that owns this completes a verb that it has begun, even if the
+/// caller stops waiting.
+pub(crate) trait MutexTask: Send {
+    fn acquire(
+        &mut self,
+        request: &AcquireRequest,
+    ) -> impl Future<Output = Result<Acquired, Error>> + Send;
+
+    /// Returns for each claim whether it is held.
+    fn renew(
+        &mut self,
+        renewals: &[Renewal],
+    ) -> impl Future<Output = Result<Vec<bool>, Error>> + Send;
+
+    fn release(
+        &mut self,
+        name: &LockName,
+        claim: ClaimId,
+    ) -> impl Future<Output = Result<Released, Error>> + Send;
+
+    fn inspect(&mut self, name: &LockName)
+    -> impl Future<Output = Result<LockState, Error>> + Send;
+
+    fn list(&mut self, range: &Range) -> impl Future<Output = Result<Vec<Listed>, Error>> + Send;
+
+    fn examine(&mut self) -> impl Future<Output = Result<Vec<Finding>, Error>> + Send;
+
+    /// Serves one request. The caller may have stopped waiting.
+    fn serve(&mut self, request: MutexRequest) -> impl Future<Output = ()> + Send {
+        async move {
+            // An error of `send` means that the caller has stopped waiting.
+            match request {
+                MutexRequest::Acquire(_, reply) if reply.is_closed() => {}
+                MutexRequest::Acquire(request, reply) => {
+                    let _ = reply.send(self.acquire(&request).await);
+                }
+                MutexRequest::Renew(_, reply) if reply.is_closed() => {}
+                MutexRequest::Renew(renewals, reply) => {
+                    let _ = reply.send(self.renew(&renewals).await);
+                }
+                MutexRequest::Release(name, claim, reply) => {
+                    let _ = reply.send(self.release(&name, claim).await);
+                }
+                MutexRequest::Inspect(name, reply) => {
+                    let _ = reply.send(self.inspect(&name).await);
+                }
+                MutexRequest::List(range, reply) => {
+                    let _ = reply.send(self.list(&range).await);
+                }
+                MutexRequest::Examine(reply) => {
+                    let _ = reply.send(self.examine().await);
+                }
+            }
+        }
+    }
+}
+
+/// The callers' end of the task's queue.
+#[derive(Clone)]
+struct Requests(Lanes<MutexRequest>);
+
+impl Requests {
+    async fn send<T>(&self, request: impl FnOnce(Reply<T>) -> MutexRequest) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        let request = request(reply);
+        let lane = self.0.of(&request);
+        lane.send(request).await.map_err(|_| gone())?;
+        answer_of(answer, lane).await.unwrap_or_else(|| Err(gone()))
+    }
+
+    async fn acquire(&self, form: &str, request: &AcquireRequest) -> Result<Acquired, Error> {
+        if request.mode != Mode::Exclusive {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{form} supports only the mutex: remove it to use readers and permits"),
+            ));
+        }
+        self.send(|reply| MutexRequest::Acquire(request.clone(), reply)).await
+    }
 }
 
 impl MutexStore {
@@ -48,8 +150,7 @@ impl MutexStore {
     ) -> Self {
         let (lanes, ends) = lanes();
         spawn(runtime, task(ends));
-        let requests = Requests { lanes, form: form.name };
-        Self { store, form, requests, response_timeout }
+        Self { store, form, requests: Requests(lanes), response_timeout }
     }
 }
 
@@ -71,8 +172,9 @@ impl Backend for MutexStore {
         // The answer owns clones, so it runs to its end even if the caller drops it.
         let (requests, store, request) =
             (self.requests.clone(), self.store.clone(), request.clone());
+        let form = self.form.name;
         Answer::later(async move {
-            match requests.acquire(&request).await {
+            match requests.acquire(form, &request).await {
                 // There is no queue in the table. For the core, a waiter that polls is queued.
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 Ok(answer) => Ok(answer),
@@ -84,11 +186,12 @@ impl Backend for MutexStore {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let with_context = |error: Error| error.at("acquire", &request.name, &self.store);
         // Each poll is a complete acquire with the same claim, which is idempotent.
-        let mut pauses = Pauses::new(request.lease);
+        let mut pause = Pause::of_polls(request.lease);
         loop {
-            match self.requests.acquire(request).await.map_err(with_context)? {
+            let acquired = self.requests.acquire(self.form.name, request).await;
+            match acquired.map_err(with_context)? {
                 Acquired::Granted(grant) => return Ok(grant),
-                _ => tokio::time::sleep(pauses.next()).await,
+                _ => pause.wait().await,
             }
         }
     }
@@ -98,14 +201,7 @@ impl Backend for MutexStore {
         let (mut failed, mut last) = (0, None);
         // A failed part leaves its claims unknown, and the others keep their answers.
         for part in renewals.chunks(self.form.together) {
-            let want = |renewal: &Renewal| Want {
-                name: renewal.claim.name.clone(),
-                claim: renewal.claim.id,
-                lease: renewal.lease,
-                is_last: renewal.is_last,
-            };
-            let wants = part.iter().map(want).collect();
-            match self.requests.send(|reply| MutexRequest::Renew(wants, reply)).await {
+            match self.requests.send(|reply| MutexRequest::Renew(part.to_vec(), reply)).await {
                 Ok(kept) => {
                     let of = |kept| if kept { Renewed::Kept } else { Renewed::Lost };
                     renewed.extend(kept.into_iter().map(of));

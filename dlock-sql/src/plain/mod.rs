@@ -20,19 +20,12 @@
 //! requests may still arrive, it is released once more after the deadline of that request.
 
 mod backend;
-mod deferred_release;
-mod pauses;
-mod request;
 mod scheme;
-mod table;
 mod worker;
 
+#[cfg(feature = "postgres")]
+pub(crate) use backend::{Form, MutexRequest, MutexStore, MutexTask};
 use dlock_core::{Error, ErrorKind, Finding, LockName};
-
-#[cfg(feature = "postgres")]
-pub(crate) use backend::{Form, MutexStore};
-#[cfg(feature = "postgres")]
-pub(crate) use request::{MutexRequest, Want};
 pub use scheme::Scheme;
 pub(crate) use worker::start;
 

@@ -9,16 +9,16 @@
 use std::{str::FromStr, time::Duration};
 
 use dlock_core::{
-    Acquired, Certainty, ClaimId, ConfigIssue, Error, ErrorKind, Exclusion, Fencing, FencingToken,
-    Grant, Guarantees, Instant, LockName, machine::spent,
+    AcquireRequest, Acquired, Certainty, ClaimId, Clock, ConfigIssue, Error, ErrorKind, Exclusion,
+    Fencing, FencingToken, Grant, Guarantees, Instant, LockName, Renewal, StoreClock,
+    machine::spent,
 };
 
-use super::{
-    Argument, PlainConn, PlainRead, PlainRow,
-    request::Want,
-    table::{PlainTable, Sent},
-};
+use super::{Argument, PlainConn, PlainRead, PlainRow, Statements};
 use crate::engine::Fault;
+
+/// A margin between an instant and a time of the clock that were read at about the same time.
+const SLACK: Duration = Duration::from_millis(10);
 
 /// A table scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,35 +71,38 @@ impl Scheme {
     pub(super) async fn acquire<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
-        want: &Want,
+        request: &AcquireRequest,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
-        let holder = want.claim.to_string();
+        let holder = request.claim.to_string();
         let insert = [
-            Argument::Text(want.name.as_str()),
+            Argument::Text(request.name.as_str()),
             Argument::Text(&holder),
-            Argument::Number(micros(want.lease)),
+            Argument::Number(micros(request.lease)),
             Argument::Number(sent.deadline),
         ];
         let texts = table.texts;
         // The row scheme deletes rows, so an insert is the likely case. In the version scheme the
         // row exists after its first use, so a read comes first.
         if self == Self::Row && table.change(texts.insert, &insert).await? == 1 {
-            return self.taken(table, want, sent).await;
+            return self.taken(table, request, sent).await;
         }
-        let read = table.read(&want.name).await?;
+        let read = table.read(&request.name).await?;
         if read.now > sent.deadline {
             return Err(Fault::too_late());
         }
         let Some(seen) = &read.row else {
             return match table.change(texts.insert, &insert).await? {
-                1 => self.taken(table, want, sent).await,
+                1 => self.taken(table, request, sent).await,
                 _ => refused(sent),
             };
         };
         if seen.is_held && seen.holder == holder {
             // An earlier request, whose answer was lost, has taken it.
-            return match self.renew(table, want, sent).await? {
+            return match self
+                .renew(table, &Renewal::new(request.as_claim(), request.mode, request.lease), sent)
+                .await?
+            {
                 true => grant(self, &read, seen, sent.at),
                 false => Ok(Acquired::Busy),
             };
@@ -120,7 +123,7 @@ impl Scheme {
             }
         };
         match took {
-            1 => self.taken(table, want, sent).await,
+            1 => self.taken(table, request, sent).await,
             _ => refused(sent),
         }
     }
@@ -130,12 +133,12 @@ impl Scheme {
     async fn taken<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
-        want: &Want,
+        request: &AcquireRequest,
         sent: Sent,
     ) -> Result<Acquired, Fault> {
-        let read = table.read(&want.name).await?;
+        let read = table.read(&request.name).await?;
         match &read.row {
-            Some(seen) if seen.is_held && seen.holder == want.claim.to_string() => {
+            Some(seen) if seen.is_held && seen.holder == request.claim.to_string() => {
                 grant(self, &read, seen, sent.at)
             }
             _ => Ok(Acquired::Busy),
@@ -146,23 +149,26 @@ impl Scheme {
     pub(super) async fn renew<C: PlainConn>(
         self,
         table: &mut PlainTable<C>,
-        want: &Want,
+        renewal: &Renewal,
         sent: Sent,
     ) -> Result<bool, Fault> {
-        let holder = want.claim.to_string();
+        let holder = renewal.claim.id.to_string();
         // A lease is only extended, unless this is the last renewal of the claim. An earlier one
         // that arrives later has no effect after its deadline; before that it extends the lease
         // again.
-        let at_most = if want.is_last { 0 } else { i64::MAX };
+        let at_most = if renewal.is_last { 0 } else { i64::MAX };
         let arguments = [
-            Argument::Number(micros(want.lease)),
+            Argument::Number(micros(renewal.lease)),
             Argument::Number(at_most),
-            Argument::Text(want.name.as_str()),
+            Argument::Text(renewal.claim.name.as_str()),
             Argument::Text(&holder),
             Argument::Number(sent.deadline),
         ];
         let renewed = table.change(table.texts.renew, &arguments).await? == 1;
-        if !renewed && sent.may_be_late() && table.read(&want.name).await?.now > sent.deadline {
+        if !renewed
+            && sent.may_be_late()
+            && table.read(&renewal.claim.name).await?.now > sent.deadline
+        {
             return Err(Fault::too_late());
         }
         Ok(renewed)
@@ -212,6 +218,71 @@ fn grant(
     })?;
     // One token for each grant, since other programs count the version like this.
     Ok(Acquired::Granted(Grant::new(token, 1, sent)))
+}
+
+/// The table, and the clock of its database. Every read shows the clock, so deadlines follow it. A
+/// deadline is by that clock, because only the database can refuse a statement that arrives late.
+#[derive(Debug)]
+pub(super) struct PlainTable<C> {
+    pub(super) conn: C,
+    pub(super) texts: Statements,
+    pub(super) response_timeout: Duration,
+    clock: StoreClock,
+}
+
+/// The times of a request that has a deadline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// A time just before it is sent.
+    at: Instant,
+    /// The deadline by the database's clock. Zero if the clock is not known: then the statement
+    /// does nothing.
+    deadline: i64,
+    /// From this time on the deadline may have passed.
+    ends: Instant,
+    /// At this time the deadline has certainly passed.
+    pub(super) over: Instant,
+}
+
+impl Sent {
+    /// Returns whether the database may have refused a statement because of its deadline.
+    fn may_be_late(&self) -> bool {
+        self.deadline == 0 || Clock::Boot.now() >= self.ends
+    }
+}
+
+impl<C: PlainConn> PlainTable<C> {
+    pub(super) fn new(conn: C, texts: Statements, response_timeout: Duration) -> Self {
+        Self { conn, texts, response_timeout, clock: StoreClock::new() }
+    }
+
+    /// Returns the times of a request that is sent now and is useless after `useful`.
+    pub(super) fn sending(&self, useful: Duration) -> Sent {
+        let (at, useful) = (Clock::Boot.now(), useful.min(self.response_timeout));
+        let deadline = self.clock.deadline(at, useful).unwrap_or(0);
+        Sent {
+            at,
+            deadline: i64::try_from(deadline).unwrap_or(i64::MAX),
+            ends: at.saturating_add(useful / 2),
+            over: at.saturating_add(useful).saturating_add(SLACK),
+        }
+    }
+
+    async fn change(
+        &mut self,
+        statement: &'static str,
+        arguments: &[Argument<'_>],
+    ) -> Result<u64, Fault> {
+        self.conn.change(statement, arguments).await
+    }
+
+    pub(super) async fn read(&mut self, name: &LockName) -> Result<PlainRead, Fault> {
+        let sent = Clock::Boot.now();
+        let read = self.conn.read(self.texts.read, name).await?;
+        let shown = u64::try_from(read.now).unwrap_or(0);
+        self.clock.observe(shown, sent, Clock::Boot.now());
+        Ok(read)
+    }
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@ use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{
     PostgresConfig,
+    advisory::open_advisory,
     config::OPTIONS,
     conn::PgConn,
     link::Link,
     listener::PostgresListener,
-    modes::{open_advisory, open_plain},
+    plain::open_plain,
     queries,
     schema::{Prepared, Tables, prepare, prepare_in_time},
     source::Source,

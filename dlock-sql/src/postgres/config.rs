@@ -25,7 +25,7 @@ impl PostgresConfig {
 
     /// The statement that creates the table of the advisory mode: `postgres/advisory/schema.sql` of
     /// this crate.
-    pub const ADVISORY_SCHEMA: &'static str = super::advisory::SCHEMA;
+    pub const ADVISORY_SCHEMA: &'static str = queries::ADVISORY_SCHEMA;
 
     /// Reads `postgres://user:password@host:port/database?sslmode=verify-full`. Omitted parts are
     /// taken from the environment, as other clients of PostgreSQL do (`PGHOST`, `PGPASSWORD`,

@@ -1,19 +1,15 @@
 //! PostgreSQL: one database, for processes on many machines.
 
 mod advisory;
-
 mod backend;
 mod config;
 mod conn;
 mod driver;
 pub(crate) mod error;
-
 mod examine;
 mod link;
 mod listener;
 pub(crate) mod literal;
-mod modes;
-
 mod plain;
 #[cfg(test)]
 mod qualified;

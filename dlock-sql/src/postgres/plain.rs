@@ -1,13 +1,23 @@
-//! The plain schemes' statements.
+//! The plain schemes: their statements, and opening the mode.
 
-use dlock_core::{Finding, LockName};
+use std::sync::Arc;
+
+use dlock_core::{DynBackend, Error, Finding, LockName};
+use tokio::runtime::Handle;
 
 use super::{
-    conn::PgConn, examine::examine, literal::Arg, queries, schema::Tables, statement::get,
+    PostgresConfig,
+    conn::PgConn,
+    examine::examine,
+    link::Link,
+    literal::Arg,
+    queries,
+    schema::{Tables, prepare_in_time},
+    statement::get,
 };
 use crate::{
-    engine::{Conn, Fault, Listed, Range},
-    plain::{Argument, PlainConn, PlainRead, PlainRow, Statements, no_answer},
+    engine::{Conn, DurabilityMonitor, Fault, Listed, Range},
+    plain::{Argument, PlainConn, PlainRead, PlainRow, Scheme, Statements, no_answer, start},
 };
 
 macro_rules! now {
@@ -132,4 +142,20 @@ impl PlainConn for PgConn {
     async fn close(self) {
         Conn::close(self).await;
     }
+}
+
+/// Opens the plain mode.
+pub(super) async fn open_plain(
+    config: &PostgresConfig,
+    scheme: Scheme,
+    runtime: &Handle,
+    store: Arc<str>,
+) -> Result<DynBackend, Error> {
+    let mut link = Link::new(config.own(), config.transport(), config.response_timeout);
+    let prepared = prepare_in_time(&mut link, Tables::Plain, config).await?;
+    link.name_tables(prepared.texts);
+    let durability = DurabilityMonitor::new(link.is_durable(queries::PLAIN_IS_DURABLE).await?);
+    link.watch(durability.clone());
+    let (conn, response_timeout) = (PgConn(link), config.response_timeout);
+    Ok(Arc::new(start(runtime, store, durability, conn, scheme, STATEMENTS, response_timeout)))
 }

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use super::{advisory, plain, queries, statement};
+use super::{plain, queries, statement};
 use crate::server::Texts;
 
 #[path = "../../tests/postgres/planted/qualified.rs"]
@@ -21,9 +21,9 @@ fn no_statement_relies_on_the_search_path() {
         queries::CREATORS,
         queries::TRUST,
         queries::UNVACUUMED,
-        advisory::FREE,
-        advisory::PING,
-        advisory::PROCESS,
+        queries::ADVISORY_FREE,
+        queries::NOW,
+        queries::PROCESS,
         statement::RESET_ROLE,
         statement::RESET_PATH,
         statement::LOCAL_PATH,

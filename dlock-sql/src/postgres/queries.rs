@@ -14,6 +14,17 @@ pub(super) const TICK: Micros = 1;
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 /// The table of the plain mode.
 pub(super) const PLAIN_SCHEMA: &str = include_str!("plain.sql");
+/// The table of the advisory mode: the last fencing token of each lock.
+pub(super) const ADVISORY_SCHEMA: &str = include_str!("advisory/schema.sql");
+pub(super) const ADVISORY_ACQUIRE: &str = include_str!("advisory/acquire.sql");
+pub(super) const ADVISORY_INSPECT: &str = include_str!("advisory/inspect.sql");
+pub(super) const ADVISORY_SWEEP: &str = include_str!("advisory/sweep.sql");
+pub(super) const ADVISORY_FREE: &str = "SELECT pg_catalog.pg_advisory_unlock($1::bigint)";
+/// Reads the clock.
+pub(super) const NOW: &str = "SELECT (extract(epoch FROM pg_catalog.statement_timestamp()) \
+     OPERATOR(pg_catalog.*) 1000000)::bigint";
+/// Behind a transaction pooler, two connections have the same process.
+pub(super) const PROCESS: &str = "SELECT pg_catalog.pg_backend_pid()::bigint";
 pub(super) const APPLY_ONE: &str = include_str!("apply_one.sql");
 pub(super) const APPLY_MANY: &str = include_str!("apply_many.sql");
 pub(super) const READ: &str = include_str!("read.sql");
@@ -120,9 +131,9 @@ pub(crate) const STATEMENTS: [&str; 16] = [
     PLAIN_RIGHTS,
     ADVISORY_RIGHTS,
     VERSION,
-    super::advisory::ACQUIRE,
-    super::advisory::INSPECT,
-    super::advisory::SWEEP,
+    ADVISORY_ACQUIRE,
+    ADVISORY_INSPECT,
+    ADVISORY_SWEEP,
 ];
 
 /// As text, since the column may be of any type in a table that is not dlock's.

@@ -8,7 +8,6 @@
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
 use super::{
-    advisory,
     driver::PostgresConfig,
     error::{ENCODING, MISSING, NOT_OURS, RIGHTS, code_of},
     link::Link,
@@ -297,7 +296,7 @@ const PLAIN: ModeTable = ModeTable {
 const ADVISORY: ModeTable = ModeTable {
     name: "dlock_advisory",
     rights: queries::ADVISORY_RIGHTS,
-    schema: advisory::SCHEMA,
+    schema: queries::ADVISORY_SCHEMA,
     constant: "ADVISORY_SCHEMA",
 };
 

@@ -1,7 +1,6 @@
 //! The common part of databases with a server: configuration, TLS, and the faults of connections.
 
 mod config;
-
 mod idle;
 mod reach;
 mod texts;

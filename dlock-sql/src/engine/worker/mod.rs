@@ -11,7 +11,6 @@
 //! notifications, and the waiters find their grants by polling.
 
 mod busy;
-
 mod serve;
 
 use std::{borrow::Cow, collections::VecDeque, future::poll_fn, sync::Arc, task::Poll};

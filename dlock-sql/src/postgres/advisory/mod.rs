@@ -17,25 +17,460 @@
 //! See <https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS>. A key has 64
 //! bits: the FNV-1a hash of `dlock:` and the name. Two names with the same key, which can't be
 //! detected, exclude each other. There is no queue: waiters poll.
+//!
+//! # The task that owns the session
+//!
+//! The server frees all locks of a session when it ends. So a lock is held as long as the session
+//! is alive *and* this task has it in `held`. The two must not differ for long:
+//!
+//! - A key without an entry in `held` would block all clients. If the answer to an acquire is
+//!   lost, the key may be the session's, so it is freed before the retry.
+//! - A key that the server refuses to free is in `refused`, and is tried again. The session is
+//!   closed only if no lock depends on it.
+//! - An entry without a key would let two clients work. So whenever the connection is not open,
+//!   before or after a statement, `held` is cleared first.
+//!
+//! If the process dies, its connection breaks, and the server frees the locks when it notices.
 
-mod session;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-pub(super) use session::Session;
+use dlock_core::{
+    AcquireRequest, Acquired, Certainty, ClaimId, ClaimState, Clock, DynBackend, Error, ErrorKind,
+    Fencing, FencingToken, Finding, Grant, Guarantees, Instant, LockName, LockState, Mode,
+    OrphanRelease, Released, Renewal, Scope, StoreClock, machine::spent,
+};
+use sqlx::postgres::PgRow;
+use tokio::{runtime::Handle, select};
 
-use dlock_core::LockName;
+use super::{
+    PostgresConfig,
+    error::code_of,
+    link::Link,
+    literal::Arg,
+    queries,
+    schema::{Tables, prepare_in_time},
+    source::Source,
+    statement::{get, no_answer},
+};
+use crate::{
+    engine::{Ends, Fault, Listed, Range, RetryBudget, Rounds, retry},
+    plain::{Form, MutexRequest, MutexStore, MutexTask},
+    server::value,
+};
 
-/// The table.
-pub(super) const SCHEMA: &str = include_str!("schema.sql");
+/// The number of rows that one statement of the sweep looks at. It takes about a millisecond, since
+/// the locks of this session wait for it.
+const PAGE: i64 = 500;
 
-pub(super) const ACQUIRE: &str = include_str!("acquire.sql");
-pub(super) const INSPECT: &str = include_str!("inspect.sql");
-pub(super) const FREE: &str = "SELECT pg_catalog.pg_advisory_unlock($1::bigint)";
-/// Reads the clock.
-pub(super) const PING: &str = "SELECT (extract(epoch FROM pg_catalog.statement_timestamp()) \
-     OPERATOR(pg_catalog.*) 1000000)::bigint";
-pub(super) const SWEEP: &str = include_str!("sweep.sql");
-/// Behind a transaction pooler, two connections have the same process.
-pub(super) const PROCESS: &str = "SELECT pg_catalog.pg_backend_pid()::bigint";
+/// The pause between two attempts to free keys that the server has refused to free.
+const REFUSED: Duration = Duration::from_secs(1);
+
+/// Opens the advisory mode.
+pub(super) async fn open_advisory(
+    config: &PostgresConfig,
+    runtime: &Handle,
+    store: Arc<str>,
+) -> Result<DynBackend, Error> {
+    if config.driver.pooler || config.plain.is_some() {
+        return Err(value(
+            "dlock.advisory can't be combined with dlock.pooler or dlock.plain: use one of them",
+        ));
+    }
+    let mut link = Link::new(config.own(), config.transport(), config.response_timeout);
+    let prepared = prepare_in_time(&mut link, Tables::Advisory, config).await?;
+    link.name_tables(prepared.texts);
+    check_pooler(&mut link, config.own(), config).await?;
+    let (response_timeout, retention) = (config.response_timeout, config.retention);
+    let form = Form {
+        name: "the advisory mode (dlock.advisory)",
+        together: usize::MAX,
+        promises: Box::new(|| {
+            Guarantees::WEAKEST
+                .with_fencing(Fencing::Clock)
+                .with_orphan_release(OrphanRelease::SessionEnd)
+                .with_scope(Scope::Network)
+        }),
+    };
+    Ok(Arc::new(MutexStore::start(runtime, store, form, response_timeout, |requests| {
+        Session::new(link, requests, response_timeout, retention).run()
+    })))
+}
+
+/// Checks whether a pooler shares connections: two connections have one server process each, but
+/// behind a transaction pooler they may share one.
+async fn check_pooler(
+    link: &mut Link,
+    source: Source,
+    config: &PostgresConfig,
+) -> Result<(), Error> {
+    let mut other = Link::new(source, config.transport(), config.response_timeout);
+    let process = async |link: &mut Link| -> Result<i64, Fault> {
+        let rows = link.fetch(queries::PROCESS, &[]).await?;
+        rows.first().map_or(Ok(0), |row| get(row, 0))
+    };
+    let ours = process(link).await?;
+    let others = process(&mut other).await?;
+    other.close().await;
+    if ours != others {
+        return Ok(());
+    }
+    Err(value(
+        "dlock.advisory does not work through a pooler, and here two connections share a session: \
+         give the address of the server",
+    ))
+}
+
+/// The session, and the locks that it has.
+struct Session {
+    link: Link,
+    requests: Ends<MutexRequest>,
+    held: HashMap<i64, Held>,
+    /// The keys that the server has refused to free, with their former claims.
+    refused: HashMap<i64, ClaimId>,
+    /// The time of the next attempt to free them.
+    again: Instant,
+    clock: StoreClock,
+    response_timeout: Duration,
+    retention: Duration,
+    sweep: Rounds,
+}
+
+/// The result of a statement that takes a lock.
+enum Took {
+    Token(FencingToken),
+    Busy,
+    Late,
+}
+
+struct Held {
+    claim: ClaimId,
+    token: FencingToken,
+    /// The end of the lease. By then the core has released or renewed it.
+    until: Instant,
+    /// Whether the last renewal has set the end.
+    is_final: bool,
+}
+
+impl Held {
+    /// Moves the end of the lease. Only the last renewal moves it to an earlier time. After it, no
+    /// request moves it to a later time.
+    fn renew(&mut self, until: Instant, is_last: bool) {
+        self.until = match (is_last, self.is_final) {
+            (false, true) => self.until,
+            (false, false) => self.until.max(until),
+            (true, false) => until,
+            (true, true) => self.until.min(until),
+        };
+        self.is_final |= is_last;
+    }
+}
+
+impl Session {
+    fn new(
+        link: Link,
+        requests: Ends<MutexRequest>,
+        response_timeout: Duration,
+        retention: Duration,
+    ) -> Self {
+        Self {
+            link,
+            requests,
+            held: HashMap::new(),
+            refused: HashMap::new(),
+            again: Instant::from_nanos(0),
+            clock: StoreClock::new(),
+            response_timeout,
+            retention,
+            sweep: Rounds::new(retention),
+        }
+    }
+
+    /// Works until the last caller is dropped.
+    async fn run(mut self) {
+        // The answer shows the clock. If it fails, the first statement is refused because of its
+        // deadline, and its answer shows the clock.
+        let _ = self.ping().await;
+        loop {
+            let first = self.held.values().map(|held| held.until).min();
+            let ending = first.unwrap_or(Instant::from_nanos(u64::MAX));
+            select! {
+                // Requests first: the sweep has time.
+                biased;
+                request = self.requests.recv() => match request {
+                    Some(request) => self.serve(request).await,
+                    None => break,
+                },
+                () = Clock::Boot.sleep_until(ending), if first.is_some() => self.expire().await,
+                () = Clock::Boot.sleep_until(self.again), if !self.refused.is_empty() => self.settle().await,
+                () = self.sweep.due() => self.sweep().await,
+            }
+        }
+        self.link.close().await;
+    }
+
+    async fn acquire_once(
+        &mut self,
+        key: i64,
+        name: &LockName,
+        lease: Duration,
+    ) -> Result<Took, Fault> {
+        let sent = Clock::Boot.now();
+        let deadline = self.clock.deadline(sent, lease.min(self.response_timeout)).unwrap_or(0);
+        let by = Arg::Number(i64::try_from(deadline).unwrap_or(i64::MAX));
+        let rows = self
+            .fetch(queries::ADVISORY_ACQUIRE, &[Arg::Number(key), Arg::Text(name.as_str()), by])
+            .await?;
+        let row = rows.first().ok_or_else(no_answer)?;
+        let now = self.observe(get(row, 0)?, sent);
+        match get::<Option<i64>>(row, 1)? {
+            Some(number) => Ok(Took::Token(token(number)?)),
+            None if now > deadline => Ok(Took::Late),
+            None => Ok(Took::Busy),
+        }
+    }
+
+    /// Records the server's clock in the answer to a request that was sent at `sent`.
+    fn observe(&mut self, shown: i64, sent: Instant) -> u64 {
+        let shown = u64::try_from(shown).unwrap_or(0);
+        self.clock.observe(shown, sent, Clock::Boot.now());
+        shown
+    }
+
+    /// Checks that the session is alive, and reads the clock.
+    async fn ping(&mut self) -> Result<(), Fault> {
+        let sent = Clock::Boot.now();
+        let rows = self.fetch(queries::NOW, &[]).await?;
+        if let Some(row) = rows.first() {
+            self.observe(get(row, 0)?, sent);
+        }
+        Ok(())
+    }
+
+    /// Frees a key, and returns whether the session had it. Keeps the key in `refused` if the
+    /// server refuses that. If no other lock depends on the session, closes the session instead.
+    async fn free(&mut self, key: i64, claim: ClaimId) -> Result<bool, Fault> {
+        self.held.remove(&key);
+        match self.fetch(queries::ADVISORY_FREE, &[Arg::Number(key)]).await {
+            Ok(rows) => {
+                self.refused.remove(&key);
+                Ok(rows.first().and_then(|row| get(row, 0).ok()).unwrap_or(false))
+            }
+            Err(fault) if self.link.is_open() && !self.held.is_empty() => {
+                self.refused.insert(key, claim);
+                self.again = Clock::Boot.now().saturating_add(REFUSED);
+                Err(fault)
+            }
+            Err(fault) => {
+                tracing::debug!(target: "dlock", error = %fault.error, "lock freed by closing its session");
+                self.lose();
+                Ok(true)
+            }
+        }
+    }
+
+    /// Frees a key that may be the session's. Without a connection there is nothing to free.
+    async fn drop_key(&mut self, key: i64, claim: ClaimId) {
+        if self.link.is_open()
+            && let Err(fault) = self.free(key, claim).await
+        {
+            tracing::warn!(target: "dlock", error = %fault.error, "unlock refused, will be repeated");
+        }
+    }
+
+    /// Tries again to free the keys that the server has refused to free.
+    async fn settle(&mut self) {
+        while let Some((&key, &claim)) = self.refused.iter().next() {
+            if self.free(key, claim).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Frees a lock whose lease has ended.
+    async fn expire(&mut self) {
+        let now = Clock::Boot.now();
+        let ended = self.held.iter().find(|(_, held)| held.until <= now);
+        if let Some((key, claim)) = ended.map(|(&key, held)| (key, held.claim)) {
+            self.drop_key(key, claim).await;
+            self.held.remove(&key);
+        }
+    }
+
+    async fn sweep(&mut self) {
+        let age = i64::try_from(self.retention.as_micros()).unwrap_or(i64::MAX);
+        let after = std::mem::take(&mut self.sweep.after);
+        let args = [Arg::Text(&after), Arg::Number(age), Arg::Number(PAGE)];
+        let swept = self.fetch(queries::ADVISORY_SWEEP, &args).await.and_then(|rows| {
+            let row = rows.first().ok_or_else(no_answer)?;
+            Ok((get::<Option<String>>(row, 0)?, get::<i64>(row, 1)? > 0))
+        });
+        match swept {
+            Ok((last, found)) => self.sweep.turn(last, found),
+            Err(Fault { error, .. }) => {
+                tracing::warn!(target: "dlock", %error, "sweep of unused rows failed");
+                self.sweep.rest();
+            }
+        }
+    }
+
+    /// Runs a statement. If that opens a new connection, all locks of the old one are lost.
+    async fn fetch(&mut self, sql: &'static str, args: &[Arg<'_>]) -> Result<Vec<PgRow>, Fault> {
+        if !self.link.is_open() {
+            self.lose();
+        }
+        let result = self.link.fetch(sql, args).await;
+        if !self.link.is_open() {
+            self.lose();
+        }
+        result
+    }
+
+    /// Ends the session, and with it all its locks.
+    fn lose(&mut self) {
+        self.held.clear();
+        self.refused.clear();
+        self.link.drop_connection();
+    }
+
+    fn retry_budget(&self) -> RetryBudget {
+        RetryBudget::of_all_names(self.response_timeout)
+    }
+}
+
+impl MutexTask for Session {
+    async fn acquire(&mut self, request: &AcquireRequest) -> Result<Acquired, Error> {
+        let AcquireRequest { ref name, claim, lease, .. } = *request;
+        let (key, mut budget) = (key(name), self.retry_budget());
+        loop {
+            let sent = Clock::Boot.now();
+            let until = sent.saturating_add(lease);
+            match self.held.get_mut(&key) {
+                Some(held) if held.claim == claim => {
+                    // An earlier request of this claim has taken it.
+                    held.renew(until, false);
+                    return Ok(granted(held.token, sent));
+                }
+                // The server would grant it: for a session, advisory locks are reentrant.
+                Some(_) => return Ok(Acquired::Busy),
+                None => {}
+            }
+            if let Some(&former) = self.refused.get(&key)
+                && self.free(key, former).await.is_err()
+            {
+                return Ok(Acquired::Busy);
+            }
+            match self.acquire_once(key, name, lease).await {
+                Ok(Took::Token(token)) => {
+                    self.held.insert(key, Held { claim, token, until, is_final: false });
+                    return Ok(granted(token, sent));
+                }
+                Ok(Took::Busy) => return Ok(Acquired::Busy),
+                Ok(Took::Late) => budget.after(Fault::too_late()).await?,
+                Err(fault) => {
+                    // The session may have the lock, but no token.
+                    self.drop_key(key, claim).await;
+                    if is_out_of_range(&fault.error) {
+                        return Err(spent());
+                    }
+                    budget.after(fault).await?;
+                }
+            }
+        }
+    }
+
+    async fn renew(&mut self, renewals: &[Renewal]) -> Result<Vec<bool>, Error> {
+        let now = Clock::Boot.now();
+        if !self.held.is_empty() {
+            match self.ping().await {
+                Err(fault) if !self.link.is_open() => {
+                    tracing::warn!(target: "dlock", error = %fault.error, "session lost with all its locks");
+                }
+                // Even an error of the server proves that the session is alive.
+                _ => {}
+            }
+        }
+        let renew = |renewal: &Renewal| {
+            let held = self.held.get_mut(&key(&renewal.claim.name));
+            let held = held.filter(|held| held.claim == renewal.claim.id);
+            held.map(|held| held.renew(now.saturating_add(renewal.lease), renewal.is_last))
+                .is_some()
+        };
+        Ok(renewals.iter().map(renew).collect())
+    }
+
+    async fn release(&mut self, name: &LockName, claim: ClaimId) -> Result<Released, Error> {
+        let key = key(name);
+        let is_held = self.held.get(&key).is_some_and(|held| held.claim == claim);
+        if !is_held && self.refused.get(&key) != Some(&claim) {
+            return Ok(Released::AlreadyLost);
+        }
+        match self.free(key, claim).await {
+            Ok(true) => Ok(Released::Released),
+            Ok(false) => Ok(Released::AlreadyLost),
+            Err(fault) => Err(fault.error),
+        }
+    }
+
+    async fn inspect(&mut self, name: &LockName) -> Result<LockState, Error> {
+        let key = key(name);
+        let args = [Arg::Number(key), Arg::Text(name.as_str())];
+        let rows = retry!(self.retry_budget(), self.fetch(queries::ADVISORY_INSPECT, &args).await)?;
+        let Some(row) = rows.first() else {
+            return Err(Error::new(
+                ErrorKind::Protocol,
+                "the server answered without a row: check that it is PostgreSQL",
+            ));
+        };
+        let (is_held, last) = (get::<bool>(row, 0)?, get::<Option<i64>>(row, 1)?);
+        let token = last.and_then(|last| token(last).ok());
+        let holder = is_held.then(|| {
+            // The server knows the session of a holder, but not its claim.
+            let claim = self.held.get(&key).map_or(ClaimId::from_bits(0), |held| held.claim);
+            // The server has no lease: it is held as long as the session lasts.
+            ClaimState::new(claim, Mode::Exclusive, token, Duration::MAX)
+        });
+        Ok(LockState::new(holder.into_iter().collect(), Vec::new(), token))
+    }
+
+    async fn list(&mut self, _: &Range) -> Result<Vec<Listed>, Error> {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            "the server keeps only hashes of the names of advisory locks (dlock.advisory), so it \
+             can't list the names: inspect each lock by its name",
+        ))
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Finding>, Error> {
+        // A query that takes too long would end the session, and with it all its locks.
+        Ok(vec![Finding::warning(
+            "mode",
+            "with dlock.advisory the server is not examined, because all locks are on one \
+             connection",
+            "run the doctor on the same database without dlock.advisory",
+        )])
+    }
+}
+
+/// Returns whether the server could not add to the last token, since it is the largest possible.
+fn is_out_of_range(error: &Error) -> bool {
+    code_of(error).as_deref() == Some("22003")
+}
+
+fn granted(token: FencingToken, since: Instant) -> Acquired {
+    Acquired::Granted(Grant::new(token, 1, since))
+}
+
+fn token(number: i64) -> Result<FencingToken, Fault> {
+    let token = u64::try_from(number).ok().and_then(|number| FencingToken::new(number).ok());
+    token.ok_or_else(|| {
+        Error::new(
+            ErrorKind::Protocol,
+            format!("the table dlock_advisory has the invalid token {number}: repair the row"),
+        )
+        .with_certainty(Certainty::Unknown)
+        .into()
+    })
+}
 
 /// Returns the key of a name: 64-bit FNV-1a (<http://www.isthe.com/chongo/tech/comp/fnv/>).
 fn key(name: &LockName) -> i64 {
