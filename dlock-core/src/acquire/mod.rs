@@ -206,6 +206,17 @@ impl<'a> Attempt<'a> {
                     if !self.alone {
                         return Err(error);
                     }
+                    // A try starts over, too, but not for longer than a lease.
+                    let (now, lease) = (self.engine.clock.now(), self.options.lease());
+                    if matches!(wait, Wait::Try) && too_slow.pause(now, lease).is_none() {
+                        return Err(Error::new(
+                            ErrorKind::Unavailable,
+                            "the claim has ended in the store, and so have the ones after it: try \
+                             again, and check that the store answers well within a lease",
+                        )
+                        .with_source(error)
+                        .during("acquire"));
+                    }
                 }
                 Err(error) => {
                     // A wait of more than two leases without an error proves that the store was

@@ -264,23 +264,27 @@ impl Group {
                 Err(error) => error,
             };
             let (now, lease) = (clock.now(), first.options.lease());
+            let waits = !matches!(wait, Wait::Try);
+            // The store has answered, so no outage counts. Retry for as long as the caller waits.
+            if waits && matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotHeld) {
+                budget.over();
+            }
             let again = match error.kind() {
-                ErrorKind::Lost | ErrorKind::NotHeld => {
-                    // The store has answered, so no outage counts. Retry for as long as the caller
-                    // waits.
-                    budget.over();
-                    true
-                }
-                ErrorKind::Unavailable => retries,
+                // The claims have ended in the store, and others start over, even for one try.
+                ErrorKind::NotHeld => true,
+                ErrorKind::Lost => waits,
+                ErrorKind::Unavailable => waits && retries,
                 _ => false,
             };
             match budget.pause(now, lease) {
-                Some(next) if again && !matches!(wait, Wait::Try) => {
+                Some(next) if again => {
                     let paused = pause(next, wait.deadline(), &first.name).await;
                     let failure = (error.kind() == ErrorKind::Unavailable).then_some(error);
                     paused.map_err(|ended| explained(ended, failure, &first.name))?;
                 }
-                _ if error.kind() == ErrorKind::Lost => return Err(late(&error, lease)),
+                _ if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotHeld) => {
+                    return Err(late(&error, lease));
+                }
                 _ => return Err(error),
             }
         }

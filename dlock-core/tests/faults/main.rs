@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, and their helpers")]
 
+mod ended_claims;
 mod error_causes;
 mod lease;
 mod log;

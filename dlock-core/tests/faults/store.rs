@@ -26,6 +26,8 @@ pub(crate) struct Store {
     pub(crate) takes: Mutex<Duration>,
     /// It can't take several locks at one point of its order.
     pub(crate) one_by_one: AtomicBool,
+    /// So many further requests find that their claims have ended, as at the end of a session.
+    pub(crate) ends: AtomicUsize,
     pub(crate) acquires: AtomicUsize,
     pub(crate) releases: AtomicUsize,
 }
@@ -40,6 +42,7 @@ impl Store {
             response_timeout: Mutex::new(Duration::MAX),
             takes: Mutex::default(),
             one_by_one: AtomicBool::new(false),
+            ends: AtomicUsize::new(0),
             acquires: AtomicUsize::new(0),
             releases: AtomicUsize::new(0),
         })
@@ -76,6 +79,13 @@ impl Store {
         }))
     }
 
+    /// The answer to a claim that has ended.
+    fn ended<T>(&self) -> Option<Answer<T>> {
+        let ends = |ends: usize| ends.checked_sub(1);
+        self.ends.fetch_update(SeqCst, SeqCst, ends).ok()?;
+        Some(Answer::ready(Err(Error::new(ErrorKind::NotHeld, "the claim has ended"))))
+    }
+
     async fn reach(&self) -> Result<(), Error> {
         match self.fault() {
             Some(fault) => fault.await,
@@ -107,7 +117,7 @@ impl Backend for Store {
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         self.acquires.fetch_add(1, SeqCst);
         let takes = *self.takes.lock();
-        if let Some(fault) = self.fault() {
+        if let Some(fault) = self.fault().or_else(|| self.ended()) {
             return fault;
         }
         if takes.is_zero() {
@@ -139,6 +149,6 @@ impl Backend for Store {
         if self.one_by_one.load(SeqCst) {
             return None;
         }
-        self.fault().or_else(|| self.inner.acquire_all(requests))
+        self.fault().or_else(|| self.ended()).or_else(|| self.inner.acquire_all(requests))
     }
 }
