@@ -6,7 +6,7 @@ use dlock_core::Clock;
 use dlock_soak::Load;
 use dlock_testlab::{
     Stop, Verdict,
-    etcd::{Ensemble, EtcdServer, Options},
+    etcd::{EtcdServer, Options},
 };
 use tokio::time::sleep;
 
@@ -24,10 +24,6 @@ pub(crate) fn options() -> Options {
 /// These members, with short sessions.
 pub(crate) fn url(hosts: &str) -> String {
     format!("etcd://{hosts}?dlock.session_timeout={}s", SESSION.as_secs())
-}
-
-pub(crate) fn url_of(servers: &Ensemble) -> String {
-    url(&servers.addresses().join(","))
 }
 
 /// The usual mix. The core shortens the longest leases to what sessions last.

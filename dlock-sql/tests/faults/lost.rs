@@ -6,11 +6,12 @@ use std::time::Duration;
 use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, LockName, Mode, Renewal, Renewed};
 use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testkit::{Stop, Verdict};
-
-use crate::{
-    connect,
-    server::{Kind, Server},
+use dlock_testlab::{
+    mariadb::{self, MariadbServer},
+    postgres::{self, PostgresServer},
 };
+
+use crate::connect;
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -20,14 +21,48 @@ const SAVE: [&str; 2] =
 const LOSE: [&str; 2] =
     ["DELETE FROM dlock_lock", "INSERT INTO dlock_lock SELECT * FROM dlock_was"];
 
+/// A private server.
+enum Server {
+    Postgres(PostgresServer),
+    Mysql(MariadbServer),
+}
+
+impl Server {
+    fn url(&self) -> String {
+        let url = match self {
+            Self::Postgres(server) => server.url(),
+            Self::Mysql(server) => server.url(),
+        };
+        let and = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{and}dlock.create_schema=true&dlock.retention=1h")
+    }
+
+    async fn query(&self, sql: &str) -> Verdict {
+        match self {
+            Self::Postgres(server) => server.query(sql).await?,
+            Self::Mysql(server) => server.query(sql).await?,
+        };
+        Ok(())
+    }
+}
+
+pub(crate) async fn writes_of_postgres() -> Verdict {
+    let server = PostgresServer::start(&postgres::Options::new()).await?;
+    writes(Server::Postgres(server)).await
+}
+
+pub(crate) async fn writes_of_mysql() -> Verdict {
+    let server = MariadbServer::start(&mariadb::Options::new()).await?;
+    writes(Server::Mysql(server)).await
+}
+
 /// A client that remembers a lost row appends to the current one, and folds nothing into it.
-pub(crate) async fn writes(kind: Kind) -> Verdict {
-    let server = Server::start(kind).await?;
-    let url = server.patient_url().replace("retention=1s", "retention=1h");
+async fn writes(server: Server) -> Verdict {
+    let url = server.url();
     let [client, other] = [connect(url.clone()).await?, connect(url.clone()).await?];
     one_row_in_a_statement(&server, &client, &other).await?;
     several_rows(&server, &client, &other).await?;
-    if matches!(kind, Kind::Mysql) {
+    if matches!(server, Server::Mysql(_)) {
         let config = MysqlConfig::from_url(&url.parse()?)?.with_returning(false);
         let [client, other] = [Mysql::open(config.clone()).await?, Mysql::open(config).await?];
         one_row_in_a_statement(&server, &client, &other).await?;

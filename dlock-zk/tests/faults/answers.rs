@@ -16,7 +16,6 @@ use tokio::{
 
 use crate::{
     cleanup, connect,
-    network::forget,
     settings::{SESSION, options, url},
 };
 
@@ -61,7 +60,12 @@ impl Scene {
 
     /// Drops the requests and answers in flight, and ends the fault.
     async fn heal(&self) -> Verdict {
-        forget(&self.proxy).await
+        // A connection that comes now would miss the begin of what its server says.
+        self.proxy.door(Door::Closed).await?;
+        self.proxy.cut();
+        // Those that were cut are gone a moment later, and must not see what comes next.
+        sleep(Duration::from_millis(5)).await;
+        self.proxy.pass().await
     }
 
     async fn is_empty(&self) -> Verdict {

@@ -1,6 +1,4 @@
-//! Harm to the one server.
-
-use std::time::Duration;
+//! The controls: a server that forgets what it acknowledged.
 
 use dlock_soak::Storm;
 use dlock_testlab::{Stop, Verdict, zookeeper::ZooKeeperServer};
@@ -11,39 +9,6 @@ use crate::{
     cleanup,
     settings::{SESSION, load, options, url},
 };
-
-/// It comes back with everything that it has acknowledged, and with the sessions. It stays for long
-/// enough that clients find it, which look for it less and less often.
-pub(crate) async fn is_killed() -> Verdict {
-    let server = ZooKeeperServer::start(&options()).await?;
-    let load = load("crash").start(&url(&server.address())).await?;
-    let mut storm = Storm::begin("crash");
-    while storm.next(&load, 1600).await {
-        server.kill();
-        sleep(Duration::from_millis(rand::random_range(0..300))).await;
-        server.restart().await?;
-    }
-    let report = load.finish().await?;
-    storm.says(&report)?.check()?;
-    cleanup::nothing(&server).await
-}
-
-/// It stands still for longer than some leases and some sessions, and then does what it was asked
-/// meanwhile.
-pub(crate) async fn is_paused() -> Verdict {
-    let server = ZooKeeperServer::start(&options()).await?;
-    let load = load("paused").start(&url(&server.address())).await?;
-    let mut storm = Storm::begin("paused");
-    while storm.next(&load, 400).await {
-        server.pause()?;
-        let longest = if rand::random_bool(0.3) { 4000 } else { 700 };
-        sleep(Duration::from_millis(rand::random_range(50..longest))).await;
-        server.resume()?;
-    }
-    let report = load.finish().await?;
-    storm.says(&report)?.check()?;
-    cleanup::nothing(&server).await
-}
 
 /// The number of faults until one is noticed: on a busy machine few locks are used meanwhile.
 const TRIES: usize = 8;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_soak::Load;
-use dlock_testlab::zookeeper::{Ensemble, Options};
+use dlock_testlab::zookeeper::Options;
 
 /// How long sessions last.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
@@ -16,10 +16,6 @@ pub(crate) fn options() -> Options {
 /// These servers, with short sessions.
 pub(crate) fn url(hosts: &str) -> String {
     format!("zk://{hosts}?dlock.session_timeout={}ms", SESSION.as_millis())
-}
-
-pub(crate) fn url_of(servers: &Ensemble) -> String {
-    url(&servers.connect_string())
 }
 
 /// The usual mix. Some leases would be longer than a silent session lasts; the core shortens them to

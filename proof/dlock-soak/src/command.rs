@@ -14,12 +14,10 @@
 //! was wrong, and *unknown* if too little happened: few grants, few faults, or a kind of fault that
 //! never took effect.
 
-mod fault;
 mod options;
 mod plot;
 mod round;
 mod table;
-mod topology;
 mod verdict;
 
 use std::{path::Path, process::ExitCode, time::Duration};
@@ -28,13 +26,12 @@ use dlock_testkit::Stop;
 use futures_util::{StreamExt, stream};
 
 use self::{
-    options::{Asked, HELP, Options},
+    options::{Asked, HELP, Options, StoreArg, connect},
     round::{Plan, Round},
     table::Row,
-    topology::{SETUPS, StoreArg, connect},
     verdict::{Judgement, Outcome, Tally},
 };
-use crate::{Report, run::serve_if_child};
+use crate::{report::Report, run::serve_if_child, scene::injections_text, setups::SETUPS};
 
 /// The longest round. A longer time is divided into several rounds, each with a new store and its
 /// own history.
@@ -54,7 +51,7 @@ pub fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Ok(Asked::List) => {
-            for setup in &SETUPS {
+            for setup in SETUPS {
                 println!("private:{:<20} {}", setup.name, setup.what);
             }
             return ExitCode::SUCCESS;
@@ -167,8 +164,9 @@ async fn run_rounds(place: &StoreArg, time: Duration, options: &Options) -> Row 
     }
     judgement.reasons.extend(failures);
     let wrong = rounds.iter().zip(1..).filter(|(round, _)| !round.violations.is_empty());
-    let descriptions =
-        wrong.map(|(round, number)| format!("round {number}: {}", round.injections_text()));
+    let descriptions = wrong.map(|(round, number)| {
+        format!("round {number}: {}", injections_text(&round.injections, round.began))
+    });
     judgement.reasons.extend(descriptions);
     Row { judgement, tally }
 }

@@ -1,8 +1,11 @@
 //! A load for stores: processes that acquire, hold, lose and release locks at random while a test
 //! injects faults into them or into the store. A checker then judges the holds as the clients saw them.
 //!
-//! The default feature `command` adds the command `dlock-soak`. It starts stores and loads, injects
-//! faults for the requested time, and reports whether dlock kept its promises.
+//! The feature `topologies` adds a table of stores: each with its topology, the faults that can be
+//! injected there, and the promises that the store keeps under them. The fault tests of a backend
+//! run the rows of its store. The default feature `command` adds the command `dlock-soak`. It starts
+//! the stores of the table and loads, injects faults for the requested time, and reports whether dlock
+//! kept its promises.
 //!
 //! # For tests of faults
 //!
@@ -50,7 +53,8 @@
 //! # Faults
 //!
 //! [`Running`] kills, stops and stalls processes and aborts their tasks; it proves that each fault
-//! took effect, and notes it. The test [notes](Running::note) the faults of the store. A test that
+//! took effect, and notes it. The topologies do the same with the faults of stores and connections. A
+//! hand-written test [notes](Running::note) the faults of the store. A test that
 //! notes all of them [says so](Load::with_faults_noted): then the checks for times without faults
 //! also apply between the faults. After a fault through which the store loses its record of the
 //! holders, overlapping holds are [excused](Running::excuse), and nothing else is.
@@ -75,9 +79,13 @@
 //! excuses), `write` (a write that reached the resource), `broke`, and `run`. Times are nanoseconds
 //! of the clock that all processes of the machine share, since it was started.
 
+#[cfg(feature = "topologies")]
+mod cases;
 mod child;
 #[cfg(feature = "command")]
 pub mod command;
+#[cfg(feature = "topologies")]
+mod fault;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -91,14 +99,26 @@ mod record;
 mod report;
 mod resource;
 mod run;
+#[cfg(feature = "topologies")]
+mod scene;
+#[cfg(feature = "topologies")]
+mod setups;
 mod times;
+#[cfg(feature = "topologies")]
+mod topology;
 mod verdict;
 mod waits;
 mod worker;
 
+#[cfg(feature = "topologies")]
+pub use cases::scenarios;
+#[cfg(feature = "topologies")]
+pub use fault::{Fault, Promise};
 pub use lateness::Lateness;
 pub use parent::Running;
 pub use plan::{Kind, Load};
 pub use report::Report;
 pub use run::{Judged, Scenario, Storm, effort, run};
+#[cfg(feature = "topologies")]
+pub use setups::{FaultRow, FaultRows, SETUPS, Setup};
 pub use verdict::Check;

@@ -84,6 +84,11 @@ impl Running {
         Ok(running)
     }
 
+    /// Returns the time at which all processes had begun.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
     /// Returns the number of running processes.
     pub fn processes(&self) -> usize {
         self.processes.len()

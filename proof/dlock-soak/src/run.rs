@@ -140,10 +140,16 @@ impl Storm {
     /// Waits for a random time up to `most` milliseconds, and counts a fault. Returns `false` if
     /// the storm is over.
     pub async fn next(&mut self, load: &Running, most: u64) -> bool {
+        self.goes_on(load, most, true).await
+    }
+
+    /// Does the same, and also extends the storm, within its longest time, while it is not
+    /// `complete`.
+    pub(super) async fn goes_on(&mut self, load: &Running, most: u64, complete: bool) -> bool {
         let (lasts, time) = (Clock::Boot.now().since(self.began), STORM.mul_f64(effort()));
         // Each count reads all logs again.
         let dropped = || self.cancels == 0 || load.cancelled() >= self.cancels;
-        let enough = || load.grants() >= GRANTS && dropped();
+        let enough = || complete && load.grants() >= GRANTS && dropped();
         if lasts >= time.max(STORM) * LONGEST || lasts >= time && enough() {
             return false;
         }

@@ -106,6 +106,11 @@ impl Report {
     fn demand(&self, is_asked_for: impl Fn(Check) -> bool) -> Verdict {
         let mut wrong = self.violations();
         wrong.retain(|(check, _)| is_asked_for(*check));
+        self.judge(&wrong)
+    }
+
+    /// Refuses violations: names the first one, and the number of the others.
+    pub(super) fn judge(&self, wrong: &[(Check, String)]) -> Verdict {
         let Some((check, first)) = wrong.first() else { return Ok(()) };
         let others = wrong.len() - 1;
         let what = format!("{self}; violated: {check}: {first}; and {others} others");

@@ -2,9 +2,16 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use dlock_core::{DynBackend, Error, Memory, Registry};
+use dlock_testkit::Stop;
+use futures_util::future::BoxFuture;
 use lexopt::{Arg, Parser, ValueExt};
 
-use super::topology::{SETUPS, StoreArg};
+use crate::{
+    fault::Fault,
+    setups::{FEW, FaultRows, HOLDERS, SETUPS, Setup, faults},
+    topology::{Plain, Topology},
+};
 
 /// The options of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +29,15 @@ pub(super) struct Options {
     pub(super) old: Option<PathBuf>,
     /// Whether all histories are kept, and not only those with violations.
     pub(super) keep: bool,
+}
+
+/// A store, as the command line names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum StoreArg {
+    /// A private store that is started for the run.
+    Private(&'static Setup),
+    /// An existing store; faults are injected into its holders only.
+    Given(String),
 }
 
 /// The request of the command line.
@@ -123,6 +139,91 @@ impl Asked {
     }
 }
 
+impl StoreArg {
+    /// Parses `private:NAME` or a URL.
+    ///
+    /// # Errors
+    /// A text with the names that exist.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let Some(name) = text.strip_prefix("private:") else {
+            return match text.contains(':') {
+                true => Ok(Self::Given(text.to_owned())),
+                false => Err(format!(
+                    "{text:?} is no URL: use private:NAME for a private store, or the URL of one \
+                     that is there"
+                )),
+            };
+        };
+        let found = SETUPS.iter().find(|setup| setup.name == name);
+        found.map(Self::Private).ok_or_else(|| {
+            let names: Vec<_> = SETUPS.iter().map(|setup| setup.name).collect();
+            format!("there is no private store {name:?}: use one of {}", names.join(", "))
+        })
+    }
+
+    /// Returns its name in reports. For an existing store this is the scheme, since the URL may
+    /// contain secrets.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Private(setup) => setup.name,
+            Self::Given(url) => url.split(':').next().unwrap_or_default(),
+        }
+    }
+
+    /// Returns a description for people.
+    pub(super) fn what(&self) -> &str {
+        match self {
+            Self::Private(setup) => setup.what,
+            Self::Given(_) => "a store that was there, with faults of its holders only",
+        }
+    }
+
+    /// Returns the smallest number of grants a minute for a verdict.
+    pub(super) fn grants(&self) -> u32 {
+        match self {
+            Self::Private(setup) => setup.grants,
+            Self::Given(_) => FEW,
+        }
+    }
+
+    /// Returns its faults, and the promises that it keeps under them.
+    pub(super) fn rows(&self) -> FaultRows {
+        match self {
+            Self::Private(setup) => setup.rows,
+            Self::Given(_) => HOLDERS,
+        }
+    }
+
+    /// Starts the store.
+    ///
+    /// # Errors
+    /// [`Stop::missing`], if its programs are not installed.
+    pub(super) async fn open(&self) -> Result<Box<dyn Topology>, Stop> {
+        match self {
+            Self::Private(setup) => {
+                let faults: Vec<Fault> = faults(setup.rows).map(|(fault, _)| fault).collect();
+                setup.open(&faults, &connect).await
+            }
+            Self::Given(url) => Ok(Box::new(Plain::given(url))),
+        }
+    }
+}
+
+/// Connects to a store of any kind.
+pub(super) fn connect(url: String) -> BoxFuture<'static, Result<DynBackend, Error>> {
+    Box::pin(async move {
+        let registry = Registry::new()
+            .with(Memory::FACTORY)
+            .with(dlock_sql::SQLITE)
+            .with(dlock_sql::POSTGRES)
+            .with(dlock_sql::MYSQL)
+            .with(dlock_redis::REDIS)
+            .with(dlock_zk::ZK)
+            .with(dlock_etcd::FACTORY);
+        registry.connect(url.parse()?, &[]).await
+    })
+}
+
 /// Returns the full path of a program.
 fn program(path: PathBuf) -> Result<PathBuf, String> {
     match path.is_file() {
@@ -157,7 +258,7 @@ mod tests {
     fn all_are_a_minute_each() {
         let Ok(Asked::Run(options)) = read(&["--url", "private:all"]) else { panic!() };
         assert_eq!(options.places.len(), SETUPS.len());
-        assert_eq!(options.time, Duration::from_secs(60 * 12));
+        assert_eq!(options.time, Duration::from_secs(60 * 16));
     }
 
     #[test]
@@ -174,5 +275,22 @@ mod tests {
             let error = read(args).unwrap_err();
             assert!(error.contains(says), "{args:?}: {error}");
         }
+    }
+
+    #[test]
+    fn names_are_read() {
+        for setup in SETUPS {
+            let place = StoreArg::parse(&format!("private:{}", setup.name));
+            assert_eq!(place, Ok(StoreArg::Private(setup)));
+        }
+        let given = "redis://user:secret@host:6379";
+        assert_eq!(StoreArg::parse(given).map(|place| place.name().to_owned()), Ok("redis".into()));
+    }
+
+    #[test]
+    fn an_unknown_store_is_refused_with_the_known_ones() {
+        let error = StoreArg::parse("private:oracle").unwrap_err();
+        assert!(error.contains("redis-sentinel"), "{error}");
+        assert!(StoreArg::parse("redis").unwrap_err().contains("private:NAME"));
     }
 }

@@ -14,10 +14,8 @@ use plotters::{
     style::{BLACK, BLUE, Color, Palette, Palette99, RED, WHITE},
 };
 
-use super::{
-    fault::{Effect, Fault},
-    round::Round,
-};
+use super::round::Round;
+use crate::fault::{Effect, Fault};
 
 type Drawn = Result<(), Box<dyn Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;

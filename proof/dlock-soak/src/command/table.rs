@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::verdict::{Judgement, Tally};
-use crate::Check;
+use crate::verdict::Check;
 
 /// One store's row.
 #[derive(Debug, Serialize)]

@@ -5,11 +5,13 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::Serialize;
 
 use super::{
-    fault::{Effect, Fault},
+    options::StoreArg,
     round::{RECOVERY, Round, WARM_UP},
-    topology::StoreArg,
 };
-use crate::Check;
+use crate::{
+    fault::{Effect, Fault},
+    verdict::Check,
+};
 
 /// The number of examples that are kept for each kind of violation.
 const EXAMPLES: usize = 5;
@@ -289,7 +291,7 @@ mod tests {
     /// Returns a tally with enough of everything, and without violations.
     fn well() -> Tally {
         let mut tally = Tally { grants: 6000, ..Tally::default() };
-        for fault in Fault::HOLDERS {
+        for &fault in Fault::HOLDERS {
             tally.faults.insert(fault, Count { tried: 7, proven: 7 });
         }
         tally.rates = Rates { before: 300.0, during: 100.0, after: 290.0 };

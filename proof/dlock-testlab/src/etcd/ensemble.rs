@@ -12,7 +12,7 @@ use super::{
     server::ATTEMPTS,
 };
 use crate::{
-    Flow, Stop, Verdict,
+    Flow, Proxy, Stop, Verdict,
     wait::{insist, until},
 };
 
@@ -200,6 +200,17 @@ impl Ensemble {
     /// back. Does not wait until the node serves.
     pub fn heal(&self, node: usize) {
         self.links.between_those(|a, _| a == node, Flow::Pass);
+    }
+
+    /// Returns the number of bytes between nodes that had to wait because of a cut, forwarded since
+    /// or not.
+    pub fn held_bytes(&self) -> u64 {
+        self.links.sum(Proxy::held_bytes)
+    }
+
+    /// Returns the number of bytes between nodes that were [delayed](Self::slow).
+    pub fn delayed_bytes(&self) -> u64 {
+        self.links.sum(Proxy::delayed_bytes)
     }
 
     /// Kills all nodes that run, and restarts all. Waits until each serves.

@@ -66,6 +66,11 @@ impl Links {
         Ok(Self { links, _hops: hops })
     }
 
+    /// Returns the sum of this counter over all links.
+    pub(super) fn sum(&self, count: impl Fn(&Proxy) -> u64) -> u64 {
+        self.links.iter().map(|link| count(&link.proxy)).sum()
+    }
+
     /// Sets what happens to all bytes between the pairs of nodes for which `which` is true, in both
     /// directions.
     pub(super) fn between_those(&self, which: impl Fn(usize, usize) -> bool, flow: Flow) {

@@ -9,7 +9,7 @@ use super::{
     programs::Programs,
     server::ATTEMPTS,
 };
-use crate::{Flow, Stop, Verdict, wait::until};
+use crate::{Flow, Proxy, Stop, Verdict, wait::until};
 
 /// Three ZooKeeper servers. They end when this value is dropped. Nodes are identified by their
 /// index.
@@ -159,6 +159,12 @@ impl Ensemble {
     /// back. Does not wait until the node serves.
     pub fn heal(&self, node: usize) {
         self.links.between_those(|a, _| a == node, Flow::Pass);
+    }
+
+    /// Returns the number of bytes between nodes that had to wait because of a cut, forwarded since
+    /// or not.
+    pub fn held_bytes(&self) -> u64 {
+        self.links.sum(Proxy::held_bytes)
     }
 
     /// Kills all nodes that run, and restarts all. Waits until each serves.

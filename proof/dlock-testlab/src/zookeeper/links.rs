@@ -69,6 +69,11 @@ impl Links {
         lines.map(|((follow, elect), n)| format!("server.{n}=127.0.0.1:{follow}:{elect}")).collect()
     }
 
+    /// Returns the sum of this counter over all links.
+    pub(super) fn sum(&self, count: impl Fn(&Proxy) -> u64) -> u64 {
+        self.links.iter().map(|link| count(&link.follow) + count(&link.elect)).sum()
+    }
+
     /// Sets what happens to all bytes between the pairs of nodes for which `which` is true, in both
     /// directions.
     pub(super) fn between_those(&self, which: impl Fn(usize, usize) -> bool, flow: Flow) {

@@ -1,4 +1,4 @@
-//! The faults of holders, stores and connections.
+//! The faults of holders, stores and connections, and the promises that a store keeps under them.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use serde::Serialize;
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Fault {
+#[non_exhaustive]
+pub enum Fault {
     /// A process of holders is killed.
     HolderKilled,
-    /// A process is stopped, for up to several leases.
+    /// One process or two are stopped, for up to several leases.
     HolderStopped,
     /// All threads of a process's runtime are blocked: no timer fires, and no lease is renewed.
     HolderStalled,
@@ -24,6 +25,8 @@ pub(super) enum Fault {
     ConnectionsCut,
     /// No data passes in either direction, and the connections stay open.
     HalfOpen,
+    /// Requests take effect late, or never.
+    RequestsHeld,
     /// Requests take effect, but their answers are lost.
     RepliesDropped,
     /// Answers are delayed.
@@ -50,6 +53,10 @@ pub(super) enum Fault {
     Failover,
     /// The master is killed, and a replica without the last grants takes its place.
     LaggingFailover,
+    /// A replica takes the place of a master that runs.
+    Takeover,
+    /// The locks of a slot move to another master.
+    SlotMoved,
     /// A minority of the servers is unreachable.
     MinorityAway,
     /// The leader of an ensemble is killed.
@@ -62,11 +69,29 @@ pub(super) enum Fault {
     LeaderMoved,
     /// A follower is cut off from the others, but not from its clients.
     FollowerCut,
+    /// All that one server of an ensemble and the others send each other is delayed.
+    MemberSlow,
+    /// The server removes old revisions, which waiters may watch from.
+    HistoryCompacted,
+}
+
+/// The promises that a store keeps under a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Promise {
+    /// All of them.
+    All,
+    /// All, except that holders may lose their locks before their leases expire.
+    Exclusion,
+    /// Two clients may hold the same lock, and held locks may be lost, until the leases from before
+    /// the end of the fault have expired: the store has lost what it acknowledged, or its clock
+    /// has let the leases expire. Tokens stay in order.
+    Tokens,
 }
 
 /// The result of an attempt to inject a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// The fault has proven that it took effect.
     Proven,
     /// The fault did not take effect, or nothing proves that it did.
@@ -75,7 +100,7 @@ pub(super) enum Effect {
 
 impl Fault {
     /// The faults of holders, which every store allows.
-    pub(super) const HOLDERS: [Self; 6] = [
+    pub const HOLDERS: &'static [Self] = &[
         Self::HolderKilled,
         Self::HolderStopped,
         Self::HolderStalled,
@@ -85,37 +110,22 @@ impl Fault {
     ];
 
     /// The faults of connections.
-    pub(super) const NETWORK: [Self; 4] =
-        [Self::ConnectionsCut, Self::HalfOpen, Self::RepliesDropped, Self::RepliesDelayed];
+    pub const NETWORK: &'static [Self] = &[
+        Self::ConnectionsCut,
+        Self::HalfOpen,
+        Self::RequestsHeld,
+        Self::RepliesDropped,
+        Self::RepliesDelayed,
+    ];
 
-    /// Whether, after this fault, two clients may hold the same lock, and held
-    /// locks may be lost. The store has then lost what it acknowledged, or its clock has let the
-    /// leases expire.
-    pub(super) const fn may_let_two_in(self) -> bool {
-        matches!(
-            self,
-            Self::ServerEmptied
-                | Self::LaggingFailover
-                | Self::ClockAhead
-                | Self::ClockBehind
-                | Self::ClockStrobing
-        )
-    }
+    /// The faults of a server's clock.
+    pub const CLOCK: &'static [Self] = &[Self::ClockAhead, Self::ClockBehind, Self::ClockStrobing];
+}
 
-    /// Whether clients could not reach the store or receive its answers during this fault.
-    pub(super) const fn takes_store_away(self) -> bool {
-        matches!(
-            self,
-            Self::HalfOpen | Self::RepliesDropped | Self::ServerStopped | Self::ServerKilled
-        )
-    }
-
-    /// Whether the clock that measures the leases may have been ahead.
-    pub(super) const fn steps_clock(self) -> bool {
-        matches!(
-            self,
-            Self::HolderClock | Self::ClockAhead | Self::ClockBehind | Self::ClockStrobing
-        )
+impl Effect {
+    /// The effect of a fault that was seen, or not.
+    pub(crate) fn seen(seen: bool, missed: &str) -> Self {
+        if seen { Self::Proven } else { Self::Missed(missed.to_owned()) }
     }
 }
 
@@ -130,6 +140,7 @@ impl fmt::Display for Fault {
             Self::HolderClock => "holders' clock ±60 s",
             Self::ConnectionsCut => "connections cut",
             Self::HalfOpen => "half-open",
+            Self::RequestsHeld => "requests held back",
             Self::RepliesDropped => "replies dropped",
             Self::RepliesDelayed => "replies delayed",
             Self::PushesLost => "notifications lost",
@@ -143,12 +154,16 @@ impl fmt::Display for Fault {
             Self::ClockStrobing => "clock strobes",
             Self::Failover => "failover",
             Self::LaggingFailover => "lagging failover",
+            Self::Takeover => "takeover",
+            Self::SlotMoved => "slot moved",
             Self::MinorityAway => "minority away",
             Self::LeaderKilled => "leader killed",
             Self::LeaderStopped => "leader stopped",
             Self::LeaderCut => "leader cut off",
             Self::LeaderMoved => "leader moved",
             Self::FollowerCut => "follower cut off",
+            Self::MemberSlow => "member slow",
+            Self::HistoryCompacted => "history compacted",
         })
     }
 }

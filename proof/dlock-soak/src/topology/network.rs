@@ -3,20 +3,23 @@
 use std::time::Duration;
 
 use dlock_testkit::Stop;
-use dlock_testlab::{Flow, Proxy};
+use dlock_testlab::{Door, Flow, Proxy};
 use tokio::time::sleep;
 
-use super::{Effect, Fault, some};
+use super::{Effect, Fault, outage, some};
 
 /// The network in front of one server.
-pub(in crate::command) struct Network {
+#[derive(Debug)]
+pub(super) struct Network {
     proxy: Proxy,
+    /// The longest time without data, after which leases and sessions have expired.
+    longest: Duration,
 }
 
 impl Network {
     /// Returns the network over this proxy.
-    pub(super) fn over(proxy: Proxy) -> Self {
-        Self { proxy }
+    pub(super) fn over(proxy: Proxy, longest: Duration) -> Self {
+        Self { proxy, longest }
     }
 
     /// Returns the address that replaces the server's address in a URL.
@@ -41,7 +44,15 @@ impl Network {
     /// Injects one fault, and repairs the network.
     pub(super) async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         let proxy = &self.proxy;
-        let before = Seen::at(proxy);
+        let (count, what): (fn(&Proxy) -> u64, _) = match fault {
+            Fault::ConnectionsCut => (Proxy::cuts, "connection was cut"),
+            Fault::HalfOpen | Fault::RequestsHeld => (Proxy::held_bytes, "byte was held back"),
+            Fault::RepliesDropped => (Proxy::dropped_bytes, "byte was dropped"),
+            Fault::RepliesDelayed => (Proxy::delayed_bytes, "byte was delayed"),
+            Fault::PushesLost => (Proxy::lost_pushes, "notification was lost"),
+            _ => return Ok(Effect::Missed(format!("{fault}: not of the network"))),
+        };
+        let before = count(proxy);
         match fault {
             Fault::ConnectionsCut => {
                 if rand::random() {
@@ -53,75 +64,41 @@ impl Network {
             }
             Fault::HalfOpen => {
                 proxy.half_open();
-                sleep(some(100, 1500)).await;
-                proxy.cut();
+                sleep(outage(self.longest)).await;
+                self.cut_some();
+            }
+            Fault::RequestsHeld => {
+                proxy.requests(Flow::Hold);
+                sleep(some(20, 400)).await;
+                self.cut_some();
             }
             Fault::RepliesDropped => {
                 proxy.replies(Flow::Drop);
                 sleep(some(20, 400)).await;
+                // A connection that comes now would miss the beginning of the server's answers.
+                proxy.door(Door::Closed).await?;
                 proxy.cut();
             }
             Fault::RepliesDelayed => {
-                proxy.replies(Flow::Delay(some(5, 100)));
-                sleep(some(300, 1000)).await;
+                proxy.replies(Flow::Delay(some(5, 200)));
+                sleep(some(100, 800)).await;
             }
-            Fault::PushesLost => {
+            _ => {
                 proxy.lose_pushes();
-                sleep(some(500, 1500)).await;
-                proxy.pass_pushes();
+                sleep(some(300, 1200)).await;
             }
-            _ => return Ok(Effect::Missed(format!("{fault}: not of the network"))),
         }
         // Connections that were cut close a moment later, and must not get data afterwards.
         sleep(Duration::from_millis(5)).await;
-        let after = Seen::at(proxy);
+        let after = count(proxy);
         proxy.pass().await?;
-        Ok(after.since(before).shows(fault))
-    }
-}
-
-/// The counters of a proxy.
-#[derive(Clone, Copy)]
-struct Seen {
-    cut: u64,
-    held: u64,
-    dropped: u64,
-    delayed: u64,
-    pushes: u64,
-}
-
-impl Seen {
-    fn at(proxy: &Proxy) -> Self {
-        Self {
-            cut: proxy.cuts(),
-            held: proxy.held_bytes(),
-            dropped: proxy.dropped_bytes(),
-            delayed: proxy.delayed_bytes(),
-            pushes: proxy.lost_pushes(),
-        }
+        Ok(Effect::seen(after > before, &format!("no {what}")))
     }
 
-    fn since(self, before: Self) -> Self {
-        Self {
-            cut: self.cut - before.cut,
-            held: self.held - before.held,
-            dropped: self.dropped - before.dropped,
-            delayed: self.delayed - before.delayed,
-            pushes: self.pushes - before.pushes,
-        }
-    }
-
-    fn shows(self, fault: Fault) -> Effect {
-        let (count, what) = match fault {
-            Fault::ConnectionsCut => (self.cut, "connection was cut"),
-            Fault::HalfOpen => (self.held, "byte was held back"),
-            Fault::RepliesDropped => (self.dropped, "byte was dropped"),
-            Fault::RepliesDelayed => (self.delayed, "byte was delayed"),
-            _ => (self.pushes, "notification was lost"),
-        };
-        match count {
-            0 => Effect::Missed(format!("no {what}")),
-            _ => Effect::Proven,
+    /// Loses what was held back, or lets it arrive late.
+    fn cut_some(&self) {
+        if rand::random() {
+            self.proxy.cut();
         }
     }
 }
