@@ -38,7 +38,8 @@ impl Session {
             let Err(error) = answer else { return answer };
             // The core releases the claims that have a key. The others can't get one any more.
             for claim in &claims {
-                if claim.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
+                let is_new = claim.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New));
+                if is_new && claim.refused_in().is_none() {
                     if error.certainty() == Certainty::Unknown {
                         claim.retire(true);
                     }

@@ -5,13 +5,13 @@
 //! answer is then a loss. The other verbs wait for a session that is alive. `acquire` and `release`
 //! return an `Answer` that owns all it needs, and run to their end if the caller drops them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Claim, Connecting, DynBackend,
     Error, Factory, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released,
-    Renewal, Renewed, StoreEvents, current_io_runtime,
+    Renewal, Renewed, StoreEvents, current_io_runtime, session::Sessions,
 };
 
 use crate::{
@@ -19,8 +19,8 @@ use crate::{
     error::{gone, no_raise_tokens, too_many},
     examine::examine,
     key::MOST_NAMES,
-    session_task,
-    store::Store,
+    preflight::preflight,
+    session::Session,
 };
 
 /// The factory of etcd with all schemes and options, for a [`Registry`](dlock_core::Registry).
@@ -28,8 +28,10 @@ pub const FACTORY: Factory =
     Factory::new("etcd", EtcdConfig::SCHEMES, EtcdConfig::OPTIONS, connect);
 
 /// A store of locks on etcd. See the crate's documentation.
+#[derive(Debug)]
 pub struct Etcd {
-    store: Arc<Store>,
+    sessions: Arc<Sessions<Session>>,
+    guarantees: Guarantees,
 }
 
 impl Etcd {
@@ -48,78 +50,82 @@ impl Etcd {
     pub async fn connect(config: EtcdConfig) -> Result<DynBackend, Error> {
         let runtime = current_io_runtime(needs_io)?;
         let config = config.checked()?;
-        let name = config.store();
-        let opened = Store::open(config).await;
-        let store = opened.map_err(|error| error.during("connect").with_store(&name))?;
-        let store = Arc::new(store);
-        runtime.spawn(session_task::run(Arc::downgrade(&store)));
-        Ok(Arc::new(Self { store }))
+        let store = config.store();
+        let opened = async {
+            let sessions = Sessions::open(store.clone(), config, runtime).await?;
+            let guarantees = preflight(&sessions.current()).await?;
+            Ok(Self { sessions: Arc::new(sessions), guarantees })
+        };
+        let opened =
+            opened.await.map_err(|error: Error| error.during("connect").with_store(&store))?;
+        opened.sessions.start();
+        Ok(Arc::new(opened))
     }
 }
 
 #[async_trait]
 impl Backend for Etcd {
     fn store(&self) -> &str {
-        &self.store.name
+        self.sessions.store()
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.store.guarantees
+        self.guarantees
     }
 
     fn longest_lease(&self) -> Duration {
-        self.store.sessions.current().longest_lease()
+        self.sessions.current().longest_lease()
     }
 
     fn response_timeout(&self) -> Duration {
-        self.store.sessions.current().patience()
+        self.sessions.current().patience()
     }
 
     fn events(&self) -> Option<StoreEvents> {
-        Some(self.store.events.subscribe())
+        Some(self.sessions.events())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        let (store, request) = (Arc::clone(&self.store), request.clone());
+        let (sessions, request) = (Arc::clone(&self.sessions), request.clone());
         Answer::later(async move {
             let name = request.name.clone();
             let answer = async {
-                let session = store.living().await?;
+                let session = sessions.living().await?;
                 let acquiring = Arc::clone(&session).acquire(vec![request]);
                 let answers = session.see_through_in(&session.acquires, acquiring).await?;
                 answers.into_iter().next().ok_or_else(gone)
             };
-            answer.await.map_err(|error| error.at("acquire", &name, &store.name))
+            answer.await.map_err(|error| error.at("acquire", &name, sessions.store()))
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // Not `living`: the claim is a key of the session in which it was sent. In a later one it
         // does not exist, and the core has to send it again.
-        let grant = self.store.sessions.current().wait(request).await;
+        let grant = self.sessions.current().wait(request).await;
         grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let renewed = self.store.sessions.current().renew(renewals).await;
+        let renewed = self.sessions.current().renew(renewals).await;
         renewed.map_err(|error| error.during("renew").with_store(self.store()))
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
-        let (store, claim) = (Arc::clone(&self.store), claim.clone());
+        let (sessions, claim) = (Arc::clone(&self.sessions), claim.clone());
         Answer::later(async move {
             let name = claim.name.clone();
             let answer = async {
-                let session = store.living().await?;
+                let session = sessions.living().await?;
                 let releasing = Arc::clone(&session).release(claim);
                 session.see_through_in(&session.releases, releasing).await
             };
-            answer.await.map_err(|error| error.at("release", &name, &store.name))
+            answer.await.map_err(|error| error.at("release", &name, sessions.store()))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let state = async { self.store.living().await?.inspect(name).await };
+        let state = async { self.sessions.living().await?.inspect(name).await };
         state.await.map_err(|error| error.at("inspect", name, self.store()))
     }
 
@@ -128,17 +134,17 @@ impl Backend for Etcd {
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
+        let (sessions, requests) = (Arc::clone(&self.sessions), requests.to_vec());
         Some(Answer::later(async move {
             let answer = async {
                 if requests.len() > MOST_NAMES {
                     return Err(too_many(requests.len()));
                 }
-                let session = store.living().await?;
+                let session = sessions.living().await?;
                 let acquiring = Arc::clone(&session).acquire(requests);
                 session.see_through_in(&session.acquires, acquiring).await
             };
-            answer.await.map_err(|error| error.during("acquire").with_store(&store.name))
+            answer.await.map_err(|error| error.during("acquire").with_store(sessions.store()))
         }))
     }
 }
@@ -146,23 +152,17 @@ impl Backend for Etcd {
 #[async_trait]
 impl Admin for Etcd {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = async { self.store.living().await?.list(prefix, limit).await };
+        let names = async { self.sessions.living().await?.list(prefix, limit).await };
         names.await.map_err(|error| error.during("list").with_store(self.store()))
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = async { examine(&*self.store.living().await?, &self.store.config).await };
+        let findings = async { examine(&*self.sessions.living().await?).await };
         findings.await.map_err(|error| error.during("examine").with_store(self.store()))
     }
 
     async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
         Err(no_raise_tokens().at("raise_tokens", name, self.store()))
-    }
-}
-
-impl fmt::Debug for Etcd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Etcd").field("store", &self.store.name).finish_non_exhaustive()
     }
 }
 

@@ -26,9 +26,8 @@ use tokio::sync::oneshot;
 
 use crate::{
     batch_queue::Queued,
-    calls::is_passing,
     client::{Failure, FailureKind, Header, Op, ResponseOp, TxnRequest},
-    session::Session,
+    session::{Session, is_passing},
 };
 
 impl Session {

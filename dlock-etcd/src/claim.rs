@@ -20,9 +20,8 @@ use parking_lot::Mutex;
 
 use crate::{
     client::{Bytes, FilterType, RangeRequest, Watch},
-    key::{Keys, Kind, Slot, TOKENS},
-    key_slots::KeySlots,
-    link::Link,
+    connect::Link,
+    key::{KeySlots, Keys, Kind, Slot, TOKENS},
     queue::Behind,
     record::Record,
 };
@@ -37,8 +36,8 @@ pub(crate) struct OwnClaim {
     number: u32,
     slots: Arc<KeySlots>,
     is_retired: AtomicBool,
-    /// A task deletes its key in the background.
-    is_clearing: AtomicBool,
+    /// The lease of the session when a deletion of its key was refused for the first time. 0 before.
+    refused_in: AtomicI64,
     /// The lease of the session that its key has, or will have once it is created. 0 before.
     attached: AtomicI64,
     /// The watch of its own key from the time when it waited, until its guard takes it.
@@ -92,7 +91,7 @@ impl OwnClaim {
             number,
             slots: Arc::clone(slots),
             is_retired: AtomicBool::new(false),
-            is_clearing: AtomicBool::new(false),
+            refused_in: AtomicI64::new(0),
             attached: AtomicI64::new(0),
             watch: Mutex::default(),
             note: request.note.clone(),
@@ -137,9 +136,14 @@ impl OwnClaim {
         self.is_retired.swap(is_retired, Ordering::SeqCst)
     }
 
-    /// Returns true once: for the caller that deletes its key in the background.
-    pub(crate) fn begin_clearing(&self) -> bool {
-        !self.is_clearing.swap(true, Ordering::SeqCst)
+    /// Returns the lease of the session when a deletion of its key was refused for the first time.
+    pub(crate) fn refused_in(&self) -> Option<i64> {
+        Some(self.refused_in.load(Ordering::SeqCst)).filter(|lease| *lease != 0)
+    }
+
+    /// Records that a deletion of its key was refused.
+    pub(crate) fn set_refused_in(&self, lease: i64) {
+        let _ = self.refused_in.compare_exchange(0, lease, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 

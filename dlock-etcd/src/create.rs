@@ -11,13 +11,12 @@ use std::sync::Arc;
 use dlock_core::{Certainty, Error, session::Pause};
 
 use crate::{
-    calls::is_passing,
     claim::{OwnClaim, Spot, own_key},
     client::{Compare, CompareResult, KeyValue, PutRequest, RequestOp, TxnRequest, TxnResponse},
     error::{conflict, for_now},
     queue::{Standing, blockers, range, standing, standing_among, whole},
     record::Record,
-    session::Session,
+    session::{Session, is_passing},
 };
 
 /// The outcome of a creation.
@@ -212,9 +211,10 @@ impl Session {
             return Ok(Some(spots.collect()));
         }
         // This also deletes the key of an earlier claim in the same slot, which should be gone.
-        for kv in own.into_iter().flatten() {
+        for (claim, kv) in claims.iter().zip(own).filter_map(|(claim, kv)| Some((claim, kv?))) {
             if let Err(error) = self.delete_created(&kv.key, kv.create_revision).await {
-                self.delete_later(kv.key, kv.create_revision, &error);
+                claim.leave();
+                self.clear_later(claim, &error);
                 return Err(error);
             }
         }

@@ -6,9 +6,8 @@ use dlock_core::{Error, Finding};
 
 use crate::{
     client::{AlarmRequest, AlarmType, Failure, FailureKind, RangeRequest},
-    config::EtcdConfig,
     key::Entry,
-    members::{MemberState, Members},
+    preflight::{MemberState, Members},
     session::Session,
 };
 
@@ -19,15 +18,15 @@ const QUOTA: i64 = 2 << 30;
 const MANY: i64 = 100_000;
 
 /// Returns the findings.
-pub(crate) async fn examine(session: &Session, config: &EtcdConfig) -> Result<Vec<Finding>, Error> {
-    let members = Members::ask(session, config).await?;
+pub(crate) async fn examine(session: &Session) -> Result<Vec<Finding>, Error> {
+    let members = Members::ask(session).await?;
     let list = members.list.as_deref().unwrap_or_default();
     let mut findings: Vec<Finding> = list.iter().map(version).collect();
     findings.push(count(&members));
     findings.extend(alarms(session).await?);
     findings.extend(list.iter().filter_map(size));
     findings.push(compaction(session).await?);
-    findings.push(ttl(session.ttl, config.session_timeout));
+    findings.push(ttl(session.ttl, session.config.session_timeout));
     findings.push(Finding::fine("clock", "clocks do not matter: a lock ends with its session"));
     findings.extend(root(session).await?);
     Ok(findings)

@@ -5,11 +5,10 @@ use std::{sync::Arc, time::Duration};
 use dlock_core::{Certainty, Clock, Error, session::Pause};
 
 use crate::{
-    calls::is_passing,
     client::{Failure, FailureKind},
+    connect::vote,
     error::no_answer,
-    link::vote,
-    session::Session,
+    session::{Session, is_passing},
 };
 
 impl Session {

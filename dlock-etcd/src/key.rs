@@ -18,7 +18,10 @@
 //! The letters matter: whatever blocks a reader sorts before `r`. In a name only `%` and `/` are
 //! encoded, so that the keys of one lock never begin with those of another.
 
+use std::collections::{BTreeSet, HashMap};
+
 use dlock_core::{ClaimId, FencingToken, LockName, Mode};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 
 use crate::client::Bytes;
@@ -208,6 +211,38 @@ pub(crate) fn past(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
 }
 
+/// The slots of a session's claims: the numbers in use, by the prefix of the lock's keys.
+///
+/// The claims of one name that exist at the same time have different slots. A slot is free again
+/// when the last user of its claim is gone, so after its key is deleted: the task that deletes a
+/// key has the claim until the outcome is certain. A slot whose key may be deleted later is
+/// retired: it is never used again.
+#[derive(Debug, Default)]
+pub(crate) struct KeySlots(Mutex<HashMap<String, BTreeSet<u32>>>);
+
+impl KeySlots {
+    /// Takes the smallest free number of this lock.
+    pub(crate) fn take(&self, prefix: &str) -> u32 {
+        let mut all = self.0.lock();
+        let used = all.entry(prefix.to_owned()).or_default();
+        let free = (0..).zip(&*used).find(|(number, used)| number != *used);
+        let number = free.map_or(used.last().map_or(0, |last| last + 1), |(number, _)| number);
+        used.insert(number);
+        number
+    }
+
+    /// Frees a number.
+    pub(crate) fn free(&self, prefix: &str, number: u32) {
+        let mut all = self.0.lock();
+        if let Some(used) = all.get_mut(prefix) {
+            used.remove(&number);
+            if used.is_empty() {
+                all.remove(prefix);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,5 +303,19 @@ mod tests {
         let last = (1_i64 << 48) - 1;
         assert_eq!(token(last).unwrap().plus(u64::from(TOKENS) - 1), FencingToken::MAX);
         assert_eq!((token(last + 1), token(-1), token(0)), (None, None, None));
+    }
+
+    #[test]
+    fn the_smallest_free_number_is_taken() {
+        let slots = KeySlots::default();
+        assert_eq!([(); 3].map(|()| slots.take("a/")), [0, 1, 2]);
+        assert_eq!(slots.take("b/"), 0);
+        slots.free("a/", 1);
+        assert_eq!([(); 2].map(|()| slots.take("a/")), [1, 3]);
+        for number in 0..4 {
+            slots.free("a/", number);
+        }
+        slots.free("b/", 0);
+        assert!(slots.0.lock().is_empty());
     }
 }

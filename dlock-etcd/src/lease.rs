@@ -28,8 +28,8 @@ use futures_util::{StreamExt, stream};
 use crate::{
     claim::{OwnClaim, Spot, Stage},
     client::{Failure, FailureKind, LeaseRevokeRequest, PutRequest},
+    connect::Granted,
     error::gone,
-    link::Granted,
     proof::Proof,
     session::Session,
 };

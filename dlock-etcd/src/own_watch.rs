@@ -8,10 +8,9 @@ use std::sync::{Arc, Weak};
 use dlock_core::session::Pause;
 
 use crate::{
-    calls::replaced,
     claim::{OwnClaim, OwnWatch, Stage, own_key},
     client::Seen,
-    session::Session,
+    session::{Session, replaced},
 };
 
 /// Waits until the key of a held claim is deleted by somebody else, or the claim has ended. `own` is

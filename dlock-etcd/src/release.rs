@@ -5,16 +5,17 @@
 //!
 //! If the servers refuse a deletion, for example because a role is being changed, the caller gets
 //! the error at once. But the key would block the lock for as long as the session lives, so the
-//! deletion is repeated in the background. If it is refused for long, the session continues with a
-//! new lease and moves all other keys to it. The key then ends with the earlier lease.
+//! session [repeats the deletion](SessionBase::owe) in the background. If it is refused for longer
+//! than a heartbeat may take, the session continues with a new lease and moves all other keys to it.
+//! The key then ends with the earlier lease.
 //!
 //! The next claim of this session on the name has the same key, which a late deletion must not end.
 //! So if a deletion was not answered, no other claim gets this key: see
-//! [`key_slots`](crate::key_slots).
+//! [`KeySlots`](crate::key::KeySlots).
 
-use std::sync::{Arc, Weak};
+use std::{sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, Claim, Clock, Error, Released, session::Pause, unknown_format};
+use dlock_core::{Certainty, Claim, Error, Released, session::SessionBase, unknown_format};
 
 use crate::{
     claim::{OwnClaim, Stage},
@@ -38,8 +39,8 @@ impl Session {
         Ok(if lost { Released::AlreadyLost } else { released })
     }
 
-    /// Deletes the key of a claim of this session, and forgets the claim. If that fails, it is
-    /// repeated in the background.
+    /// Deletes the key of a claim of this session, and forgets the claim. If the servers refuse that,
+    /// the deletion is repeated in the background for as long as the session lives.
     pub(crate) async fn clear(self: &Arc<Self>, claim: &Arc<OwnClaim>) -> Result<Released, Error> {
         let answer = self.clear_once(claim).await;
         if let Err(error) = &answer {
@@ -53,8 +54,9 @@ impl Session {
         // Waits for a creation that is under way.
         let mut stage = claim.stage.lock().await;
         let answer = match &*stage {
-            Stage::There(_) => self.delete_own(claim).await,
-            Stage::New | Stage::Gone => Ok(Released::AlreadyLost),
+            Stage::Gone => Ok(Released::AlreadyLost),
+            Stage::New if claim.refused_in().is_none() => Ok(Released::AlreadyLost),
+            Stage::New | Stage::There(_) => self.delete_own(claim).await,
         };
         if answer.is_ok() || self.is_over() {
             *stage = Stage::Gone;
@@ -64,29 +66,11 @@ impl Session {
         answer
     }
 
-    /// Deletes the key of a claim that is over in the background, for as long as the session lasts.
-    /// `error` is that of the first deletion.
+    /// Repeats the deletion of a key in the background, after the servers have refused it with this
+    /// `error`. The claim has ended.
     pub(crate) fn clear_later(self: &Arc<Self>, claim: &Arc<OwnClaim>, error: &Error) {
-        if !claim.begin_clearing() {
-            return;
-        }
-        // It does not keep the session alive: without a session, the key ends with the lease.
-        warn(error);
-        let (weak, claim) = (Arc::downgrade(self), Arc::clone(claim));
-        self.background(repeat(weak, self.lease(), move |session| {
-            let claim = Arc::clone(&claim);
-            async move { session.clear_once(&claim).await.is_ok() || session.is_over() }
-        }));
-    }
-
-    /// Deletes a key of this session in the background if it was created at this revision, for as
-    /// long as the session lasts. `error` is that of the first deletion.
-    pub(crate) fn delete_later(self: &Arc<Self>, key: Bytes, created: i64, error: &Error) {
-        warn(error);
-        self.background(repeat(Arc::downgrade(self), self.lease(), move |session| {
-            let key = key.clone();
-            async move { session.delete_created(&key, created).await.is_ok() || session.is_over() }
-        }));
+        claim.set_refused_in(self.lease());
+        SessionBase::owe(self, claim, error, clear_again);
     }
 
     /// Deletes the key of a claim of this session.
@@ -180,34 +164,18 @@ impl Session {
     }
 }
 
-/// Repeats a deletion until it is done, or the session is gone. If it fails for longer than a
-/// heartbeat may take, the session leaves the key behind, once. The key has this lease of the session
-/// or an earlier one.
-async fn repeat<F>(weak: Weak<Session>, lease: i64, delete: impl Fn(Arc<Session>) -> F + Send)
-where
-    F: Future<Output = bool> + Send,
-{
-    let (began, mut pause, mut is_left) = (Clock::Boot.now(), Pause::new(), false);
-    loop {
-        pause.wait().await;
-        let Some(session) = weak.upgrade() else { return };
-        if delete(Arc::clone(&session)).await {
-            return;
-        }
-        if !is_left && Clock::Boot.now().since(began) > session.heartbeat_interval() {
-            match Box::pin(session.leave_behind(lease)).await {
-                Ok(()) => {
-                    (is_left, pause) =
-                        (true, Pause::between(session.heartbeat_interval(), session.patience()))
-                }
-                Err(failure) => {
-                    tracing::debug!(target: "dlock", %failure, "taking a new lease failed");
-                }
-            }
-        }
+/// Tries again to delete the key of a claim that has ended. Returns whether it is gone. If that is
+/// refused for longer than a heartbeat may take, the session leaves the key behind, once.
+async fn clear_again(session: Arc<Session>, claim: Arc<OwnClaim>, owed_for: Duration) -> bool {
+    if session.clear_once(&claim).await.is_ok() {
+        return true;
     }
-}
-
-fn warn(failure: &Error) {
-    tracing::warn!(target: "dlock", %failure, "deleting a key failed, will be retried");
+    // The key has this lease of the session or an earlier one.
+    if owed_for > session.heartbeat_interval()
+        && let Some(lease) = claim.refused_in()
+        && let Err(failure) = Box::pin(session.leave_behind(lease)).await
+    {
+        tracing::debug!(target: "dlock", %failure, "taking a new lease failed");
+    }
+    false
 }

@@ -1,98 +1,83 @@
-//! The task behind a session and its successors.
+//! The task behind a session.
 //!
-//! It sends heartbeats, ends claims that are not renewed, watches the keys of held claims, moves to
-//! another member when one is late, and opens the next session when one has ended. Claims end with
-//! their session: holders get the event of a loss, and waiters send a new claim in the next session.
+//! It sends heartbeats, ends claims that are not renewed, watches the keys of held claims, and moves
+//! to another member when one is late.
 
 use std::{
     sync::{Arc, Weak, atomic::Ordering},
     time::Duration,
 };
 
-use dlock_core::{Clock, session::Pause};
+use dlock_core::{
+    Clock, Error, StoreEventSender,
+    session::{Pause, StoreSession},
+};
 use futures_util::FutureExt;
+use tokio::runtime::Handle;
 
 use crate::{
-    client::LeaseRevokeRequest, link::Link, own_watch::watch_until_lost, session::Session,
-    store::Store,
+    claim::OwnClaim, client::LeaseRevokeRequest, config::EtcdConfig, connect::Link,
+    own_watch::watch_until_lost, session::Session,
 };
 
 /// The time between two checks of the leases.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Serves one session after the other, for as long as the store is used.
-pub(crate) async fn run(store: Weak<Store>) {
-    let _ended = Ended(Weak::clone(&store));
-    loop {
-        let Some(session) = store.upgrade().map(|store| store.sessions.current()) else { return };
-        let (weak, lease) = (Arc::downgrade(&session), Arc::clone(&session.lease));
-        let mut links = session.link.subscribe();
-        drop(session);
+impl StoreSession for Session {
+    type Claim = OwnClaim;
+    type Config = EtcdConfig;
+    /// It revokes the lease, which may not be over, so that the next holders need not wait for that.
+    type Remainder = LeaseRevokeRequest;
+
+    async fn open(
+        config: &EtcdConfig,
+        events: StoreEventSender,
+        runtime: Handle,
+        remainder: Option<&LeaseRevokeRequest>,
+    ) -> Result<Arc<Self>, Error> {
+        let opened = Self::connect(config, events, runtime).await;
+        let Some(revoke) = remainder.cloned() else { return opened };
+        let session = opened.inspect_err(|error| {
+            tracing::warn!(target: "dlock", %error, "etcd session failed, will be retried");
+        })?;
+        tracing::info!(target: "dlock", store = config.store(), "new etcd session");
+        let revoking = Arc::clone(&session);
+        session.background(async move {
+            // It may have ended by itself, so that the answer is an error.
+            let _ = revoking.ask(revoke).await;
+        });
+        Ok(session)
+    }
+
+    async fn serve(self: Arc<Self>) -> LeaseRevokeRequest {
+        let (weak, lease) = (Arc::downgrade(&self), Arc::clone(&self.lease));
+        let mut links = self.link.subscribe();
+        drop(self);
         tokio::select! {
             () = end_leases(&weak) => {}
-            () = send_heartbeats(&weak, &store) => {}
+            () = send_heartbeats(&weak) => {}
         }
-        // A lease that may be over is revoked, so that the next holders need not wait for its end.
         let revoke = LeaseRevokeRequest { id: lease.load(Ordering::SeqCst) };
-        let Some(ended) = weak.upgrade() else {
-            // The store was dropped.
-            let link = links.borrow_and_update().clone();
-            if let Some(link) = link {
-                let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-                let _ = link.client.call(revoke, deadline).await;
-            }
-            return;
-        };
-        ended.end();
-        drop(ended);
-        open_next(&store, revoke).await;
-    }
-}
-
-/// Ends the session if the runtime drops the task, since the session is not kept alive any more.
-struct Ended(Weak<Store>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        if let Some(store) = self.0.upgrade() {
-            store.sessions.current().end();
+        let link = links.borrow_and_update().clone();
+        if weak.strong_count() == 0
+            && let Some(link) = link
+        {
+            // The store was dropped, and there is no next session.
+            let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
+            let _ = link.client.call(revoke.clone(), deadline).await;
         }
+        revoke
     }
-}
 
-/// Opens the next session, however long it takes, and revokes the lease of the last one.
-async fn open_next(store: &Weak<Store>, revoke: LeaseRevokeRequest) {
-    let Some(mut pause) = dials(store) else { return };
-    loop {
-        let Some(opening) = store.upgrade().map(|store| store.open_next()) else { return };
-        let opened = opening.await;
-        let Some(store) = store.upgrade() else { return };
-        match opened {
-            Ok(session) => {
-                tracing::info!(target: "dlock", store = store.name, "new etcd session");
-                let revoking = Arc::clone(&session);
-                session.background(async move {
-                    // It may have ended by itself, so that the answer is an error.
-                    let _ = revoking.ask(revoke).await;
-                });
-                store.sessions.replace(session);
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(target: "dlock", %error, "etcd session failed, will be retried");
-                store.sessions.note(error);
-            }
-        }
-        drop(store);
-        pause.wait().await;
+    fn check_beat(&self) {
+        self.is_alive();
     }
 }
 
 /// Returns the pauses between dials. They are short enough to save a session, and no shorter, since a
 /// server that is down may have many clients.
-fn dials(store: &Weak<Store>) -> Option<Pause> {
-    let longest = store.upgrade()?.config.session_timeout / 12;
-    Some(Pause::between(Duration::from_millis(20), longest))
+fn dials(session: &Session) -> Pause {
+    Pause::between(Duration::from_millis(20), session.config.session_timeout / 12)
 }
 
 /// Ends claims that are not renewed, and begins to watch held ones, until the session has ended.
@@ -124,7 +109,7 @@ async fn end_leases(weak: &Weak<Session>) {
 }
 
 /// Sends heartbeats, and moves to another member if one is late or the connection breaks.
-async fn send_heartbeats(weak: &Weak<Session>, store: &Weak<Store>) {
+async fn send_heartbeats(weak: &Weak<Session>) {
     // The pauses between dials since the last heartbeat that counted.
     let mut dialled = None;
     loop {
@@ -162,7 +147,7 @@ async fn send_heartbeats(weak: &Weak<Session>, store: &Weak<Store>) {
             }
         };
         if !well {
-            change_member(weak, store, &mut dialled).await;
+            change_member(weak, &mut dialled).await;
         }
     }
 }
@@ -170,13 +155,13 @@ async fn send_heartbeats(weak: &Weak<Session>, store: &Weak<Store>) {
 /// Connects to another member, however long it takes, until the session is over. It dials at once if
 /// none was `dialled` since the last heartbeat that counted: a member may serve each new connection
 /// and refuse each heartbeat.
-async fn change_member(weak: &Weak<Session>, store: &Weak<Store>, dialled: &mut Option<Pause>) {
+async fn change_member(weak: &Weak<Session>, dialled: &mut Option<Pause>) {
     loop {
-        match dialled {
-            Some(pause) => pause.wait().await,
-            None => *dialled = dials(store),
+        if let Some(pause) = dialled {
+            pause.wait().await;
         }
-        let (Some(session), Some(store)) = (weak.upgrade(), store.upgrade()) else { return };
+        let Some(session) = weak.upgrade() else { return };
+        dialled.get_or_insert_with(|| dials(&session));
         if !session.is_alive() {
             return;
         }
@@ -185,15 +170,16 @@ async fn change_member(weak: &Weak<Session>, store: &Weak<Store>, dialled: &mut 
         if link.is_some_and(|link| link.client.closed().now_or_never().is_some()) {
             session.set_link(None);
         }
-        match Link::open(&store.config, Some(session.cluster), session.heartbeat_interval()).await {
+        let interval = session.heartbeat_interval();
+        match Link::open(&session.config, Some(session.cluster), interval).await {
             Ok(link) => {
-                tracing::debug!(target: "dlock", store = store.name, "connected to another member");
+                tracing::debug!(target: "dlock", store = session.config.store(), "connected to another member");
                 session.set_link(Some(Arc::new(link)));
                 return;
             }
             Err(error) => {
                 tracing::debug!(target: "dlock", %error, "no member answers, will be retried");
-                store.sessions.note(error);
+                session.set_error(error);
             }
         }
     }

@@ -7,12 +7,11 @@ use dlock_core::{Certainty, Clock, Error, Mode, session::Pause};
 use futures_util::future::try_join_all;
 
 use crate::{
-    calls::is_passing,
     claim::{OwnClaim, own_key},
     client::{Failure, FailureKind, KeyValue, RangeRequest},
-    link::vote,
+    connect::vote,
     queue::{Standing, blockers, standing, standing_among, whole},
-    session::Session,
+    session::{Session, is_passing},
 };
 
 impl Session {

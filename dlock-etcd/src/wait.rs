@@ -26,13 +26,12 @@ use std::sync::Arc;
 use dlock_core::{AcquireRequest, Clock, Error, Grant, session::Pause};
 
 use crate::{
-    calls::replaced,
     claim::{OwnClaim, OwnWatch, Spot, Stage},
     client::{Bytes, Failure, FilterType, Seen, Watch},
     error::{conflict, for_now, gone},
     key::Entry,
     queue::{Behind, Standing},
-    session::Session,
+    session::{Session, replaced},
 };
 
 impl Session {

@@ -1,14 +1,14 @@
-//! Acquiring a lock, or joining its queue.
+//! Acquiring locks, or joining their queues, with one transaction.
 //!
-//! The order: create the node, read the directory, grant or queue by the list, and delete the node
-//! again if the claim does not wait. The stage of the claim is locked for all of this. If the
-//! process dies, the node is removed with the session. If the answer to the creation is lost, the
+//! The order: create the nodes, read the directories, grant or queue by the lists, and delete a node
+//! again if its claim does not wait. The stages of the claims are locked for all of this. If the
+//! process dies, the nodes are removed with the session. If the answer to the creation is lost, the
 //! outcome is determined before the next step: see [`epoch`](crate::epoch).
 //!
-//! # Several locks
-//!
-//! The creation is one transaction, so all nodes are created or none. Every later step is done for
-//! each claim: an error of one leaves the nodes of the others, and the core releases them.
+//! All nodes of a transaction are created or none, and they have one zxid. So two multi-locks have
+//! the same order in every queue that they share, and can't wait for each other in a circle. Every
+//! later step is done for each claim: an error of one leaves the nodes of the others, and the core
+//! releases them.
 
 use std::sync::Arc;
 
@@ -32,82 +32,109 @@ use crate::{
 const LONGEST: usize = 512 * 1024;
 
 impl Session {
-    /// Takes the lock, joins its queue, or leaves no trace.
+    /// Returns whether they fit into one transaction.
+    pub(crate) fn fit_together(&self, requests: &[AcquireRequest]) -> bool {
+        let room = requests.iter().map(|request| self.dir(&request.name).len() + 256);
+        room.sum::<usize>() <= LONGEST
+    }
+
+    /// Takes all locks, joins all queues, or leaves no trace.
     pub(crate) async fn acquire(
         self: Arc<Self>,
-        request: AcquireRequest,
-    ) -> Result<Acquired, Error> {
+        requests: Vec<AcquireRequest>,
+    ) -> Result<Vec<Acquired>, Error> {
         loop {
-            let claim = self.claim(&request);
-            // Its lease does not end while its request is under way.
-            let waiting = claim.wait();
-            let answer = self.acquire_claim(&claim, &request).await;
+            let claims: Vec<_> = requests.iter().map(|request| self.claim(request)).collect();
+            // No lease ends while its request is under way.
+            let waiting: Vec<_> = claims.iter().map(|claim| claim.wait()).collect();
+            let answer = self.acquire_claims(&claims, &requests).await;
             drop(waiting);
-            match answer {
-                Err(error) if error.kind() == ErrorKind::NotHeld && !self.is_over() => {
-                    if claim.was_left() {
-                        // The task that released it deletes the node.
-                        return Err(error.with_certainty(Certainty::Unknown));
-                    }
-                    // It was lost at this moment. The claim is sent again, after its old node is
-                    // deleted.
-                    self.clear(&claim).await.map_err(explain)?;
-                    if claim.was_left() {
-                        // It was released meanwhile.
-                        return Err(error.with_certainty(Certainty::Unknown));
-                    }
+            let Err(error) = answer else { return answer };
+            // The core releases the claims that have or may have a node. The others can't get one
+            // any more.
+            for claim in &claims {
+                if claim.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
+                    self.forget(claim);
                 }
-                answer => return answer,
+            }
+            let [claim] = &*claims else {
+                // Some may be in their queues. With this certainty the core cancels them.
+                return Err(error.with_certainty(Certainty::Unknown));
+            };
+            if error.kind() != ErrorKind::NotHeld || self.is_over() {
+                return Err(error);
+            }
+            // It was lost at this moment. It is sent again, after its old node is deleted.
+            if !claim.was_left() {
+                self.clear(claim).await.map_err(explain)?;
+            }
+            if claim.was_left() {
+                // It was released meanwhile, by a task that deletes the node.
+                return Err(error.with_certainty(Certainty::Unknown));
             }
         }
     }
 
-    async fn acquire_claim(
+    async fn acquire_claims(
         self: &Arc<Self>,
-        claim: &Arc<OwnClaim>,
-        request: &AcquireRequest,
-    ) -> Result<Acquired, Error> {
-        let mut stage = claim.stage.lock().await;
-        if claim.is_over() {
+        claims: &[Arc<OwnClaim>],
+        requests: &[AcquireRequest],
+    ) -> Result<Vec<Acquired>, Error> {
+        // Always in the order of the request. The claims of one request appear in no other, so two
+        // calls can't lock the same stages in different orders.
+        let mut stages = Vec::with_capacity(claims.len());
+        for claim in claims {
+            stages.push(claim.stage.lock().await);
+        }
+        if claims.iter().any(|claim| claim.is_over()) {
             return Err(gone());
         }
-        self.undo_doubtful(claim, &mut stage).await?;
+        for (claim, stage) in claims.iter().zip(&mut stages) {
+            self.undo_doubtful(claim, stage).await?;
+        }
         let began = Clock::Boot.now();
-        let (spot, listed) = match &*stage {
-            Stage::New => match self.create(std::slice::from_ref(claim)).await {
-                Ok(made) => made.into_iter().next().ok_or_else(gone)?,
+        let made: Vec<Made> = if stages.iter().all(|stage| matches!(**stage, Stage::New)) {
+            match self.create(claims).await {
+                Ok(made) => made,
+                Err(NotMade { error, doubtful: None }) => return Err(explain(error)),
                 Err(NotMade { error, doubtful: Some(epoch) }) => {
-                    // The claim is kept, and the core releases it.
-                    *stage = Stage::Doubtful(epoch);
+                    // The claims are kept, and the core releases them.
+                    for stage in &mut stages {
+                        **stage = Stage::Doubtful(epoch.clone());
+                    }
                     return Err(explain(error).with_certainty(Certainty::Unknown));
                 }
-                Err(NotMade { error, doubtful: None }) => {
-                    self.forget(claim);
-                    return Err(explain(error));
-                }
-            },
-            // A retry. The read below must show all that was committed before.
-            Stage::There(spot) => {
-                self.catch_up().await.map_err(explain)?;
-                (spot.clone(), None)
             }
-            Stage::Gone | Stage::Doubtful(_) => return Err(gone()),
+        } else {
+            // A retry. The reads below must show all that was committed before.
+            self.catch_up().await.map_err(explain)?;
+            let known = stages.iter().map(|stage| match &**stage {
+                Stage::There(spot) => Ok((spot.clone(), None)),
+                _ => Err(gone()),
+            });
+            known.collect::<Result<_, _>>()?
         };
-        *stage = Stage::There(spot.clone());
-        // If a later step fails, the node still exists. So the certainty is unknown, and the core
-        // releases the claim.
-        let standing = self.standing(&spot, listed).await;
-        let standing =
-            standing.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
-        self.settle(claim, &mut stage, standing, request, began).await
+        for (stage, (spot, _)) in stages.iter_mut().zip(&made) {
+            **stage = Stage::There(spot.clone());
+        }
+        // If a later step fails, the nodes still exist. So the certainty is unknown, and the core
+        // releases the claims.
+        let standings =
+            made.into_iter().map(async |(spot, listed)| self.standing(&spot, listed).await);
+        let standings = try_join_all(standings).await;
+        let standings =
+            standings.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
+        let settling = claims.iter().zip(&mut stages).zip(requests).zip(standings).map(
+            async |(((claim, stage), request), standing)| {
+                self.settle(claim, stage, standing, request, began).await
+            },
+        );
+        // All are settled, even if one fails.
+        join_all(settling).await.into_iter().collect()
     }
 
     /// Before a claim is sent again: deletes the node of a creation that was not answered.
-    pub(crate) async fn undo_doubtful(
-        &self,
-        claim: &OwnClaim,
-        stage: &mut Stage,
-    ) -> Result<(), Error> {
+    async fn undo_doubtful(&self, claim: &OwnClaim, stage: &mut Stage) -> Result<(), Error> {
         if matches!(stage, Stage::Doubtful(_)) {
             let removed = self.remove_at(claim, stage).await;
             removed.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
@@ -117,7 +144,7 @@ impl Session {
     }
 
     /// Acts on the state of a claim. `began` is a time before its request was sent.
-    pub(crate) async fn settle(
+    async fn settle(
         self: &Arc<Self>,
         claim: &Arc<OwnClaim>,
         stage: &mut Stage,
@@ -207,92 +234,5 @@ impl Session {
             // If it fails finally, the node or the session has ended.
             let _ = session.insist(set).await;
         });
-    }
-}
-
-impl Session {
-    /// Returns whether they fit into one transaction.
-    pub(crate) fn fit_together(&self, requests: &[AcquireRequest]) -> bool {
-        let room = requests.iter().map(|request| self.dir(&request.name).len() + 256);
-        room.sum::<usize>() <= LONGEST
-    }
-
-    /// Takes all locks, or joins all queues, with one transaction. All its nodes have one zxid. So
-    /// two multi-locks have the same order in every queue that they share, and can't wait for each
-    /// other in a circle.
-    pub(crate) async fn acquire_all(
-        self: Arc<Self>,
-        requests: Vec<AcquireRequest>,
-    ) -> Result<Vec<Acquired>, Error> {
-        let claims: Vec<_> = requests.iter().map(|request| self.claim(request)).collect();
-        // No lease ends while its request is under way.
-        let waiting: Vec<_> = claims.iter().map(|claim| claim.wait()).collect();
-        let answer = self.acquire_claims(&claims, &requests).await;
-        drop(waiting);
-        if answer.is_err() {
-            // The core releases the claims that have or may have a node. The others can't get a
-            // node any more.
-            for claim in &claims {
-                if claim.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New)) {
-                    self.forget(claim);
-                }
-            }
-        }
-        // Some may be in their queues. With this certainty the core cancels them.
-        answer.map_err(|error| error.with_certainty(Certainty::Unknown))
-    }
-
-    async fn acquire_claims(
-        self: &Arc<Self>,
-        claims: &[Arc<OwnClaim>],
-        requests: &[AcquireRequest],
-    ) -> Result<Vec<Acquired>, Error> {
-        // Always in the order of the request. The claims of one request appear in no other, so two
-        // calls can't lock the same stages in different orders.
-        let mut stages = Vec::with_capacity(claims.len());
-        for claim in claims {
-            stages.push(claim.stage.lock().await);
-        }
-        if claims.iter().any(|claim| claim.is_over()) {
-            return Err(gone());
-        }
-        for (claim, stage) in claims.iter().zip(&mut stages) {
-            self.undo_doubtful(claim, stage).await?;
-        }
-        let since = Clock::Boot.now();
-        let made: Vec<Made> = if stages.iter().all(|stage| matches!(**stage, Stage::New)) {
-            match self.create(claims).await {
-                Ok(made) => made,
-                Err(NotMade { error, doubtful }) => {
-                    if let Some(epoch) = doubtful {
-                        for stage in &mut stages {
-                            **stage = Stage::Doubtful(epoch.clone());
-                        }
-                    }
-                    return Err(explain(error));
-                }
-            }
-        } else {
-            self.catch_up().await.map_err(explain)?;
-            let known = stages.iter().map(|stage| match &**stage {
-                Stage::There(spot) => Ok((spot.clone(), None)),
-                _ => Err(gone()),
-            });
-            known.collect::<Result<_, _>>()?
-        };
-        for (stage, (spot, _)) in stages.iter_mut().zip(&made) {
-            **stage = Stage::There(spot.clone());
-        }
-        let standings = made
-            .into_iter()
-            .map(async |(spot, listed)| self.standing(&spot, listed).await.map_err(explain));
-        let standings = try_join_all(standings).await?;
-        let settling = claims.iter().zip(&mut stages).zip(requests).zip(standings).map(
-            async |(((claim, stage), request), standing)| {
-                self.settle(claim, stage, standing, request, since).await
-            },
-        );
-        // All are settled, even if one fails.
-        join_all(settling).await.into_iter().collect()
     }
 }

@@ -5,30 +5,31 @@
 //! answer is then a loss. The other verbs wait for a session that is alive. `acquire` and `release`
 //! return an `Answer` that owns all it needs, and run to their end if the caller drops them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Claim, Connecting, DynBackend,
     Error, Factory, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released,
-    Renewal, Renewed, StoreEvents, current_io_runtime,
+    Renewal, Renewed, StoreEvents, current_io_runtime, session::Sessions,
 };
 
 use crate::{
     config::ZkConfig,
-    error::{no_raise_tokens, too_many},
+    error::{gone, no_raise_tokens, too_many},
     examine::examine,
-    session_task,
-    store::Store,
-    timeout_check, version,
+    preflight::{explained, preflight},
+    session::Session,
 };
 
 /// The factory of ZooKeeper with all schemes and options, for a [`Registry`](dlock_core::Registry).
 pub const ZK: Factory = Factory::new("zk", ZkConfig::SCHEMES, ZkConfig::OPTIONS, connect);
 
 /// A store of locks on ZooKeeper. See the crate's documentation.
+#[derive(Debug)]
 pub struct ZooKeeper {
-    store: Arc<Store>,
+    sessions: Arc<Sessions<Session>>,
+    guarantees: Guarantees,
 }
 
 impl ZooKeeper {
@@ -45,87 +46,89 @@ impl ZooKeeper {
     pub async fn connect(config: ZkConfig) -> Result<DynBackend, Error> {
         let runtime = current_io_runtime(needs_io)?;
         let config = config.checked()?;
-        let name = config.store();
-        let store = match Store::open(config.clone()).await {
-            Ok(store) => Arc::new(store),
-            Err(error) => {
-                let error = version::named(error, &config).await;
-                return Err(error.during("connect").with_store(&name));
-            }
+        let store = config.store();
+        let opened = async {
+            let sessions = Sessions::open(store.clone(), config.clone(), runtime).await?;
+            let guarantees = preflight(&sessions.current()).await?;
+            Ok(Self { sessions: Arc::new(sessions), guarantees })
         };
-        runtime.spawn(session_task::run(Arc::downgrade(&store)));
-        let timeout = store.sessions.current().timeout;
-        runtime.spawn(async move {
-            timeout_check::warn_if_short(&config, timeout).await;
-            version::warn(&config).await;
-        });
-        Ok(Arc::new(Self { store }))
+        match opened.await {
+            Ok(opened) => {
+                opened.sessions.start();
+                Ok(Arc::new(opened))
+            }
+            Err(error) => {
+                let error = explained(error, &config).await;
+                Err(error.during("connect").with_store(&store))
+            }
+        }
     }
 }
 
 #[async_trait]
 impl Backend for ZooKeeper {
     fn store(&self) -> &str {
-        &self.store.name
+        self.sessions.store()
     }
 
     fn guarantees(&self) -> Guarantees {
-        self.store.guarantees
+        self.guarantees
     }
 
     fn longest_lease(&self) -> Duration {
-        self.store.sessions.current().longest_lease()
+        self.sessions.current().longest_lease()
     }
 
     fn response_timeout(&self) -> Duration {
-        self.store.sessions.current().patience()
+        self.sessions.current().patience()
     }
 
     fn events(&self) -> Option<StoreEvents> {
-        Some(self.store.events.subscribe())
+        Some(self.sessions.events())
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        let (store, request) = (Arc::clone(&self.store), request.clone());
+        let (sessions, request) = (Arc::clone(&self.sessions), request.clone());
         Answer::later(async move {
             let name = request.name.clone();
             let answer = async {
-                let session = store.sessions.living().await?;
-                let acquiring = Arc::clone(&session).acquire(request);
-                session.see_through_in(&session.acquires, acquiring).await
+                let session = sessions.living().await?;
+                let acquiring = Arc::clone(&session).acquire(vec![request]);
+                let answers = session.see_through_in(&session.acquires, acquiring).await?;
+                answers.into_iter().next().ok_or_else(gone)
             };
-            answer.await.map_err(|error| error.at("acquire", &name, &store.name))
+            answer.await.map_err(|error| error.at("acquire", &name, sessions.store()))
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // Not `living`: the claim is a node of the session in which it was sent. In a later one it
         // does not exist, and the core has to send it again.
-        let grant = self.store.sessions.current().wait(request).await;
+        let grant = self.sessions.current().wait(request).await;
         grant.map_err(|error| error.at("acquire", &request.name, self.store()))
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let renewed = self.store.sessions.current().renew(renewals).await;
+        let renewed = self.sessions.current().renew(renewals).await;
         renewed.map_err(|error| error.during("renew").with_store(self.store()))
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
-        let (store, claim) = (Arc::clone(&self.store), claim.clone());
+        let (sessions, claim) = (Arc::clone(&self.sessions), claim.clone());
         Answer::later(async move {
             let name = claim.name.clone();
             let answer = async {
-                let session = store.sessions.living().await?;
+                let session = sessions.living().await?;
                 let releasing = Arc::clone(&session).release(claim);
                 session.see_through_in(&session.releases, releasing).await
             };
-            answer.await.map_err(|error| error.at("release", &name, &store.name))
+            answer.await.map_err(|error| error.at("release", &name, sessions.store()))
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let state = async {
-            let session = self.store.sessions.living().await?;
+            let session = self.sessions.living().await?;
             session.in_time(session.inspect(name)).await
         };
         state.await.map_err(|error| error.at("inspect", name, self.store()))
@@ -136,18 +139,18 @@ impl Backend for ZooKeeper {
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
+        let (sessions, requests) = (Arc::clone(&self.sessions), requests.to_vec());
         Some(Answer::later(async move {
             let answer = async {
-                let session = store.sessions.living().await?;
+                let session = sessions.living().await?;
                 // Refused before anything is sent, since the servers would close the connection.
                 if !session.fit_together(&requests) {
                     return Err(too_many(requests.len()));
                 }
-                let acquiring = Arc::clone(&session).acquire_all(requests);
+                let acquiring = Arc::clone(&session).acquire(requests);
                 session.see_through_in(&session.acquires, acquiring).await
             };
-            answer.await.map_err(|error| error.during("acquire").with_store(&store.name))
+            answer.await.map_err(|error| error.during("acquire").with_store(sessions.store()))
         }))
     }
 }
@@ -155,24 +158,17 @@ impl Backend for ZooKeeper {
 #[async_trait]
 impl Admin for ZooKeeper {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = async { self.store.sessions.living().await?.list(prefix, limit).await };
+        let names = async { self.sessions.living().await?.list(prefix, limit).await };
         names.await.map_err(|error| error.during("list").with_store(self.store()))
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings =
-            async { examine(&*self.store.sessions.living().await?, &self.store.config).await };
+        let findings = async { examine(&*self.sessions.living().await?).await };
         findings.await.map_err(|error| error.during("examine").with_store(self.store()))
     }
 
     async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
         Err(no_raise_tokens().at("raise_tokens", name, self.store()))
-    }
-}
-
-impl fmt::Debug for ZooKeeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZooKeeper").field("store", &self.store.name).finish_non_exhaustive()
     }
 }
 

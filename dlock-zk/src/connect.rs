@@ -1,16 +1,49 @@
 //! The connection to the servers.
+//!
+//! # Host names
+//!
+//! The driver tries one entry of its list after the other, each for its connection timeout. For a
+//! name, it connects to the first address, and tries the next one only if that refuses. So an
+//! address that swallows packets would hide the others, and a session over a name that stands for
+//! all members would stay with one of them. A name with several addresses is therefore listed with
+//! each address. The name itself stays in the list: the driver resolves it at each reconnect, so
+//! addresses that are new are found. The next session resolves all names again.
+//!
+//! With TLS only the names are listed, since the driver checks that a certificate is for the entry
+//! that it has connected to. An address comes from a name server, which is not trusted to say which
+//! certificates are right.
+//!
+//! # The driver's task
+//!
+//! The driver panics in the caller that waits for the event of a watch if its task is dropped
+//! meanwhile, which happens when the runtime ends. So the driver's task is started here, and events
+//! are awaited here: no event is polled during or after the end of the task.
+//!
+//! # Concurrency
+//!
+//! `Alive` is a flag under a lock. The task unsets it before it drops the driver; a poll of an event
+//! reads it, and keeps the lock for reading until it returns. The driver's end wakes the callers,
+//! which then find the flag unset.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    future::poll_fn,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use dlock_core::Error;
-use tokio::runtime::Handle;
-use zookeeper_client::{Client, Error as ZkError};
+use futures_util::future::join_all;
+use parking_lot::RwLock;
+use spawns_core::{Spawn, Task};
+use tokio::{net::lookup_host, runtime::Handle, time::timeout};
+use zookeeper_client::{Client, Error as ZkError, OneshotWatcher, WatchedEvent};
 
 use crate::{
     config::ZkConfig,
-    driver::Alive,
     error::{explain, is_over, is_unknown},
-    resolve::entries,
 };
 
 /// The longest time until there is a session.
@@ -95,9 +128,93 @@ impl Servers {
     }
 }
 
+/// How long a name server may take. Then the driver resolves the name itself.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Returns the entries for the driver's list, each as `host:port`.
+pub(crate) async fn entries(hosts: &[String]) -> Vec<String> {
+    let entries = hosts.iter().map(async |host| {
+        let found = timeout(LOOKUP_TIMEOUT, lookup_host(host)).await;
+        let addresses: BTreeSet<_> = found.into_iter().flatten().flatten().collect();
+        let mut entries = vec![host.clone()];
+        if addresses.len() > 1 {
+            entries.extend(addresses.iter().map(ToString::to_string));
+        }
+        entries
+    });
+    join_all(entries).await.concat()
+}
+
+/// Whether the driver's task exists.
+#[derive(Clone)]
+pub(crate) struct Alive(Arc<RwLock<bool>>);
+
+impl Alive {
+    /// Opens a client, whose task runs on this runtime.
+    pub(crate) async fn open<T>(runtime: Handle, opening: impl Future<Output = T>) -> (T, Self) {
+        let alive = Self(Arc::new(RwLock::new(true)));
+        let spawner = Spawner { runtime, alive: alive.clone() };
+        let mut opening = pin!(opening);
+        let opened = poll_fn(|cx| {
+            let _scope = spawns_core::enter(&spawner);
+            opening.as_mut().poll(cx)
+        });
+        (opened.await, alive)
+    }
+
+    /// Waits for the event of a watch. `None` if the driver has ended.
+    pub(crate) async fn event(self, watcher: OneshotWatcher) -> Option<WatchedEvent> {
+        let mut changed = pin!(watcher.changed());
+        poll_fn(|cx| {
+            let is_alive = self.0.read();
+            if !*is_alive {
+                return Poll::Ready(None);
+            }
+            changed.as_mut().poll(cx).map(Some)
+        })
+        .await
+    }
+}
+
+/// Starts the tasks of the driver.
+struct Spawner {
+    runtime: Handle,
+    alive: Alive,
+}
+
+impl Spawn for Spawner {
+    fn spawn(&self, task: Task) {
+        let work = Some(Box::into_pin(task.future));
+        self.runtime.spawn(DriverTask { work, alive: self.alive.clone() });
+    }
+}
+
+struct DriverTask {
+    work: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    alive: Alive,
+}
+
+impl Future for DriverTask {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.work {
+            Some(work) => work.as_mut().poll(cx),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for DriverTask {
+    fn drop(&mut self) {
+        *self.alive.0.write() = false;
+        self.work = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Servers;
+    use super::*;
 
     #[test]
     fn only_a_server_without_a_configuration_is_alone() {
@@ -115,5 +232,12 @@ mod tests {
             let expected = Servers { voters: Some(voters), is_alone };
             assert_eq!(Servers::read(&config), expected, "{config}");
         }
+    }
+
+    #[tokio::test]
+    async fn addresses_and_unknown_names_stay_as_they_are() {
+        let hosts = ["127.0.0.1:2181", "[::1]:2181", "zookeeper.invalid:2181"];
+        let hosts = hosts.map(str::to_owned);
+        assert_eq!(entries(&hosts).await, hosts);
     }
 }

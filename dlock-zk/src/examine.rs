@@ -6,12 +6,10 @@ use dlock_core::{Error, Finding};
 use zookeeper_client::Error as ZkError;
 
 use crate::{
-    config::ZkConfig,
     error::{explain, no_answer},
     node::ELECTIONS,
+    preflight::{LACKING, ask_any, field, longest_isolation, too_old},
     session::Session,
-    timeout_check::{ask_any, field, longest_isolation},
-    version::{LACKING, too_old},
 };
 
 /// A root with more directories than this gets a finding: the list has about 60 bytes for each, and
@@ -22,7 +20,8 @@ const MANY: usize = 15_000;
 const MANY_ELECTIONS: u64 = 100_000;
 
 /// Returns the findings about the servers, the session and the root.
-pub(crate) async fn examine(session: &Session, config: &ZkConfig) -> Result<Vec<Finding>, Error> {
+pub(crate) async fn examine(session: &Session) -> Result<Vec<Finding>, Error> {
+    let config = &session.config;
     let (about, settings) = tokio::join!(ask_any(config, "srvr"), ask_any(config, "conf"));
     let mut findings = vec![
         version(about.as_deref()),

@@ -5,7 +5,7 @@
 //! the deletion in the background. If the process dies before, the node is removed with the
 //! session.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use dlock_core::{Claim, Error, Released, session::SessionBase, unknown_format};
 use zookeeper_client::Error as ZkError;
@@ -139,6 +139,6 @@ impl Session {
 }
 
 /// Tries again to delete the node of a claim that has ended. Returns whether it is gone.
-async fn remove_again(session: Arc<Session>, claim: Arc<OwnClaim>) -> bool {
+async fn remove_again(session: Arc<Session>, claim: Arc<OwnClaim>, _: Duration) -> bool {
     session.remove(&claim).await.is_ok()
 }

@@ -46,8 +46,8 @@ use crate::{
     children::Lists,
     claim::{OwnClaim, Spot},
     config::ZkConfig,
+    connect::Alive,
     connect::{Servers, connect, servers},
-    driver::Alive,
     error::{is_passing, is_unknown, no_answer},
     node::segment,
     proof::Proof,
@@ -64,10 +64,10 @@ pub(crate) type Beat = watch::Receiver<Option<Result<Instant, ZkError>>>;
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) alive: Alive,
+    pub(crate) config: ZkConfig,
     /// The session's timeout, as negotiated.
     pub(crate) timeout: Duration,
     pub(crate) acl: Acl,
-    root: String,
     pub(crate) servers: Servers,
     /// The epoch node to which the next creation writes, if it exists. Locked while it changes.
     pub(crate) epoch: tokio::sync::Mutex<Option<Arc<str>>>,
@@ -85,7 +85,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens a session.
-    pub(crate) async fn open(
+    pub(crate) async fn connect(
         config: &ZkConfig,
         events: StoreEventSender,
         runtime: Handle,
@@ -102,7 +102,7 @@ impl Session {
             timeout: client.session_timeout(),
             servers: servers(&client).await?,
             acl: config.acl(),
-            root: config.root.clone(),
+            config: config.clone(),
             epoch: tokio::sync::Mutex::default(),
             proof: Proof::new(began, client.session_timeout()),
             next_beat: Mutex::default(),
@@ -119,12 +119,12 @@ impl Session {
 
     /// Returns the directory of a lock.
     pub(crate) fn dir(&self, name: &LockName) -> String {
-        format!("{}/{}", self.root, segment(name))
+        format!("{}/{}", self.root(), segment(name))
     }
 
     /// Returns the directory of the locks' directories. Empty if there is none.
     pub(crate) fn root(&self) -> &str {
-        &self.root
+        &self.config.root
     }
 
     /// Returns the longest lease. A beat proves more than that, if there was a pulse in time.

@@ -1,9 +1,7 @@
-//! The task behind a session and its successors.
+//! The task behind a session.
 //!
-//! It sends pulses, and heartbeats while there are claims, ends claims that are not renewed,
-//! watches the nodes of held claims, and opens the next session when one has ended. Claims end with
-//! their session: holders get the event of a loss, and waiters send a new claim in the next
-//! session.
+//! It sends pulses, and heartbeats while there are claims, ends claims that are not renewed, and
+//! watches the nodes of held claims.
 
 use std::{
     pin::Pin,
@@ -11,69 +9,53 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::Clock;
+use dlock_core::{Clock, Error, StoreEventSender, session::StoreSession};
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::runtime::Handle;
 use zookeeper_client::{EventType, StateWatcher};
 
 use crate::{
     claim::{OwnClaim, OwnWatch},
+    config::ZkConfig,
     error::is_unknown,
     own_watch::OwnNode,
     session::{Rest, Session},
-    store::Store,
 };
 
 /// The time between two rounds.
 const TICK: Duration = Duration::from_millis(250);
 const SHORTEST_TICK: Duration = Duration::from_millis(20);
 
-/// Serves one session after the other, for as long as the store is used.
-pub(crate) async fn run(store: Weak<Store>) {
-    let _ended = Ended(Weak::clone(&store));
-    loop {
-        let Some(session) = store.upgrade().map(|store| store.sessions.current()) else { return };
-        let (weak, states) = (Arc::downgrade(&session), session.client.state_watcher());
-        drop(session);
+impl StoreSession for Session {
+    type Claim = OwnClaim;
+    type Config = ZkConfig;
+    type Remainder = ();
+
+    async fn open(
+        config: &ZkConfig,
+        events: StoreEventSender,
+        runtime: Handle,
+        remainder: Option<&()>,
+    ) -> Result<Arc<Self>, Error> {
+        let opened = Self::connect(config, events, runtime).await;
+        if remainder.is_none() {
+            return opened;
+        }
+        let session = opened.inspect_err(|error| {
+            tracing::warn!(target: "dlock", %error, "ZooKeeper session failed, will be retried");
+        })?;
+        tracing::info!(target: "dlock", store = config.store(), "new ZooKeeper session");
+        // Started now, so that the first acquire does not wait for it.
+        let beginning = Arc::clone(&session);
+        session.background(async move { drop(beginning.epoch().await) });
+        Ok(session)
+    }
+
+    async fn serve(self: Arc<Self>) {
+        let states = self.client.state_watcher();
+        let weak = Arc::downgrade(&self);
+        drop(self);
         serve(&weak, states).await;
-        // Without a reference to the session, the store was dropped, and the session is closed.
-        let Some(ended) = weak.upgrade() else { return };
-        ended.end();
-        drop(ended);
-        open_next(&store).await;
-    }
-}
-
-/// Ends the session if the runtime drops the task, since the session is not kept alive any more.
-struct Ended(Weak<Store>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        if let Some(store) = self.0.upgrade() {
-            store.sessions.current().end();
-        }
-    }
-}
-
-/// Opens the next session, however long it takes.
-async fn open_next(store: &Weak<Store>) {
-    let mut pause = Duration::from_millis(50);
-    loop {
-        let Some(opening) = store.upgrade().map(|store| store.open_next()) else { return };
-        match opening.await {
-            Ok(session) => {
-                let Some(store) = store.upgrade() else { return };
-                tracing::info!(target: "dlock", store = store.name, "new ZooKeeper session");
-                store.sessions.replace(session);
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(target: "dlock", %error, "ZooKeeper session failed, will be retried");
-                let Some(store) = store.upgrade() else { return };
-                store.sessions.note(error);
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
     }
 }
 

@@ -49,10 +49,11 @@ pub struct SessionBase<C> {
     runtime: Handle,
     patience: Duration,
     no_answer: fn() -> Error,
+    /// The reason why requests fail, or why there is no next session yet.
+    last_error: Mutex<Option<Error>>,
 }
 
-/// The claims of a session that must still be removed, each with the time until which deletions are
-/// only repeated.
+/// The claims of a session that must still be removed, each with the time of the first refusal.
 pub(super) struct Owed<C> {
     pub(super) claims: HashMap<ClaimId, (Arc<C>, Instant)>,
     /// A task repeats their deletions.
@@ -93,6 +94,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
             runtime,
             patience,
             no_answer,
+            last_error: Mutex::new(None),
         }
     }
 
@@ -266,6 +268,16 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     /// Returns the error for a missing answer.
     pub fn no_answer(&self) -> Error {
         (self.no_answer)()
+    }
+
+    /// Records the reason why the store can't be reached.
+    pub fn set_error(&self, error: Error) {
+        *self.last_error.lock() = Some(error);
+    }
+
+    /// Returns the last recorded reason, or else the error for a missing answer.
+    pub(super) fn error(&self) -> Error {
+        self.last_error.lock().clone().unwrap_or_else(|| self.no_answer())
     }
 
     /// Runs work in the background.

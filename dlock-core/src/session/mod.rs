@@ -8,14 +8,15 @@
 //!   and dereferences to this.
 //! - [`SessionBase`]: one session, with its claims, its last beat and its end. It also runs requests to
 //!   their end if their callers go away. A backend's session dereferences to this.
-//! - [`Sessions`]: the current session, and the change to the next one.
+//! - [`Sessions`]: the current session, and the task that opens the next one. For this, a backend's
+//!   session implements [`StoreSession`].
 //! - [`Pause`]: the pauses between retries of a request, or between polls of a waiter.
 //!
 //! If the store refuses to delete the key of a claim, [`SessionBase::owe`] keeps the claim and repeats
 //! the deletion: no claim is forgotten whose key may exist.
 //!
 //! The backend adds what is special: the requests, the proof that the store keeps the session (a
-//! *beat*), the queue, and the task that calls [`SessionBase::lapse`] and opens the next session.
+//! *beat*), the queue, and the service of a session, which calls [`SessionBase::lapse`].
 //!
 //! ```
 //! use std::{ops::Deref, time::Duration};
@@ -69,7 +70,7 @@ mod owed;
 mod pause;
 
 pub use base::SessionBase;
-pub use current::Sessions;
+pub use current::{Sessions, StoreSession};
 pub use life::{KeptAlive, Life};
 pub use pause::Pause;
 

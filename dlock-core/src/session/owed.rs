@@ -29,13 +29,14 @@ impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
     ///
     /// `remove` is called in the background, with growing pauses of up to 5 s, until it returns true,
     /// which means that the store has confirmed that there is no key. Then the claim is
-    /// [forgotten](Self::forget). Nothing keeps the session alive during the pauses. After a lease
-    /// without success, the session [ends](Self::end) if it has no other claims.
+    /// [forgotten](Self::forget). The last argument of `remove` is the time since this call. Nothing
+    /// keeps the session alive during the pauses. After a lease without success, the session
+    /// [ends](Self::end) if it has no other claims.
     pub fn owe<S, F>(
         session: &Arc<S>,
         claim: &Arc<C>,
         error: &impl Display,
-        remove: fn(Arc<S>, Arc<C>) -> F,
+        remove: fn(Arc<S>, Arc<C>, Duration) -> F,
     ) where
         S: Deref<Target = Self> + Send + Sync + 'static,
         F: Future<Output = bool> + Send + 'static,
@@ -45,8 +46,7 @@ impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
             return;
         }
         tracing::warn!(target: "dlock", %error, lock.name = %claim.name(), "removing a claim failed, will be retried");
-        let until = Clock::Boot.now().saturating_add(claim.lease());
-        owed.claims.insert(claim.claim(), (Arc::clone(claim), until));
+        owed.claims.insert(claim.claim(), (Arc::clone(claim), Clock::Boot.now()));
         if std::mem::replace(&mut owed.is_served, true) {
             return;
         }
@@ -66,19 +66,24 @@ impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
     }
 
     /// Tries to remove each owed claim once. Returns whether none is left.
-    async fn remove_owed<S, F>(&self, session: &Arc<S>, remove: fn(Arc<S>, Arc<C>) -> F) -> bool
+    async fn remove_owed<S, F>(
+        &self,
+        session: &Arc<S>,
+        remove: fn(Arc<S>, Arc<C>, Duration) -> F,
+    ) -> bool
     where
         S: Deref<Target = Self> + Send + Sync + 'static,
         F: Future<Output = bool> + Send + 'static,
     {
-        let claims: Vec<_> =
-            self.owed.lock().claims.values().map(|(claim, _)| Arc::clone(claim)).collect();
-        let removals = stream::iter(claims).for_each_concurrent(TOGETHER, async |claim| {
-            if remove(Arc::clone(session), Arc::clone(&claim)).await {
-                self.forget(&claim);
-                self.owed.lock().claims.remove(&claim.claim());
-            }
-        });
+        let claims: Vec<_> = self.owed.lock().claims.values().cloned().collect();
+        let removals =
+            stream::iter(claims).for_each_concurrent(TOGETHER, async |(claim, since)| {
+                let owed_for = Clock::Boot.now().since(since);
+                if remove(Arc::clone(session), Arc::clone(&claim), owed_for).await {
+                    self.forget(&claim);
+                    self.owed.lock().claims.remove(&claim.claim());
+                }
+            });
         removals.await;
         let mut owed = self.owed.lock();
         owed.is_served = !owed.claims.is_empty();
@@ -92,7 +97,8 @@ impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
         let claims = self.claims.lock();
         let owed = self.owed.lock();
         let now = Clock::Boot.now();
-        let is_late = owed.claims.values().any(|(_, until)| *until <= now);
+        let is_late = |(claim, since): &(Arc<C>, _)| now.since(*since) >= claim.lease();
+        let is_late = owed.claims.values().any(is_late);
         if !is_late || !claims.keys().all(|claim| owed.claims.contains_key(claim)) {
             return;
         }

@@ -9,12 +9,15 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use tokio::sync::{Notify, Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, Semaphore},
+};
 
-use super::{Life, SessionBase, Sessions};
+use super::{Life, SessionBase, Sessions, StoreSession};
 use crate::{
     AcquireRequest, Certainty, Claim, Clock, Error, ErrorKind, FencingToken, Instant, LockName,
-    Mode, Renewal, StoreEvent, StoreEventSender, StoreEvents, current_runtime,
+    Mode, Renewal, StoreEvent, StoreEventSender, StoreEvents, current_runtime, sync::Mutex,
 };
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -217,19 +220,78 @@ async fn room_is_not_given_after_the_end() {
     assert_eq!(refused.unwrap_err().certainty(), Certainty::NotApplied);
 }
 
+/// A store with sessions that end when a test ends them.
+#[derive(Clone, Default)]
+struct TestStore {
+    is_down: Arc<AtomicBool>,
+    /// The sessions that were opened, each with what the one before has left.
+    opened: Arc<Mutex<Vec<Option<u32>>>>,
+}
+
+impl StoreSession for TestSession {
+    type Claim = TestClaim;
+    type Config = TestStore;
+    type Remainder = u32;
+
+    async fn open(
+        store: &TestStore,
+        events: StoreEventSender,
+        runtime: Handle,
+        remainder: Option<&u32>,
+    ) -> Result<Arc<Self>, Error> {
+        if store.is_down.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Unavailable, "the store is down"));
+        }
+        store.opened.lock().push(remainder.copied());
+        let patience = Duration::from_millis(200);
+        let base = SessionBase::new(Clock::Boot.now(), events, runtime, patience, no_answer);
+        Ok(Arc::new(Self(base)))
+    }
+
+    async fn serve(self: Arc<Self>) -> u32 {
+        self.until_over().await;
+        7
+    }
+}
+
 #[tokio::test]
 async fn a_caller_gets_the_next_session() {
-    let patience = Duration::from_millis(1);
-    let sessions = Sessions::new(Arc::new(session(patience).0));
-    assert!(sessions.living().await.is_ok());
-    sessions.current().end();
-    assert_eq!(sessions.living().await.err().unwrap().to_string(), no_answer().to_string());
-    sessions.note(Error::new(ErrorKind::Unavailable, "the door is shut"));
+    let store = TestStore::default();
+    let opened = Sessions::<TestSession>::open(
+        "test:".to_owned(),
+        store.clone(),
+        current_runtime().unwrap(),
+    );
+    let sessions = Arc::new(opened.await.unwrap());
+    sessions.start();
+    let first = sessions.living().await.unwrap();
+    let held = first.held(LEASE);
+    store.is_down.store(true, Ordering::SeqCst);
+    first.end();
+    assert!(held.is_over());
     let error = sessions.living().await.err().unwrap();
-    assert!(error.to_string().contains("the door is shut"), "{error}");
-    let next = Arc::new(session(patience).0);
-    sessions.replace(Arc::clone(&next));
-    assert!(Arc::ptr_eq(&sessions.living().await.unwrap(), &next));
+    assert!(error.to_string().contains("the store is down"), "{error}");
+    assert!(Arc::ptr_eq(&first, &sessions.current()), "there is no other session");
+    store.is_down.store(false, Ordering::SeqCst);
+    until(|| !sessions.current().is_over()).await;
+    assert!(!sessions.living().await.unwrap().has_claims());
+    assert_eq!(*store.opened.lock(), [None, Some(7)]);
+}
+
+#[test]
+fn a_session_ends_with_the_runtime_that_serves_it() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let sessions = runtime.block_on(async {
+        let runtime = current_runtime().unwrap();
+        let sessions =
+            Sessions::<TestSession>::open("test:".to_owned(), TestStore::default(), runtime).await;
+        let sessions = Arc::new(sessions.unwrap());
+        sessions.start();
+        sessions
+    });
+    let held = sessions.current().held(LEASE);
+    runtime.shutdown_timeout(LEASE);
+    assert!(sessions.current().is_over() && held.is_over());
 }
 
 /// A store that refuses to delete keys while `refuses` is set.
@@ -247,7 +309,7 @@ impl Deref for Refusing {
     }
 }
 
-async fn remove(session: Arc<Refusing>, _: Arc<TestClaim>) -> bool {
+async fn remove(session: Arc<Refusing>, _: Arc<TestClaim>, _: Duration) -> bool {
     session.asked.notify_one();
     !session.refuses.load(Ordering::SeqCst)
 }

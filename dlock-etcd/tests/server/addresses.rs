@@ -1,16 +1,28 @@
-//! A host name that stands for several addresses, and IPv6 addresses.
+//! The members of a cluster: host names that stand for several addresses, how often a member that does
+//! not serve is dialled, and members that are removed.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::{
+    net::{Ipv6Addr, SocketAddr},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
-use dlock_core::ErrorKind;
+use dlock_core::{Clock, DynBackend, ErrorKind, Mode};
 use dlock_testlab::{
     Door, Proxy, Stop, Verdict,
-    etcd::{Ensemble, Options},
+    etcd::{Ensemble, EtcdServer, Options},
     rerun_with_addresses, server_of_rerun,
 };
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use futures_util::{
+    FutureExt,
+    future::{Either, join_all, select, try_join_all},
+};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    time::sleep,
+};
 
-use crate::support::{connect, exclusive, free, renew, run, server, take, until, works};
+use crate::support::{attempt, connect, exclusive, free, renew, run, server, take, until, works};
 
 /// An address that drops the packets of new connections, since its queue of them is full.
 struct Swallows {
@@ -141,4 +153,148 @@ fn ipv6_literals_are_addresses() {
             works = working => works,
         }
     });
+}
+
+/// The sum of the shortest pauses between connections: half of 20 ms, and twice as long after each, up
+/// to half of a twelfth of the session.
+fn least(connections: u64, session: Duration) -> Duration {
+    let pause = |number: u32| (Duration::from_millis(20) * (1 << number)).min(session / 12) / 2;
+    (1..connections).zip(0..).map(|(_, number)| pause(number)).sum()
+}
+
+/// Waits for this many connections. Fails if they took less than the [`least`] time.
+async fn paced(proxy: &Proxy, connections: u64, session: Duration) -> Verdict {
+    let (before, began) = (proxy.connections(), Clock::Boot.now());
+    until("it is dialled", async || Ok(proxy.connections() - before >= connections)).await?;
+    let (took, least) = (Clock::Boot.now().since(began), least(connections, session));
+    println!("{connections} connections within {took:?}");
+    assert!(took >= least, "{connections} connections within {took:?}, not {least:?}");
+    Ok(())
+}
+
+#[test]
+fn a_member_that_is_down_is_dialled_with_a_backoff() {
+    run(async {
+        let server = server().await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let session = Duration::from_secs(60);
+        let url =
+            format!("etcd://{}?dlock.session_timeout={}s", proxy.address(), session.as_secs());
+        let client = connect(&url).await?;
+        take(&client, &exclusive("a")).await?;
+        server.kill();
+        // The number of callers does not matter.
+        let callers = join_all((0..20).map(async |at| {
+            loop {
+                let request = attempt(&at.to_string(), Mode::Exclusive);
+                match client.acquire(&request).await {
+                    Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                    answer => return answer,
+                }
+            }
+        }));
+        let paced = Box::pin(paced(&proxy, 9, session));
+        match select(paced, callers).await {
+            Either::Left((paced, _)) => paced,
+            Either::Right((answers, _)) => Err(Stop::failed(format!("{answers:?}"))),
+        }
+    });
+}
+
+/// After an election, a server without space for a new lease refuses each heartbeat at once. New
+/// connections are served.
+#[test]
+fn a_member_that_refuses_heartbeats_is_dialled_with_a_backoff() {
+    run(async {
+        let server = EtcdServer::start(&Options::new().with_quota(4 << 20)).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let session = Duration::from_secs(12);
+        let url =
+            format!("etcd://{}?dlock.session_timeout={}s", proxy.address(), session.as_secs());
+        let client = connect(&url).await?;
+        take(&client, &exclusive("a")).await?;
+        server.fill().await?;
+        server.restart().await?;
+        // The next heartbeat is due by then.
+        sleep(session / 6).await;
+        paced(&proxy, 8, session).await
+    });
+}
+
+/// The number of callers that acquire and release locks meanwhile.
+const CALLERS: usize = 16;
+
+#[test]
+fn locks_outlive_the_removal_of_a_follower() {
+    run(async {
+        let servers = Ensemble::start(&Options::new()).await?;
+        removal(&servers, servers.followers().await?[0]).await
+    });
+}
+
+#[test]
+fn locks_outlive_the_removal_of_the_leader() {
+    run(async {
+        let servers = Ensemble::start(&Options::new()).await?;
+        removal(&servers, servers.leader().await?).await
+    });
+}
+
+async fn removal(servers: &Ensemble, removed: usize) -> Verdict {
+    let mut addresses = vec![servers.addresses()[removed].clone()];
+    let mut others = Vec::new();
+    for (_, address) in servers.addresses().iter().enumerate().filter(|(at, _)| *at != removed) {
+        let proxy = Proxy::start(address).await?;
+        proxy.door(Door::Closed).await?;
+        addresses.push(proxy.address());
+        others.push(proxy);
+    }
+    let url = format!("etcd://{}?dlock.session_timeout=24s", addresses.join(","));
+    let client = connect(&url).await?;
+    let held: Vec<_> = (0..8).map(|at| exclusive(&format!("held{at}"))).collect();
+    try_join_all(held.iter().map(|held| take(&client, held))).await?;
+    let mut losses = client.events().ok_or("it reports no losses")?;
+    for other in &others {
+        other.door(Door::Open).await?;
+    }
+
+    let is_removed = AtomicBool::new(false);
+    let removing = async {
+        let removed = servers.remove(removed).await;
+        is_removed.store(true, Ordering::SeqCst);
+        removed
+    };
+    let calling = join_all((0..CALLERS).map(|caller| calls(&client, caller, &is_removed)));
+    let (removing, calling) = tokio::join!(removing, calling);
+    removing?;
+    calling.into_iter().collect::<Verdict>()?;
+    assert!(others.iter().any(|other| other.connections() > 0), "no other member is used");
+
+    works(&client, "another").await?;
+    for held in &held {
+        renew(&client, held).await?;
+        free(&client, held).await?;
+    }
+    assert!(losses.recv().now_or_never().is_none(), "a lock was lost");
+    Ok(())
+}
+
+/// Acquires and releases locks until the member has ended, and once more. A request may fail.
+async fn calls(client: &DynBackend, caller: usize, is_removed: &AtomicBool) -> Verdict {
+    for number in 0.. {
+        let was_removed = is_removed.load(Ordering::SeqCst);
+        let request = exclusive(&format!("{caller}-{number}"));
+        let acquired = client.acquire(&request).await;
+        let released = client.release(&request.as_claim()).await;
+        for error in [acquired.err(), released.err()].into_iter().flatten() {
+            if error.kind() != ErrorKind::Unavailable {
+                return Err(error.into());
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        if was_removed {
+            break;
+        }
+    }
+    Ok(())
 }

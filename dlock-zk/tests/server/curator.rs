@@ -1,15 +1,17 @@
 //! Curator's `InterProcessMutex` beside dlock: each keeps the other out, and waits in one queue.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
-use dlock_core::{DynBackend, Mode, Renewal};
+use dlock_core::{DynBackend, Locks, Mode, Renewal};
 use dlock_testlab::{Stop, Verdict, zookeeper::JavaProgram};
-use tokio::time::timeout;
+use futures_util::future::try_join_all;
+use tokio::{task::yield_now, time::timeout};
 
 use crate::{
     shared::{ServerRoot, start},
     support::{
-        LEASE, ask, attempt, exclusive, free, granted, name, queue, run, take, until, waits,
+        LEASE, ask, attempt, connect, exclusive, free, granted, name, queue, run, server, take,
+        until, url, waits,
     },
 };
 
@@ -218,4 +220,50 @@ fn a_waiter_is_granted_after_a_java_process_died() {
 
 async fn works_alone(client: &DynBackend) -> Verdict {
     crate::support::works(client, "a").await
+}
+
+const COUNT: &str = include_str!("java/Count.java");
+
+/// How many threads the Java process has, how many tasks each client, and how often each counts.
+const THREADS: usize = 4;
+const TASKS: usize = 3;
+const TIMES: usize = 20;
+
+/// Reads and writes with a pause in between, which only a lone holder may do.
+async fn count(file: &Path) -> Verdict {
+    let value: u64 = std::fs::read_to_string(file)?.parse()?;
+    yield_now().await;
+    std::fs::write(file, (value + 1).to_string())?;
+    Ok(())
+}
+
+#[test]
+fn java_threads_and_two_clients_count_exactly() {
+    run(async {
+        let server = server().await?;
+        let file = server.directory().join("counter");
+        std::fs::write(&file, "0")?;
+        let path = file.display().to_string();
+        let (threads, times) = (THREADS.to_string(), TIMES.to_string());
+        let args = [&server.address(), "/dlock/a", &path, &threads, &times];
+        let mut java = JavaProgram::start(COUNT, &args).await?;
+        assert_eq!(java.line().await?, "ready");
+        let clients = [connect(&url(&server)).await?, connect(&url(&server)).await?];
+        java.say("go").await?;
+        let counting = (0..TASKS * clients.len()).map(async |task| {
+            let locks = Locks::new(clients[task % clients.len()].clone())?;
+            for _ in 0..TIMES {
+                let guard = locks.mutex("a")?.lock().await?;
+                count(&file).await?;
+                guard.release().await?;
+            }
+            Ok::<_, Stop>(())
+        });
+        let (ended, counted) = tokio::join!(java.finish(), try_join_all(counting));
+        counted?;
+        assert_eq!(ended?, "counted\n");
+        let expected = (THREADS + TASKS * clients.len()) * TIMES;
+        assert_eq!(std::fs::read_to_string(&file)?, expected.to_string());
+        Ok(())
+    })
 }

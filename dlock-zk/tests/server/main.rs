@@ -5,11 +5,8 @@
 
 mod support;
 
-mod acls;
 mod addresses;
-mod cleanup;
 mod curator;
-mod curator_counts;
 mod examine;
 mod foreign;
 mod formats;
@@ -20,16 +17,13 @@ mod login;
 mod many_waiters;
 mod names;
 mod numbers;
-mod numbers_storm;
-mod old_server;
+mod preflight;
 mod quorum;
 mod refused_deletions;
 mod revoked;
 mod rights;
 mod root;
 mod shared;
-mod standing;
-mod timeout_check;
 #[cfg(feature = "tls")]
 mod tls;
 mod unreachable;

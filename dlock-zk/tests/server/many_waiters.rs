@@ -1,17 +1,22 @@
-//! A thousand waiters of one name.
+//! A thousand waiters of one name, and waiters whose blocker changes between two reads.
 
 use std::{cell::RefCell, time::Duration};
 
-use dlock_core::{AcquireRequest, Acquired, DynBackend};
+use dlock_core::{AcquireRequest, Acquired, DynBackend, Mode, Renewal, Renewed};
 use dlock_testlab::{Flow, Protocol, Proxy, Stop, Verdict, zookeeper::ZooKeeperServer};
 use futures_util::future::{join, join_all, try_join_all};
 
-use crate::support::{connect, exclusive, free, granted, lazy, renew, run, take, until};
+use crate::{
+    shared::start,
+    support::{
+        LEASE, ask, connect, exclusive, free, granted, lazy, queue, renew, run, take, until,
+    },
+};
 
 /// The number of claims that arrive at once.
 const CROWD: usize = 1000;
 
-const LEASE: Duration = Duration::from_secs(120);
+const LONG_LEASE: Duration = Duration::from_secs(120);
 
 /// The smallest number of bytes of a claim in a list.
 const LISTED: usize = 54;
@@ -28,17 +33,17 @@ fn list_for_each(crowd: usize) -> u64 {
     u64::try_from(crowd * crowd / 2 * LISTED).unwrap_or(u64::MAX)
 }
 
-fn ask() -> AcquireRequest {
-    exclusive("a").with_lease(LEASE)
+fn ask_for_long() -> AcquireRequest {
+    exclusive("a").with_lease(LONG_LEASE)
 }
 
 /// A server, a client of it, and one behind a proxy. No session and no lease ends on a busy machine.
 async fn two_clients() -> Result<(ZooKeeperServer, Proxy, [DynBackend; 2]), Stop> {
-    let options = lazy().with_sessions(Duration::from_secs(1), 4 * LEASE);
+    let options = lazy().with_sessions(Duration::from_secs(1), 4 * LONG_LEASE);
     let server = ZooKeeperServer::start(&options).await?;
     let proxy = Proxy::start_for(&server.address(), Protocol::ZooKeeper).await?;
     let patient =
-        |address| format!("zk://{address}?dlock.session_timeout={}s", 3 * LEASE.as_secs());
+        |address| format!("zk://{address}?dlock.session_timeout={}s", 3 * LONG_LEASE.as_secs());
     let clients =
         [connect(&patient(server.address())).await?, connect(&patient(proxy.address())).await?];
     Ok((server, proxy, clients))
@@ -59,10 +64,10 @@ async fn join_queue(client: &DynBackend, crowd: &[AcquireRequest]) -> Verdict {
 fn many_acquires_are_sent_in_steps_and_the_session_lives() {
     run(async {
         let (_server, proxy, [holder, client]) = two_clients().await?;
-        let (held, other) = (ask(), exclusive("b").with_lease(LEASE));
+        let (held, other) = (ask_for_long(), exclusive("b").with_lease(LONG_LEASE));
         take(&holder, &held).await?;
         take(&client, &other).await?;
-        let crowd: Vec<_> = (0..LARGE).map(|_| ask()).collect();
+        let crowd: Vec<_> = (0..LARGE).map(|_| ask_for_long()).collect();
         let waiting = async || Ok::<_, Stop>(holder.inspect(&held.name).await?.waiters.len());
         // The server gets all that is sent, and nothing is answered.
         proxy.replies(Flow::Hold);
@@ -97,9 +102,9 @@ fn many_acquires_are_sent_in_steps_and_the_session_lives() {
 fn many_waiters_do_not_list_the_queue_for_each_hand_off() {
     run(async {
         let (_server, proxy, [holder, client]) = two_clients().await?;
-        let held = ask();
+        let held = ask_for_long();
         take(&holder, &held).await?;
-        let crowd: Vec<_> = (0..LARGE).map(|_| ask()).collect();
+        let crowd: Vec<_> = (0..LARGE).map(|_| ask_for_long()).collect();
         join_queue(&client, &crowd).await?;
         let order = holder.inspect(&held.name).await?.waiters;
         let find = |claim| crowd.iter().find(|request| request.claim == claim);
@@ -135,9 +140,9 @@ fn many_waiters_do_not_list_the_queue_for_each_hand_off() {
 fn many_acquires_of_one_client_share_lists_of_the_queue() {
     run(async {
         let (_server, proxy, [holder, crowd]) = two_clients().await?;
-        let held = ask();
+        let held = ask_for_long();
         take(&holder, &held).await?;
-        let waiting: Vec<_> = (0..CROWD).map(|_| ask()).collect();
+        let waiting: Vec<_> = (0..CROWD).map(|_| ask_for_long()).collect();
         let before = proxy.reply_bytes();
         try_join_all(waiting.iter().map(async |request| -> Verdict {
             match crowd.acquire(request).await? {
@@ -158,4 +163,54 @@ fn many_acquires_of_one_client_share_lists_of_the_queue() {
         granted(&crowd, first).await?;
         Ok(())
     })
+}
+
+/// A reader sees a writer before it that is not the first. By the time it waits for that writer,
+/// the writer holds the lock and has become a reader.
+#[test]
+fn a_reader_is_granted_with_a_downgraded_later_writer() {
+    run(async {
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
+        let [first, writer] = [(); 2].map(|()| exclusive("late"));
+        let reader = ask("late", Mode::Shared);
+        take(&client, &first).await?;
+        queue(&client, &writer).await?;
+        queue(&other, &reader).await?;
+        free(&client, &first).await?;
+        granted(&client, &writer).await?;
+        let weaker = Renewal::new(writer.as_claim(), Mode::Shared, LEASE);
+        if client.renew(&[weaker]).await? != [Renewed::Kept] {
+            return Err(Stop::failed("the downgrade is refused"));
+        }
+        granted(&other, &reader).await?;
+        free(&other, &reader).await?;
+        free(&client, &writer).await
+    });
+}
+
+/// Permits that are granted without a wait for them, to a claim that others wait behind.
+#[test]
+fn a_waiter_behind_granted_permits_is_granted() {
+    run(async {
+        let (place, client) = start().await?;
+        let other = place.connect().await?;
+        let all = ask("permits", Mode::permits(3, 3)?);
+        let [next, last] =
+            [ask("permits", Mode::permits(1, 3)?), ask("permits", Mode::permits(1, 3)?)];
+        take(&client, &all).await?;
+        queue(&client, &next).await?;
+        queue(&other, &last).await?;
+        let waiting = granted(&other, &last);
+        let passing = async {
+            free(&client, &all).await?;
+            // It learns so that it holds its permits, and not by a wait.
+            renew(&client, &next).await
+        };
+        let (grant, passed): (_, Verdict) = tokio::join!(waiting, passing);
+        passed?;
+        grant?;
+        free(&other, &last).await?;
+        free(&client, &next).await
+    });
 }

@@ -1,7 +1,8 @@
-//! Directories and nodes whose ACL is in the way.
+//! The ACLs that nodes get, and directories and nodes whose ACL is in the way.
 
 use dlock_core::{ConfigIssue, ErrorKind, Locks, Mode};
 use dlock_testlab::{Stop, Verdict, zookeeper::ZooKeeperServer};
+use dlock_zk::{ZkConfig, ZooKeeper};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{
@@ -160,5 +161,188 @@ fn an_unreadable_holder_keeps_others_out_with_an_error() {
         raw.delete(&format!("/dlock/a/{CLAIM}{number}"), None).await?;
         take(&client, &waiting).await?;
         free(&client, &waiting).await
+    })
+}
+
+const VALUE: ErrorKind = ErrorKind::Config(ConfigIssue::OptionValue);
+
+fn login(server: &ZooKeeperServer, options: &str) -> String {
+    format!("{}{options}", url(server).replace("//", "//joe:secret@"))
+}
+
+fn shown(acl: &[Acl]) -> Vec<String> {
+    let letters = [
+        (Permission::READ, 'r'),
+        (Permission::WRITE, 'w'),
+        (Permission::CREATE, 'c'),
+        (Permission::DELETE, 'd'),
+        (Permission::ADMIN, 'a'),
+    ];
+    let rights = |acl: &Acl| -> String {
+        letters.iter().filter(|(one, _)| acl.permission().has(*one)).map(|(_, l)| *l).collect()
+    };
+    acl.iter().map(|acl| format!("{}:{}:{}", acl.scheme(), acl.id(), rights(acl))).collect()
+}
+
+/// The credentials as the server keeps them: a name and a hash.
+async fn joe(server: &ZooKeeperServer) -> Result<String, Stop> {
+    let client = raw(server).await?;
+    client.auth("digest", b"joe:secret").await?;
+    let node = CreateMode::Ephemeral.with_acls(Acls::creator_all());
+    client.create("/whoami", b"", &node).await?;
+    let (acl, _) = client.get_acl("/whoami").await?;
+    client.delete("/whoami", None).await?;
+    Ok(acl[0].id().to_owned())
+}
+
+/// The ACLs of the root, a directory and a claim's node while a lock of this client is held.
+async fn given(server: &ZooKeeperServer, url: &str) -> Result<Vec<Vec<String>>, Stop> {
+    let client = connect(&format!("{url}&dlock.root=/x/y")).await?;
+    let held = exclusive("a");
+    take(&client, &held).await?;
+    let raw = raw(server).await?;
+    raw.auth("digest", b"joe:secret").await?;
+    let mut all = Vec::new();
+    for path in server.nodes_under("/").await? {
+        let (acl, _) = raw.get_acl(&path).await?;
+        all.push(shown(&acl));
+    }
+    free(&client, &held).await?;
+    server.delete_recursively("/x").await?;
+    Ok(all)
+}
+
+#[test]
+fn nodes_get_the_requested_acl() {
+    run(async {
+        let server = server().await?;
+        let joe = joe(&server).await?;
+        assert!(joe.starts_with("joe:") && !joe.contains("secret"), "{joe}");
+        let everybody = vec!["world:anyone:rwcda".to_owned()];
+        let only_joe = vec![format!("digest:{joe}:rwcda")];
+        let list = format!("world:anyone:r,digest:{joe}:rwcda");
+        let listed: Vec<_> = list.split(',').map(str::to_owned).collect();
+        let encoded = list.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+        for (url, expected) in [
+            (url(&server), &everybody),
+            (login(&server, ""), &only_joe),
+            (login(&server, "&dlock.acl=open"), &everybody),
+            (login(&server, "&dlock.acl=creator"), &only_joe),
+            (login(&server, "&dlock.acl=auth::rwcda"), &only_joe),
+            (login(&server, &format!("&dlock.acl={encoded}")), &listed),
+        ] {
+            // The root has two levels.
+            let expected = vec![expected.clone(); 4];
+            assert_eq!(given(&server, &url).await?, expected, "{expected:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn locks_work_with_every_acl_that_is_enough() {
+    run(async {
+        let server = server().await?;
+        for (at, acl) in
+            ["", "open", "creator", "auth::rwcd", "world:anyone:rwcd"].into_iter().enumerate()
+        {
+            let acl = if acl.is_empty() { String::new() } else { format!("&dlock.acl={acl}") };
+            let url = login(&server, &format!("{acl}&dlock.root=/root{at}"));
+            works_fully(&connect(&url).await?, &connect(&url).await?, "a").await?;
+            let config = ZkConfig::new([server.address().as_str()])?
+                .with_login("joe", "secret")
+                .with_root(&format!("/root{at}"));
+            let config = match acl.strip_prefix("&dlock.acl=") {
+                Some(acl) => config.with_acl(acl)?,
+                None => config,
+            };
+            let built = ZooKeeper::connect(config).await?;
+            works_fully(&built, &connect(&url).await?, "a").await?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn creator_without_credentials_is_refused() {
+    run(async {
+        let server = server().await?;
+        let error = refused(&format!("{}&dlock.acl=creator", url(&server))).await?;
+        says(&error, VALUE, "dlock.acl=creator needs credentials");
+        let config = ZkConfig::new([server.address().as_str()])?.with_acl("creator")?;
+        let error = ZooKeeper::connect(config).await.err().ok_or("it is let in")?;
+        says(&error, VALUE, "dlock.acl=creator needs credentials");
+        // It comes to the same, but only the server knows.
+        let error = refused(&format!("{}&dlock.acl=auth::rwcda", url(&server))).await?;
+        says(&error, ACCESS, "dlock.acl");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_unknown_or_insufficient_acl_is_refused() {
+    run(async {
+        let server = server().await?;
+        let refusals = [
+            ("nosuchscheme:x:rwcda", "dlock.acl"),
+            ("world:nobody:rwcda", "dlock.acl"),
+            ("digest:without-a-hash:rwcda", "dlock.acl"),
+            ("world:anyone:r", "create, read, write and delete"),
+        ];
+        for (at, (acl, remedy)) in refusals.into_iter().enumerate() {
+            let url = login(&server, &format!("&dlock.acl={acl}&dlock.root=/root{at}"));
+            says(&refused(&url).await?, ACCESS, remedy);
+        }
+        Ok(())
+    })
+}
+
+/// A root with that ACL would refuse all clients, also those with the right ACL.
+#[test]
+fn an_acl_that_lacks_a_right_leaves_no_root_behind() {
+    run(async {
+        let server = server().await?;
+        for acl in ["world:anyone:rwd", "world:anyone:crw", "ip:192.0.2.1:rwcda"] {
+            let error = refused(&format!("{}&dlock.acl={acl}", url(&server))).await?;
+            says(&error, ErrorKind::Config(ConfigIssue::Access), "right");
+            let nodes = server.nodes_under("/").await?;
+            assert!(!nodes.iter().any(|path| path.starts_with("/dlock")), "{acl}: {nodes:?}");
+        }
+        let (one, two) = (connect(&url(&server)).await?, connect(&url(&server)).await?);
+        works_fully(&one, &two, "a").await
+    })
+}
+
+/// The root is older than the client and open to all clients, so only the directories of its locks
+/// lack the right.
+#[test]
+fn an_acl_without_a_needed_right_is_refused_at_start() {
+    run(async {
+        let (server, admin) = start().await?;
+        let held = exclusive("held");
+        take(&admin, &held).await?;
+        let before = server.nodes_under("/dlock").await?;
+        for (rights, missing) in [
+            ("rwd", "create (c)"),
+            ("cwd", "read (r)"),
+            ("crd", "write (w)"),
+            ("crw", "delete (d)"),
+        ] {
+            let own = format!("{}&dlock.acl=world:anyone:{rights}", url(&server));
+            let error = refused(&own).await?;
+            says(&error, ErrorKind::Config(ConfigIssue::Access), "dlock.acl");
+            assert!(error.to_string().contains(missing), "{error}");
+        }
+        let others = "&dlock.acl=ip:192.0.2.1:rwcda";
+        let error = refused(&format!("{}{others}", url(&server))).await?;
+        says(&error, ErrorKind::Config(ConfigIssue::Access), "dlock.acl");
+        let enough = connect(&format!("{}&dlock.acl=world:anyone:rwcd", url(&server))).await?;
+        works_fully(&enough, &admin, "a").await?;
+        until("nothing is left", async || {
+            let left = server.nodes_under("/dlock").await?;
+            Ok(left.iter().all(|path| before.contains(path) || path.as_str() == "/dlock/a"))
+        })
+        .await?;
+        free(&admin, &held).await
     })
 }

@@ -1,15 +1,30 @@
-//! The members of the cluster, and what their number means for the guarantees.
+//! The check at a connect: the members of the cluster, their versions, and what their number means
+//! for the guarantees.
 
-use dlock_core::{Error, Exclusion};
+use dlock_core::{
+    Error, Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
+};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use crate::{
     client::{Failure, FailureKind, Member, MemberListRequest, StatusResponse, dial},
-    config::EtcdConfig,
+    connect::Version,
     session::Session,
-    version::Version,
 };
+
+/// Checks that the members can store locks, and returns the guarantees.
+pub(crate) async fn preflight(session: &Session) -> Result<Guarantees, Error> {
+    Ok(Guarantees::WEAKEST
+        .with_exclusion(Members::ask(session).await?.exclusion())
+        .with_fencing(Fencing::Durable)
+        .with_orphan_release(OrphanRelease::SessionEnd)
+        .with_fairness(Fairness::Fifo)
+        .with_wake_up(WakeUp::Push)
+        .with_scope(Scope::Network)
+        .with_permits(Permits::Counted)
+        .with_notes(Notes::Kept))
+}
 
 /// The members, as the connected one lists them.
 pub(crate) struct Members {
@@ -34,7 +49,7 @@ impl Members {
     ///
     /// # Errors
     /// `Unsupported` for a gRPC proxy.
-    pub(crate) async fn ask(session: &Session, config: &EtcdConfig) -> Result<Self, Error> {
+    pub(crate) async fn ask(session: &Session) -> Result<Self, Error> {
         let link = session.link().await?;
         let listed = match session.ask(MemberListRequest { linearizable: false }).await {
             Ok((_, listed)) => listed.members,
@@ -50,7 +65,7 @@ impl Members {
         let asked = listed.into_iter().map(async |member| {
             let status = match member.id == own {
                 true => Ok(link.status.clone()),
-                false => status(&member, session, config).await,
+                false => status(&member, session).await,
             };
             MemberState { member, status }
         });
@@ -58,7 +73,7 @@ impl Members {
     }
 
     /// Returns the guarantee of mutual exclusion.
-    pub(crate) fn exclusion(&self) -> Exclusion {
+    fn exclusion(&self) -> Exclusion {
         let voters = self.list.iter().flatten().filter(|seen| !seen.member.is_learner).count();
         // A client that may not list the members can't know that there are several.
         if voters > 1 { Exclusion::Failover } else { Exclusion::Restart }
@@ -75,15 +90,17 @@ impl MemberState {
     }
 }
 
-async fn status(
-    member: &Member,
-    session: &Session,
-    config: &EtcdConfig,
-) -> Result<StatusResponse, Error> {
+async fn status(member: &Member, session: &Session) -> Result<StatusResponse, Error> {
     let mut last = crate::error::no_answer();
     for url in &member.client_urls {
         let host = url.split_once("://").map_or(url.as_str(), |(_, host)| host);
-        match dial(host, None, &config.access, Instant::now() + session.heartbeat_interval()).await
+        match dial(
+            host,
+            None,
+            &session.config.access,
+            Instant::now() + session.heartbeat_interval(),
+        )
+        .await
         {
             Ok((_, _, status)) => return Ok(status),
             Err(failure) => last = failure.into(),
