@@ -19,7 +19,6 @@ mod names;
 mod numbers;
 mod preflight;
 mod quorum;
-mod refused_deletions;
 mod revoked;
 mod rights;
 mod root;
