@@ -2,31 +2,21 @@
 
 use std::time::Duration;
 
-use dlock_core::{
-    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue, Released,
-    Renewal, Renewed,
-};
+use dlock_core::{AcquireRequest, DynBackend, Error, Released, Renewal, Renewed};
 use dlock_redis::{Redis, RedisConfig};
+pub(crate) use dlock_testlab::client::{
+    LEASE, SOON, ask, attempt, exclusive, granted, name, queue, says, until,
+};
 use dlock_testlab::{
     Door, Proxy, Stop, Verdict,
+    client::{self, run_on_one_thread},
     redis::{Options, RedisServer},
-    run_test,
 };
-use tokio::time::{sleep, timeout};
-
-/// Longer than any test here.
-pub(crate) const LEASE: Duration = Duration::from_secs(180);
-
-/// Longer than anything takes that has to happen, however busy the machine is.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
-
-/// The same for a whole test.
-const LONG: Duration = Duration::from_secs(120);
+use tokio::time::sleep;
 
 /// Runs a test that needs a Redis server; without one it ends early, unless it must not.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    run_test("redis", runtime.expect("a runtime"), LONG, test);
+    run_on_one_thread("redis", test);
 }
 
 /// A server that keeps nothing.
@@ -67,10 +57,6 @@ pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-pub(crate) fn name(text: &str) -> LockName {
-    LockName::new(text).expect("a name")
-}
-
 /// The keys of a name: holder, last token, queue, waiters and readers. The hash tag is 64-bit FNV-1a,
 /// folded.
 pub(crate) fn keys(name: &str) -> [String; 5] {
@@ -81,49 +67,13 @@ pub(crate) fn keys(name: &str) -> [String; 5] {
     ["", "f", "q", "w", "r"].map(|kind| format!("dlock:{{{tag}}}{kind}:{name}"))
 }
 
-pub(crate) fn ask(lock: &str, mode: Mode) -> AcquireRequest {
-    AcquireRequest::new(name(lock), mode, LEASE)
-}
-
-pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
-    ask(lock, Mode::Exclusive)
-}
-
 pub(crate) fn brief(lock: &str, lease: Duration) -> AcquireRequest {
     exclusive(lock).with_lease(lease)
 }
 
-pub(crate) fn attempt(lock: &str) -> AcquireRequest {
-    exclusive(lock).with_queue(Queue::FailIfBusy)
-}
-
 /// Takes a lock that must be free; its token.
 pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Result<u64, Stop> {
-    match client.acquire(request).await? {
-        Acquired::Granted(grant) => Ok(grant.token.get()),
-        other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-    }
-}
-
-/// Joins the queue of a lock that must not be free.
-#[track_caller]
-pub(crate) fn queue(
-    client: &DynBackend,
-    request: &AcquireRequest,
-) -> impl Future<Output = Verdict> {
-    let at = std::panic::Location::caller();
-    async move {
-        match client.acquire(request).await? {
-            Acquired::Queued => Ok(()),
-            other => Err(Stop::failed(format!("{} is {other:?} at {at}", request.name))),
-        }
-    }
-}
-
-/// Waits for a claim that is in the queue.
-pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
-    let grant = timeout(SOON, client.granted(request)).await;
-    Ok(grant.map_err(|_| Stop::failed(format!("{} is not granted", request.name)))??)
+    Ok(client::take(client, request).await?.token.get())
 }
 
 /// Releases a claim that must be there, and all of whose tokens were used.
@@ -142,27 +92,6 @@ pub(crate) async fn renew(
     let renewals: Vec<_> =
         requests.iter().map(|r| Renewal::new(r.as_claim(), r.mode, r.lease)).collect();
     client.renew(&renewals).await
-}
-
-/// Fails unless the error is of this kind and says this.
-#[track_caller]
-pub(crate) fn says(error: &Error, kind: ErrorKind, words: &str) {
-    assert_eq!(error.kind(), kind, "{error:?}");
-    assert!(error.to_string().contains(words), "no {words:?} in {error:?}");
-}
-
-/// Retries until it is so.
-pub(crate) async fn until(
-    what: &str,
-    mut check: impl AsyncFnMut() -> Result<bool, Stop>,
-) -> Verdict {
-    let polling = async {
-        while !check().await? {
-            sleep(millis(10)).await;
-        }
-        Ok(())
-    };
-    timeout(SOON, polling).await.map_err(|_| Stop::failed(format!("not in time: {what}")))?
 }
 
 /// Waits until this number of clients can be notified.

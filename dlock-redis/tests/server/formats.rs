@@ -87,7 +87,8 @@ fn a_lock_of_a_later_format_is_an_error_and_stays_held() {
 fn a_wait_behind_a_later_format_ends_with_its_error() {
     run(async {
         let (server, client) = start().await?;
-        let (held, waiting) = (exclusive("a"), exclusive("a").with_lease(SOON / 4));
+        let (held, waiting) =
+            (exclusive("a"), exclusive("a").with_lease(std::time::Duration::from_secs(8)));
         take(&client, &held).await?;
         queue(&client, &waiting).await?;
         let later = format!("{}!7{MARKER}", held.claim);
@@ -256,7 +257,7 @@ fn a_claim_behind_a_damaged_waiter_gets_the_error() {
     run(async {
         let (server, client) = start().await?;
         let (held, waiting) = (ask("a", Mode::Shared), exclusive("a"));
-        let behind = exclusive("a").with_lease(SOON / 4);
+        let behind = exclusive("a").with_lease(std::time::Duration::from_secs(8));
         take(&client, &held).await?;
         queue(&client, &waiting).await?;
         queue(&client, &behind).await?;

@@ -7,7 +7,7 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-use crate::support::{SOON, ask, clients, connect, millis, queue, secs, take, until, with_redis};
+use crate::support::{ask, clients, connect, millis, queue, secs, take, until, with_redis};
 
 /// Uses a client in every way, drops it, and waits until no server sees a connection of it.
 async fn uses_and_closes(url: &str, servers: &[&RedisServer]) -> Verdict {
@@ -24,7 +24,7 @@ async fn uses_and_closes(url: &str, servers: &[&RedisServer]) -> Verdict {
     sleep(millis(1200)).await;
     assert!(open(servers).await? > 0);
     drop(backend);
-    until("all connections close", SOON, || async { Ok(open(servers).await? == 0) }).await
+    until("all connections close", async || Ok(open(servers).await? == 0)).await
 }
 
 async fn open(servers: &[&RedisServer]) -> Result<usize, Stop> {
@@ -70,6 +70,6 @@ pub(crate) fn a_connecting_client_stops_when_it_is_dropped() {
         // The longest pause between two tries.
         sleep(millis(1500)).await;
         // One that was on its way may still be closing.
-        until("no client is left", SOON, || async { Ok(clients(&server).await?.is_empty()) }).await
+        until("no client is left", async || Ok(clients(&server).await?.is_empty())).await
     });
 }

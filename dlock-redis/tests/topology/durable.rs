@@ -17,8 +17,7 @@ use crate::{
 
 /// Takes a lock as soon as replicas listen, which may be a while after they are in sync.
 async fn take_soon(backend: &DynBackend, request: &AcquireRequest) -> Verdict {
-    until("replicas know of a grant", SOON, || async { Ok(backend.acquire(request).await.is_ok()) })
-        .await
+    until("replicas know of a grant", async || Ok(backend.acquire(request).await.is_ok())).await
 }
 
 pub(crate) fn a_grant_without_replicas_is_refused_and_released() {
@@ -77,10 +76,8 @@ pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
             replica.resume()?;
         }
         let next = within(SOON, waiting).await???;
-        until("what was refused is taken back", SOON, || async {
-            Ok(two.inspect("b").await?.is_free())
-        })
-        .await?;
+        until("what was refused is taken back", async || Ok(two.inspect("b").await?.is_free()))
+            .await?;
 
         // At once: the new master must know.
         let dead = servers.kill_master().await?;

@@ -43,12 +43,9 @@ pub(crate) fn a_silent_connection_is_replaced() {
                 let error = within(SOON, backend.acquire(&ask("b", secs(60)))).await?;
                 assert_eq!(error.unwrap_err().kind(), ErrorKind::Unavailable);
             }
-            until("another connection is tried", SOON, || async {
-                Ok(proxy.connections() > before)
-            })
-            .await?;
+            until("another connection is tried", async || Ok(proxy.connections() > before)).await?;
             flow(&proxy, Flow::Pass);
-            until("it works again", SOON, || async {
+            until("it works again", async || {
                 Ok(backend.acquire(&ask("c", secs(60))).await.is_ok())
             })
             .await?;
@@ -104,7 +101,7 @@ async fn renewed_elsewhere(response_timeout: &str) -> Verdict {
     let before = proxy.connections();
     proxy.strand();
     let renewed = async || Ok(proxy.connections() > before && guard.remaining() > secs(9));
-    until("the lock is renewed over another connection", SOON, renewed).await?;
+    until("the lock is renewed over another connection", renewed).await?;
     assert_eq!(guard.state(), GuardState::Held);
     within(SOON, guard.release()).await??;
     Ok(())

@@ -17,7 +17,7 @@ async fn do_not_deadlock(all: &Locks, two: &Locks, other: &Locks, names: &[Strin
     for (locks, wanted) in [(all, names), (two, &names[..2])] {
         let multi = locks.multi(wanted.iter().map(String::as_str))?;
         waiting.push(beside(async move { multi.lock().await?.release().await }));
-        until("it waits", SOON, || async {
+        until("it waits", async || {
             Ok(other.inspect(&*names[0]).await?.waiters.len() == waiting.len())
         })
         .await?;

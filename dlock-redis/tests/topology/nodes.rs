@@ -98,7 +98,7 @@ impl Waiting {
             let lock = locks(&nodes.url(), lease).await?.mutex(name)?;
             waiting.push(beside(async move { lock.lock().await }));
             let count = waiting.len();
-            until("it has joined the queue", SOON, async || {
+            until("it has joined the queue", async || {
                 Ok(onlooker.inspect(name).await?.waiters.len() == count)
             })
             .await?;

@@ -54,7 +54,7 @@ pub(crate) fn a_quorum_of_five_survives_two_dead_masters_only() {
         for dead in &masters.servers()[..3] {
             dead.restart().await?;
         }
-        until("they are used again", SOON, || async {
+        until("they are used again", async || {
             Ok(two.mutex("again")?.try_lock().await.is_ok_and(|guard| guard.is_some()))
         })
         .await?;

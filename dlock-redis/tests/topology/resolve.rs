@@ -106,7 +106,7 @@ pub(crate) fn a_demoted_master_is_an_error_until_it_is_master_again() {
         assert_unavailable(&error, &["read-only replica"]);
 
         server.command(&["REPLICAOF", "NO", "ONE"]).await?.ok()?;
-        until("the master is found again", SOON, || async {
+        until("the master is found again", async || {
             Ok(backend.acquire(&ask("c", secs(30))).await.is_ok())
         })
         .await

@@ -2,23 +2,18 @@
 
 use std::time::Duration;
 
-use dlock_core::{
-    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, LockOptions, Locks,
-    Mode, Queue,
-};
+use dlock_core::{AcquireRequest, DynBackend, Error, ErrorKind, LockOptions, Locks};
 use dlock_redis::{Redis, RedisConfig};
-use dlock_testlab::{Stop, Verdict, redis::RedisServer, run_test};
-use tokio::{
-    runtime::Builder,
-    task::JoinHandle,
-    time::{Instant, sleep, timeout},
+pub(crate) use dlock_testlab::client::{LEASE, SOON, queue, take, until};
+use dlock_testlab::{
+    Stop, Verdict,
+    client::{attempt, exclusive, run_on_threads},
+    redis::RedisServer,
 };
-
-/// Longer than anything takes that has to happen, however busy the machine is.
-pub(crate) const SOON: Duration = secs(30);
-
-/// A lease that has not ended by then: what comes within [`SOON`] did not wait for its end.
-pub(crate) const LEASE: Duration = secs(90);
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
 
 /// The shortest time from joining the queue to the first poll of a waiter.
 pub(crate) const POLLS_AFTER: Duration = secs(3);
@@ -26,13 +21,9 @@ pub(crate) const POLLS_AFTER: Duration = secs(3);
 /// In this number of hand-offs, at least one message has to come before the first poll.
 const TRIES: usize = 10;
 
-/// Longer than any test takes, however busy the machine is.
-const LONG: Duration = secs(300);
-
 /// Runs a test that needs Redis servers; without Redis it ends early, unless it must not.
 pub(crate) fn with_redis(test: impl Future<Output = Verdict>) {
-    let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    run_test("redis", runtime, LONG, test);
+    run_on_threads("redis", test);
 }
 
 /// A separate client.
@@ -48,23 +39,7 @@ pub(crate) async fn locks(url: &str, lease: Duration) -> Result<Locks, Error> {
 
 /// An exclusive claim that waits in the queue.
 pub(crate) fn ask(name: &str, lease: Duration) -> AcquireRequest {
-    AcquireRequest::new(LockName::new(name).expect("a name"), Mode::Exclusive, lease)
-}
-
-/// Takes what must be free.
-pub(crate) async fn take(backend: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
-    match backend.acquire(request).await? {
-        Acquired::Granted(grant) => Ok(grant),
-        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
-    }
-}
-
-/// Joins the queue of what must be held.
-pub(crate) async fn queue(backend: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match backend.acquire(request).await? {
-        Acquired::Queued => Ok(()),
-        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
-    }
+    exclusive(name).with_lease(lease)
 }
 
 /// The connections of clients of dlock: who else is here speaks RESP2.
@@ -76,7 +51,7 @@ pub(crate) async fn clients(server: &RedisServer) -> Result<Vec<String>, Stop> {
 
 /// Waits until a replica has the keys of its master. It may be online long before.
 pub(crate) async fn until_copied(master: &RedisServer, replica: &RedisServer) -> Verdict {
-    until("the replica has the keys of its master", SOON, || async {
+    until("the replica has the keys of its master", async || {
         Ok(master.keys("dlock:*").await? == replica.keys("dlock:*").await?)
     })
     .await
@@ -113,8 +88,8 @@ pub(crate) async fn hand_off(
     holder: &DynBackend,
     waiter: &DynBackend,
 ) -> Result<Duration, Stop> {
-    let (held, waits) = (ask(name, LEASE), ask(name, LEASE));
-    take(holder, &held.clone().with_queue(Queue::FailIfBusy)).await?;
+    let (held, waits) = (attempt(name), exclusive(name));
+    take(holder, &held).await?;
     let joins = Instant::now();
     queue(waiter, &waits).await?;
     holder.release(&held.as_claim()).await?;
@@ -144,29 +119,6 @@ pub(crate) fn within<T>(
 ) -> impl Future<Output = Result<T, Stop>> {
     let late = Stop::failed(format!("not within {limit:?}"));
     async move { timeout(limit, work).await.map_err(|_| late) }
-}
-
-/// Retries until it is so.
-#[track_caller]
-pub(crate) fn until<F>(
-    what: &'static str,
-    limit: Duration,
-    mut check: impl FnMut() -> F,
-) -> impl Future<Output = Verdict>
-where
-    F: Future<Output = Result<bool, Stop>>,
-{
-    let late = Stop::failed(format!("{what}: not within {limit:?}"));
-    async move {
-        let began = Instant::now();
-        while !check().await? {
-            if began.elapsed() > limit {
-                return Err(late);
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    }
 }
 
 /// An error that says that the servers are out of reach, and with these words why.

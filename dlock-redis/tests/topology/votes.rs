@@ -116,7 +116,7 @@ pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
         // What a slow master takes after it has lost its data is not lost.
         let holder = format!("dlock:{}:a", tag("a"));
         for master in masters.servers() {
-            until("each master has heard of it", SOON, async || {
+            until("each master has heard of it", async || {
                 Ok(master.command(&["EXISTS", &holder]).await?.int()? == 1)
             })
             .await?;
@@ -149,7 +149,7 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_unreachable() {
         let has_claims = async |count| Ok(claims(&masters).await?.len() == count);
         let held = ask("a", secs(60));
         take(all, &held).await?;
-        until("all masters have it", SOON, async || has_claims(3).await).await?;
+        until("all masters have it", async || has_claims(3).await).await?;
         let unreachable = &client.proxies[2];
         unreachable.door(Door::Closed).await?;
         unreachable.cut();
@@ -157,7 +157,7 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_unreachable() {
         all.release(&held.as_claim()).await?;
         assert!(has_claims(1).await?);
         unreachable.door(Door::Open).await?;
-        until("it is given back there", SOON, async || has_claims(0).await).await?;
+        until("it is given back there", async || has_claims(0).await).await?;
 
         // The same for what an attempt got that found no majority.
         let other = Partial::open(&masters, &[0, 1]).await?;
@@ -170,6 +170,6 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_unreachable() {
         // So long that no request waits for it any more.
         sleep(secs(5)).await;
         masters.servers()[2].resume()?;
-        until("it is given back there", SOON, async || has_claims(2).await).await
+        until("it is given back there", async || has_claims(2).await).await
     });
 }

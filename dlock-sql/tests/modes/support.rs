@@ -6,13 +6,11 @@ use dlock_core::{DynBackend, Error, LockOptions, Locks, Noted, Registry};
 use dlock_sql::{MYSQL, POSTGRES};
 use dlock_testlab::{
     Stop, Verdict,
+    client::run_on_threads,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
-    run_test,
 };
 
-/// Longer than anything here takes, however busy the machine is.
-const LONG: Duration = Duration::from_secs(120);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 pub(crate) const SHORT: Duration = Duration::from_millis(2400);
 
@@ -97,7 +95,5 @@ fn over(backend: DynBackend, lease: Duration) -> Result<Locks, Error> {
 
 /// Runs a test that needs a server; without it, it ends early, unless it must not.
 pub(crate) fn run(store: &str, test: impl Future<Output = Verdict>) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    run_test(store, runtime.expect("a runtime"), LONG, test);
+    run_on_threads(store, test);
 }

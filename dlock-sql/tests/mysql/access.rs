@@ -16,7 +16,7 @@ use dlock_testlab::{
 use sqlx::{Connection, MySqlConnection};
 
 use crate::support::{
-    ask, assert_unavailable, config, connect, free, granted, lock, queue, refused, server,
+    assert_unavailable, config, connect, exclusive, free, granted, lock, queue, refused, server,
     server_with, take, with_mariadb,
 };
 
@@ -55,12 +55,12 @@ fn a_server_that_does_not_answer_is_unavailable() {
         let server = server().await?;
         let client = Mysql::open(config(&server.url())?.with_response_timeout(SOON)).await?;
         server.pause()?;
-        let error = client.acquire(&ask("x")).await.expect_err("no answer");
+        let error = client.acquire(&exclusive("x")).await.expect_err("no answer");
         assert_unavailable(&error, "dlock.response_timeout");
         let open = Mysql::open(config(&server.url())?.with_response_timeout(SOON)).await;
         assert_unavailable(&open.expect_err("no answer"), "dlock.response_timeout");
         server.resume()?;
-        let request = ask("y");
+        let request = exclusive("y");
         lock(&client, &request).await?;
         free(&client, &request).await
     });
@@ -81,10 +81,10 @@ fn a_server_that_becomes_a_replica_takes_no_locks() {
         let server = server().await?;
         let client = Mysql::open(config(&server.url())?.with_response_timeout(SOON)).await?;
         server.run_sql("SET GLOBAL read_only = 1").await?;
-        let error = client.acquire(&ask("x")).await.expect_err("read-only");
+        let error = client.acquire(&exclusive("x")).await.expect_err("read-only");
         assert_unavailable(&error, "of the primary");
         server.run_sql("SET GLOBAL read_only = 0").await?;
-        take(&client, &ask("x")).await?;
+        take(&client, &exclusive("x")).await?;
         Ok(())
     });
 }
@@ -139,7 +139,7 @@ fn a_server_that_calls_itself_mysql_is_used_as_such() {
     with_mariadb(async {
         let server = server_with(&Options::new().with_config("version = 8.0.36")).await?;
         let (a, b) = (connect(&server).await?, connect(&server).await?);
-        let (first, second) = (ask("x"), ask("x"));
+        let (first, second) = (exclusive("x"), exclusive("x"));
         take(&a, &first).await?;
         queue(&b, &second).await?;
         free(&a, &first).await?;
@@ -180,13 +180,13 @@ fn unusual_servers_are_used() {
         for returning in [true, false] {
             let config = config(&server.url())?.with_create_schema(true).with_returning(returning);
             let (a, b) = (Mysql::open(config.clone()).await?, Mysql::open(config).await?);
-            let (first, second) = (ask("ä"), ask("ä"));
+            let (first, second) = (exclusive("ä"), exclusive("ä"));
             take(&a, &first).await?;
             queue(&b, &second).await?;
             free(&a, &first).await?;
             granted(&b, &second).await?;
             free(&b, &second).await?;
-            let both = [ask("b"), ask("c")];
+            let both = [exclusive("b"), exclusive("c")];
             for answer in a.acquire_all(&both).expect("known").await? {
                 assert!(matches!(answer, Acquired::Granted(_)), "{answer:?}");
             }
@@ -237,13 +237,13 @@ fn a_user_with_the_least_rights_can_lock() {
         for returning in [true, false] {
             let config = config(&url)?.with_returning(returning).with_create_schema(true);
             let (a, b) = (Mysql::open(config.clone()).await?, Mysql::open(config).await?);
-            let (first, second) = (ask("x"), ask("x"));
+            let (first, second) = (exclusive("x"), exclusive("x"));
             take(&a, &first).await?;
             queue(&b, &second).await?;
             free(&a, &first).await?;
             granted(&b, &second).await?;
             free(&b, &second).await?;
-            for answer in a.acquire_all(&[ask("y"), ask("z")]).expect("known").await? {
+            for answer in a.acquire_all(&[exclusive("y"), exclusive("z")]).expect("known").await? {
                 assert!(matches!(answer, dlock_core::Acquired::Granted(_)), "{answer:?}");
             }
             server.run_sql("DELETE FROM dlock_lock").await?;
@@ -313,7 +313,7 @@ fn the_password_is_shown_nowhere() {
         let wrong = config(&server.url_of("u", "hunter2x", "dlock"))?;
         shown += &printed(&Mysql::open(wrong).await.expect_err("wrong"));
         server.kill();
-        shown += &printed(&client.acquire(&ask("x")).await.expect_err("no server"));
+        shown += &printed(&client.acquire(&exclusive("x")).await.expect_err("no server"));
         shown += &printed(&Mysql::open(right).await.expect_err("no server"));
         assert!(!shown.contains("hunter2"), "{shown}");
         Ok(())

@@ -8,7 +8,7 @@ use dlock_testlab::{Proxy, Stop, mariadb::Options, rerun_with_addresses, server_
 use tokio::{net::TcpListener, time::sleep};
 
 use crate::support::{
-    ask, attempt, config, connect, free, server, server_with, take, with_mariadb,
+    attempt, config, connect, exclusive, free, server, server_with, take, with_mariadb,
 };
 
 /// Accepts connections at ::1, which the system tries first, and says nothing.
@@ -54,7 +54,7 @@ fn a_server_without_room_for_statements_costs_no_lock() {
         let server = server().await?;
         for returning in [true, false] {
             let client = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
-            let held = [ask("a"), ask("\u{fc}'b")];
+            let held = [exclusive("a"), exclusive("\u{fc}'b")];
             for held in &held {
                 take(&client, held).await?;
             }
@@ -69,7 +69,7 @@ fn a_server_without_room_for_statements_costs_no_lock() {
             }
             assert_eq!(client.inspect(&held[1].name).await?.holders.len(), 1);
             let other = connect(&server).await?;
-            let another = ask("c");
+            let another = exclusive("c");
             take(&other, &another).await?;
             for held in &held {
                 free(&client, held).await?;
@@ -105,7 +105,7 @@ fn a_server_without_room_for_connections_is_named() {
                 opened => break opened?,
             }
         };
-        take(&opened, &ask("a")).await?;
+        take(&opened, &exclusive("a")).await?;
         Ok(())
     });
 }
@@ -117,7 +117,7 @@ fn an_ipv6_address_leads_to_the_server() {
             server_with(&Options::new().with_config("bind_address = 127.0.0.1,::1")).await?;
         let url = server.url().replace("127.0.0.1", "[::1]");
         let client = Mysql::open(config(&url)?).await?;
-        take(&client, &ask("a")).await?;
+        take(&client, &exclusive("a")).await?;
         Ok(())
     });
 }
@@ -128,7 +128,7 @@ fn a_silent_address_of_a_name_does_not_matter() {
     with_mariadb(async {
         if let Some(url) = server_of_rerun() {
             let client = Mysql::open(config(&url)?).await?;
-            let held = ask("a");
+            let held = exclusive("a");
             take(&client, &held).await?;
             return free(&client, &held).await;
         }
@@ -147,7 +147,7 @@ fn a_silent_address_does_not_matter_with_tls() {
     with_mariadb(async {
         if let Some(url) = server_of_rerun() {
             let client = Mysql::open(config(&url)?).await?;
-            take(&client, &ask("a")).await?;
+            take(&client, &exclusive("a")).await?;
             return Ok(());
         }
         let options = Options::new().with_tls().with_config("bind_address = 0.0.0.0");

@@ -10,7 +10,8 @@ use dlock_testlab::{Stop, Verdict, mariadb::Options};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    ask, connect, connect_plainly, free, granted, lock, name, server, server_with, with_mariadb,
+    connect, connect_plainly, exclusive, free, granted, lock, name, server, server_with,
+    with_mariadb,
 };
 
 /// The resource that a lock protects.
@@ -51,7 +52,7 @@ async fn crowd(clients: &[DynBackend], tasks: usize, locks: usize, rounds: usize
 }
 
 async fn one(client: &DynBackend, guarded: &[Guarded], at: usize) -> Verdict {
-    let request = ask(&format!("lock {at}"));
+    let request = exclusive(&format!("lock {at}"));
     let grant = lock(client, &request).await?;
     guarded[at].enter(grant.token.get());
     tokio::task::yield_now().await;
@@ -63,7 +64,7 @@ async fn two(client: &DynBackend, guarded: &[Guarded], at: [usize; 2]) -> Verdic
     if at[0] == at[1] {
         return Ok(());
     }
-    let requests = at.map(|at| ask(&format!("lock {at}")));
+    let requests = at.map(|at| exclusive(&format!("lock {at}")));
     let answers = client.acquire_all(&requests).expect("known").await?;
     for ((request, answer), &at) in requests.iter().zip(answers).zip(&at) {
         let grant = match answer {
@@ -117,7 +118,7 @@ fn new_names_do_not_collide() {
                 for round in 0..40 {
                     // Interleaved with those of the others, so that all insert between all.
                     let requests: Vec<_> =
-                        (0..20).map(|n| ask(&format!("{round} {n} {client}"))).collect();
+                        (0..20).map(|n| exclusive(&format!("{round} {n} {client}"))).collect();
                     for answer in backend.acquire_all(&requests).expect("known").await? {
                         assert!(matches!(answer, Acquired::Granted(_)), "{answer:?}");
                     }

@@ -5,7 +5,9 @@ use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer};
 use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
 
-use crate::support::{ask, attempt, connect, free, granted, queue, server, take, with_mariadb};
+use crate::support::{
+    attempt, connect, exclusive, free, granted, queue, server, take, with_mariadb,
+};
 
 /// A pool of one connection that may do everything.
 async fn pool(server: &MariadbServer) -> Result<MySqlPool, Stop> {
@@ -37,7 +39,8 @@ fn a_connection_in_another_database_uses_the_first_tables() {
             for returning in [true, false] {
                 let pool = pool(&server).await?;
                 let client = open(&pool, returning).await?;
-                let (theirs, ours, waits) = (ask("theirs"), ask("ours"), ask("theirs"));
+                let (theirs, ours, waits) =
+                    (exclusive("theirs"), exclusive("ours"), exclusive("theirs"));
                 take(&other, &theirs).await?;
                 take(&client, &ours).await?;
                 // A prepared statement runs in the database in which it was prepared.
@@ -51,7 +54,7 @@ fn a_connection_in_another_database_uses_the_first_tables() {
                 assert_eq!(client.inspect(&theirs.name).await?.holders.len(), 1);
                 assert_eq!(client.list("", 9).await?.len(), 2);
                 queue(&client, &waits).await?;
-                let both = [ask("a"), ask("b")];
+                let both = [exclusive("a"), exclusive("b")];
                 if let Some(taken) = client.acquire_all(&both) {
                     taken.await?;
                 }
@@ -92,7 +95,7 @@ fn a_connection_after_another_uses_the_tables_of_the_first() {
             let url = server.url_of("mover", "secret", "dlock");
             let config = MysqlConfig::from_url(&url.parse()?)?.with_returning(returning);
             let client = Mysql::open(config).await?;
-            let (ours, theirs) = (ask("ours"), ask("theirs"));
+            let (ours, theirs) = (exclusive("ours"), exclusive("theirs"));
             take(&client, &ours).await?;
             take(&other, &theirs).await?;
             server.run_sql("SET GLOBAL init_connect = 'USE tenant'").await?;

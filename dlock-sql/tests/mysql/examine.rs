@@ -10,7 +10,7 @@ use dlock_testlab::{
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    LONG, ask, config, connect, connect_plainly, free, lock, server_with, with_mariadb,
+    SOON, config, connect, connect_plainly, exclusive, free, lock, server_with, with_mariadb,
 };
 
 /// The findings that are not fine.
@@ -83,14 +83,14 @@ async fn open(server: &MariadbServer, options: &str) -> Result<DynBackend, Stop>
 async fn until_weaker(client: &DynBackend) -> Verdict {
     let used = async {
         while client.guarantees().exclusion != Exclusion::Nothing {
-            let request = ask("a");
+            let request = exclusive("a");
             lock(client, &request).await?;
             free(client, &request).await?;
             sleep(std::time::Duration::from_millis(50)).await;
         }
         Ok(())
     };
-    timeout(LONG, used).await.map_err(|_| Stop::failed("it goes on promising"))?
+    timeout(SOON, used).await.map_err(|_| Stop::failed("it goes on promising"))?
 }
 
 #[test]

@@ -8,8 +8,8 @@ use dlock_testlab::{Proxy, Stop, mariadb::MariadbServer};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    LEASE, LONG, ask, assert_unavailable, attempt, config, connect, connect_plainly, free, granted,
-    lock, queue, server, take, with_mariadb,
+    LEASE, SOON, assert_unavailable, attempt, config, connect, connect_plainly, exclusive, free,
+    granted, lock, queue, server, take, with_mariadb,
 };
 
 #[test]
@@ -18,7 +18,7 @@ fn killed_connections_are_not_noticed() {
         let server = server().await?;
         for client in [connect(&server).await?, connect_plainly(&server).await?] {
             let other = connect(&server).await?;
-            let (held, waiting) = (ask("x"), ask("x"));
+            let (held, waiting) = (exclusive("x"), exclusive("x"));
             take(&client, &held).await?;
             queue(&other, &waiting).await?;
             let waits = {
@@ -47,7 +47,7 @@ fn a_killed_server_comes_back_with_its_locks() {
         let server = server().await?;
         let patient = config(&server.url())?.with_response_timeout(Duration::from_secs(30));
         let (a, b) = (Mysql::open(patient.clone()).await?, Mysql::open(patient).await?);
-        let (held, waiting) = (ask("x"), ask("x"));
+        let (held, waiting) = (exclusive("x"), exclusive("x"));
         let first = take(&a, &held).await?;
         queue(&b, &waiting).await?;
         let waits = {
@@ -70,13 +70,13 @@ fn a_release_while_the_server_restarts_is_done() {
         let server = server().await?;
         let patient = config(&server.url())?.with_response_timeout(Duration::from_secs(30));
         let client = Mysql::open(patient).await?;
-        let held = ask("x");
+        let held = exclusive("x");
         take(&client, &held).await?;
         server.kill();
         let release = tokio::spawn(client.release(&held.as_claim()));
         server.restart().await?;
-        assert_eq!(tokio::time::timeout(LONG, release).await???, dlock_core::Released::Released);
-        lock(&client, &ask("x")).await?;
+        assert_eq!(tokio::time::timeout(SOON, release).await???, dlock_core::Released::Released);
+        lock(&client, &exclusive("x")).await?;
         Ok(())
     });
 }
@@ -86,7 +86,7 @@ fn dropped_clients_close_their_connections() {
     with_mariadb(async {
         let server = server().await?;
         let client = connect(&server).await?;
-        let held = ask("x");
+        let held = exclusive("x");
         take(&client, &held).await?;
         free(&client, &held).await?;
         drop(client);
@@ -97,7 +97,7 @@ fn dropped_clients_close_their_connections() {
             }
             Ok(())
         };
-        tokio::time::timeout(LONG, closed).await?
+        tokio::time::timeout(SOON, closed).await?
     });
 }
 
@@ -116,7 +116,7 @@ fn a_read_only_server_gets_few_connections() {
     with_mariadb(async {
         let server = server().await?;
         let (proxy, client) = through(&server).await?;
-        let first = ask("a");
+        let first = exclusive("a");
         take(&client, &first).await?;
         free(&client, &first).await?;
         server.run_sql("SET GLOBAL read_only = 1").await?;
@@ -127,7 +127,7 @@ fn a_read_only_server_gets_few_connections() {
         let made = proxy.connections() - before;
         assert!(made <= FEW, "{made} connections for one try");
         server.run_sql("SET GLOBAL read_only = 0").await?;
-        let again = ask("b");
+        let again = exclusive("b");
         take(&client, &again).await?;
         free(&client, &again).await
     });
@@ -140,10 +140,10 @@ fn a_reader_follows_a_switchover() {
         let (old, new) = (server().await?, server().await?);
         let (proxy, client) = through(&old).await?;
         let direct = connect(&new).await?;
-        let on_new = ask("x");
+        let on_new = exclusive("x");
         take(&direct, &on_new).await?;
         // It reads while somebody waits, and for onlookers.
-        let (held, waits) = (ask("y"), ask("y"));
+        let (held, waits) = (exclusive("y"), exclusive("y"));
         take(&client, &held).await?;
         queue(&client, &waits).await?;
         let waiting = tokio::spawn({
@@ -159,7 +159,7 @@ fn a_reader_follows_a_switchover() {
             }
         };
         let late = |_| Stop::failed("it reads from the old server");
-        timeout(LONG, follows).await.map_err(late)?;
+        timeout(SOON, follows).await.map_err(late)?;
         assert_eq!(client.acquire(&attempt("x")).await?, Acquired::Busy);
         waiting.abort();
         Ok(())

@@ -5,13 +5,10 @@ use std::time::Duration;
 use dlock_core::{AcquireRequest, Acquired, DynBackend, Mode, Renewal};
 use dlock_sql::Mysql;
 use dlock_testlab::{Door, Proxy, Stop, Verdict, mariadb::MariadbServer};
-use tokio::{
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinHandle, time::sleep};
 
 use crate::support::{
-    LEASE, LONG, ask, attempt, config, connect, free, server, take, with_mariadb,
+    LEASE, attempt, config, connect, exclusive, free, server, take, until, with_mariadb,
 };
 
 /// Longer than a test takes, so that nothing that is sent comes past its deadline.
@@ -39,7 +36,7 @@ impl Scene {
 
     /// The connection has each statement prepared, so that it is sent as one.
     async fn prepare(&self) -> Verdict {
-        let all = ["first", "second"].map(ask);
+        let all = ["first", "second"].map(exclusive);
         take(&self.client, &all[0]).await?;
         free(&self.client, &all[0]).await?;
         together(&self.client, &all).await?;
@@ -116,24 +113,14 @@ async fn ask_in_vain(
     Ok(asking)
 }
 
-async fn until(what: &str, mut check: impl AsyncFnMut() -> Result<bool, Stop>) -> Verdict {
-    let polling = async {
-        while !check().await? {
-            sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    };
-    timeout(LONG, polling).await.map_err(|_| Stop::failed(format!("not in time: {what}")))?
-}
-
 fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
-    let of = |lock, mode| ask(lock).with_mode(mode);
+    let of = |lock, mode| exclusive(lock).with_mode(mode);
     Ok(vec![
-        vec![ask("fair")],
+        vec![exclusive("fair")],
         vec![attempt("mutex")],
         vec![of("reader", Mode::Shared)],
         vec![of("semaphore", Mode::permits(2, 3)?)],
-        ["one", "two", "three"].map(ask).to_vec(),
+        ["one", "two", "three"].map(exclusive).to_vec(),
     ])
 }
 
@@ -164,7 +151,7 @@ fn an_acquire_overtaken_by_its_release_takes_nothing() {
 fn a_refused_try_takes_nothing_later() {
     with_mariadb(async {
         let scene = Scene::start(PATIENT, true).await?;
-        let (held, tries) = (ask("try"), attempt("try"));
+        let (held, tries) = (exclusive("try"), attempt("try"));
         take(&scene.other, &held).await?;
         assert_eq!(scene.ask_twice(std::slice::from_ref(&tries)).await?, [Acquired::Busy]);
         free(&scene.other, &held).await?;
@@ -183,7 +170,7 @@ fn a_late_renewal_leaves_the_lease_of_the_last_one() {
         let (short, long) = (Duration::from_secs(12), Duration::from_secs(60));
         for (late, last) in [(short, long), (long, short)] {
             let scene = Scene::start(PATIENT, true).await?;
-            let held = ask("job").with_lease(short);
+            let held = exclusive("job").with_lease(short);
             take(&scene.client, &held).await?;
             let renewal = |lease| [Renewal::new(held.as_claim(), held.mode, lease)];
             scene.client.renew(&renewal(short)).await?;

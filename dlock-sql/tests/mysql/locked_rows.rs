@@ -9,11 +9,8 @@ use sqlx::{Connection, Executor, MySqlConnection};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    LONG, ask, assert_unavailable, config, connect, free, lock, server, take, with_mariadb,
+    SOON, assert_unavailable, config, connect, exclusive, free, lock, server, take, with_mariadb,
 };
-
-/// Less than an operation tries for where a test bounds it so, and a multiple of what else it takes.
-const SOON: Duration = Duration::from_secs(30);
 
 /// A transaction of somebody else, which has done this.
 async fn foreign(server: &MariadbServer, sql: &'static str) -> Result<MySqlConnection, Stop> {
@@ -58,7 +55,7 @@ fn a_row_locked_by_another_program_delays_no_other_waiter() {
         let url = format!("{}?dlock.response_timeout=60s&dlock.connections=1", server.url());
         let client = Mysql::open(config(&url)?).await?;
         for name in ["there", "gone"] {
-            let row = ask(name);
+            let row = exclusive(name);
             take(&client, &row).await?;
             free(&client, &row).await?;
         }
@@ -72,7 +69,7 @@ fn a_row_locked_by_another_program_delays_no_other_waiter() {
             ),
         ] {
             let mut other = foreign(&server, sql).await?;
-            let asked = ask(name);
+            let asked = exclusive(name);
             let asks = tokio::spawn({
                 let (client, asked) = (client.clone(), asked.clone());
                 async move { client.acquire(&asked).await }
@@ -89,7 +86,7 @@ fn a_row_locked_by_another_program_delays_no_other_waiter() {
             let works = async {
                 for n in 0..20 {
                     // Not beside the row, where the server may keep the gap.
-                    let free_one = ask(&format!("a{n}{name}"));
+                    let free_one = exclusive(&format!("a{n}{name}"));
                     take(&client, &free_one).await?;
                     free(&client, &free_one).await?;
                 }
@@ -110,7 +107,7 @@ fn a_row_locked_by_another_program_delays_no_other_waiter() {
 fn a_row_locked_for_too_long_is_unavailable_and_unchanged() {
     with_mariadb(async {
         let server = server().await?;
-        let first = ask("x");
+        let first = exclusive("x");
         let patient = connect(&server).await?;
         lock(&patient, &first).await?;
         free(&patient, &first).await?;
@@ -123,7 +120,7 @@ fn a_row_locked_for_too_long_is_unavailable_and_unchanged() {
             "LOCK TABLES dlock_lock READ",
         ] {
             other.execute(sqlx::raw_sql(grip)).await?;
-            let request = ask("x");
+            let request = exclusive("x");
             let error = client.acquire(&request).await.expect_err("locked");
             assert_unavailable(&error, "another program locks dlock's table");
             assert_eq!(error.certainty(), Certainty::NotApplied);
@@ -141,7 +138,7 @@ fn a_row_locked_for_a_while_only_takes_longer() {
     with_mariadb(async {
         let server = server().await?;
         let client = connect(&server).await?;
-        let (first, second) = (ask("x"), ask("x"));
+        let (first, second) = (exclusive("x"), exclusive("x"));
         lock(&client, &first).await?;
         let mut other = MySqlConnection::connect(&server.url()).await?;
         let grip = "BEGIN; SELECT * FROM dlock_lock WHERE name = 'x' FOR UPDATE";
@@ -150,7 +147,7 @@ fn a_row_locked_for_a_while_only_takes_longer() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(!release.is_finished());
         other.execute("ROLLBACK").await?;
-        tokio::time::timeout(LONG, release).await???;
+        tokio::time::timeout(SOON, release).await???;
         lock(&client, &second).await?;
         Ok(())
     });
@@ -162,11 +159,11 @@ fn a_dropped_table_is_reported() {
         let server = server().await?;
         let client = connect(&server).await?;
         server.run_sql("DROP TABLE dlock_lock").await?;
-        let error = client.acquire(&ask("x")).await.expect_err("no table");
+        let error = client.acquire(&exclusive("x")).await.expect_err("no table");
         assert_eq!(error.kind(), ErrorKind::Config(dlock_core::ConfigIssue::SchemaMissing));
         assert!(error.to_string().contains("MysqlConfig::SCHEMA"), "{error}");
         server.run_sql(dlock_sql::MysqlConfig::SCHEMA).await?;
-        lock(&client, &ask("x")).await?;
+        lock(&client, &exclusive("x")).await?;
         Ok(())
     });
 }

@@ -5,7 +5,7 @@ use dlock_sql::Mysql;
 use dlock_testkit::Stop;
 
 use crate::support::{
-    ask, attempt, config, connect, connect_plainly, free, server, take, with_mariadb,
+    attempt, config, connect, connect_plainly, exclusive, free, server, take, with_mariadb,
 };
 
 const NAMES: [&str; 20] = [
@@ -31,7 +31,7 @@ fn names_that_look_alike_are_different_locks() {
             for request in &alone {
                 free(&client, request).await?;
             }
-            let together: Vec<_> = NAMES.iter().map(|name| ask(name)).collect();
+            let together: Vec<_> = NAMES.iter().map(|name| exclusive(name)).collect();
             for answer in client.acquire_all(&together).expect("known").await? {
                 assert!(matches!(answer, dlock_core::Acquired::Granted(_)), "{answer:?}");
             }
@@ -49,7 +49,7 @@ fn the_longest_name_is_a_name_like_any_other() {
         let server = server().await?;
         let client = connect(&server).await?;
         let long = "x".repeat(LockName::MAX_BYTES - 1);
-        let requests = [ask(&format!("{long}a")), ask(&format!("{long}b"))];
+        let requests = [exclusive(&format!("{long}a")), exclusive(&format!("{long}b"))];
         for request in &requests {
             take(&client, request).await?;
             free(&client, request).await?;
@@ -76,7 +76,7 @@ fn databases_with_hostile_names_work() {
             let (base, _) = url.rsplit_once('/').ok_or_else(|| Stop::failed("no path"))?;
             let url = format!("{base}/{in_url}?dlock.create_schema=true");
             let client = Mysql::open(config(&url)?).await?;
-            let held = ask("a");
+            let held = exclusive("a");
             take(&client, &held).await?;
             assert_eq!(client.inspect(&held.name).await?.holders.len(), 1, "{database}");
             client.examine().await?;

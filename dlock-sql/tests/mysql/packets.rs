@@ -11,7 +11,8 @@ use dlock_testlab::{
 use sqlx::MySqlPool;
 
 use crate::support::{
-    LEASE, LONG, ask, config, connect, free, granted, lock, queue, server_with, take, with_mariadb,
+    LEASE, SOON, config, connect, exclusive, free, granted, lock, queue, server_with, take,
+    with_mariadb,
 };
 
 /// Joins the queue, or is refused with the setting to change.
@@ -55,11 +56,11 @@ fn a_queue_stays_short_enough_for_a_packet() {
         for returning in [true, false] {
             let open = async || Mysql::open(config(&server.url())?.with_returning(returning)).await;
             let clients = [open().await?, open().await?];
-            let held = ask("n");
+            let held = exclusive("n");
             take(&clients[0], &held).await?;
             let (mut waiting, mut refused) = (Vec::new(), 0);
             for n in 0..400 {
-                let (client, request) = (&clients[n % 2], ask("n"));
+                let (client, request) = (&clients[n % 2], exclusive("n"));
                 match join(client, &request).await? {
                     true => waiting.push((client, request)),
                     false => refused += 1,
@@ -82,7 +83,7 @@ fn a_queue_stays_short_enough_for_a_packet() {
             }
             // For those who were refused, and for those who have never seen it.
             for client in [&clients[0], &clients[1], &connect(&server).await?] {
-                let request = ask("n");
+                let request = exclusive("n");
                 lock(client, &request).await?;
                 free(client, &request).await?;
             }
@@ -98,10 +99,11 @@ fn many_locks_are_renewed_and_read_in_packets() {
         let server = server_with(&Options::new().with_config("max_allowed_packet = 16384")).await?;
         for returning in [true, false] {
             let before = connections(&server, &[]).await?;
-            let patient = config(&server.url())?.with_response_timeout(LONG);
+            let patient = config(&server.url())?.with_response_timeout(SOON);
             let client = Mysql::open(patient.clone().with_returning(returning)).await?;
             let other = Mysql::open(patient).await?;
-            let held: Vec<_> = (0..150).map(|n| ask(&format!("a lock of many, {n:060}"))).collect();
+            let held: Vec<_> =
+                (0..150).map(|n| exclusive(&format!("a lock of many, {n:060}"))).collect();
             for held in &held {
                 take(&client, held).await?;
             }
@@ -113,7 +115,7 @@ fn many_locks_are_renewed_and_read_in_packets() {
                 let renewed = renew(&client, &held).await?;
                 assert!(renewed.iter().all(|renewed| *renewed == Renewed::Kept), "{renewed:?}");
             }
-            let waiting: Vec<_> = held.iter().map(|held| ask(held.name.as_str())).collect();
+            let waiting: Vec<_> = held.iter().map(|held| exclusive(held.name.as_str())).collect();
             for waiting in &waiting {
                 assert!(join(&other, waiting).await?);
             }
@@ -149,7 +151,8 @@ fn a_limit_that_changes_holds_for_new_connections() {
         ] {
             server.run_sql("SET GLOBAL max_allowed_packet = 16777216").await?;
             server.terminate_backends().await?;
-            let held: Vec<_> = (0..150).map(|n| ask(&format!("a lock of many, {n:030}"))).collect();
+            let held: Vec<_> =
+                (0..150).map(|n| exclusive(&format!("a lock of many, {n:030}"))).collect();
             for held in &held {
                 take(&client, held).await?;
             }
@@ -175,7 +178,7 @@ fn queue_longer_than_a_packet_stops_no_renewal() {
         let server = server_with(&Options::new()).await?;
         for returning in [true, false] {
             let large = Mysql::open(config(&server.url())?.with_connections(1)).await?;
-            let lasts = |name| ask(name).with_lease(LEASE * 10);
+            let lasts = |name| exclusive(name).with_lease(LEASE * 10);
             let held = ["a", "b"].map(lasts);
             for held in &held {
                 take(&large, held).await?;
@@ -187,7 +190,7 @@ fn queue_longer_than_a_packet_stops_no_renewal() {
             // It holds for new connections.
             server.run_sql("SET GLOBAL max_allowed_packet = 16384").await?;
             let before = connections(&server, &[]).await?;
-            let patient = config(&server.url())?.with_response_timeout(LONG);
+            let patient = config(&server.url())?.with_response_timeout(SOON);
             let small = Mysql::open(patient.with_returning(returning)).await?;
             renew(&small, &held).await?;
             let used = connections(&server, &before).await?;

@@ -13,7 +13,8 @@ use sqlx::{
 };
 
 use crate::support::{
-    LEASE, LONG, ask, attempt, connect, free, lock, queue, refused, server, take, with_mariadb,
+    LEASE, SOON, attempt, connect, exclusive, free, lock, queue, refused, server, take,
+    with_mariadb,
 };
 
 async fn pool(server: &MariadbServer, connections: u32) -> Result<MySqlPool, Stop> {
@@ -58,7 +59,7 @@ fn a_pool_of_one_connection_is_enough() {
             let other = open(&pool).await?;
             assert_eq!(client.guarantees().wake_up, WakeUp::Poll);
             assert_eq!(client.store(), connect(&server).await?.store());
-            let (held, waits) = (ask("a"), ask("a"));
+            let (held, waits) = (exclusive("a"), exclusive("a"));
             let first = take(&client, &held).await?;
             renew(&client, &held).await?;
             queue(&other, &waits).await?;
@@ -68,7 +69,7 @@ fn a_pool_of_one_connection_is_enough() {
             free(&other, &waits).await?;
         }
         // It is given back after each statement.
-        let mut conn = tokio::time::timeout(LONG, pool.acquire()).await??;
+        let mut conn = tokio::time::timeout(SOON, pool.acquire()).await??;
         sqlx::raw_sql("SELECT 1").execute(&mut *conn).await?;
         Ok(())
     });
@@ -80,11 +81,11 @@ fn an_exhausted_pool_does_not_cost_a_lock() {
         let server = server().await?;
         let pool = pool(&server, 1).await?;
         let client = open_hasty(&pool).await?;
-        let held = ask("a");
+        let held = exclusive("a");
         take(&client, &held).await?;
         let exhausted = pool.acquire().await?;
         renew(&client, &held).await?;
-        let error = failed(client.acquire(&ask("b")).await)?;
+        let error = failed(client.acquire(&exclusive("b")).await)?;
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert_eq!(error.certainty(), Certainty::NotApplied);
         assert!(error.to_string().contains("make the pool larger"), "{error}");
@@ -105,7 +106,7 @@ fn a_connection_in_a_transaction_is_not_used() {
             sqlx::raw_sql("BEGIN").execute(&mut **conn).await?;
         }
         drop((one, two));
-        let held = ask("a");
+        let held = exclusive("a");
         take(&client, &held).await?;
         assert_eq!(connect(&server).await?.acquire(&attempt("a")).await?, Acquired::Busy);
         free(&client, &held).await
@@ -119,7 +120,7 @@ fn uncommitted_rows_are_not_read_at_any_isolation_of_the_pool() {
         let server = server().await?;
         let reads = "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
         let client = open(&pool_after(&server.url(), reads).await?).await?;
-        let held = ask("a");
+        let held = exclusive("a");
         take(&client, &held).await?;
         let writer = pool(&server, 1).await?;
         let mut conn = writer.acquire().await?;
@@ -171,10 +172,10 @@ fn a_pool_stays_usable_after_a_dropped_statement() {
         let pool = options.connect(&server.url()).await?;
         let client = open_hasty(&pool).await?;
         server.pause()?;
-        let error = failed(client.acquire(&ask("a")).await);
+        let error = failed(client.acquire(&exclusive("a")).await);
         server.resume()?;
         assert_eq!(error?.kind(), ErrorKind::Unavailable);
-        let held = ask("b");
+        let held = exclusive("b");
         take(&client, &held).await?;
         free(&client, &held).await?;
         let row: i64 = sqlx::query_scalar("SELECT 7").fetch_one(&pool).await?;
@@ -189,7 +190,7 @@ fn locks_outlive_their_pool() {
         let server = server().await?;
         let pool = pool(&server, 2).await?;
         let client = open(&pool).await?;
-        let (first, held) = (ask("first"), ask("a"));
+        let (first, held) = (exclusive("first"), exclusive("a"));
         take(&client, &first).await?;
         take(&client, &held).await?;
         pool.close().await;
@@ -198,7 +199,7 @@ fn locks_outlive_their_pool() {
         renew(&client, &held).await?;
         free(&client, &held).await?;
         assert!(connect(&server).await?.inspect(&held.name).await?.is_free());
-        take(&client, &ask("b")).await?;
+        take(&client, &exclusive("b")).await?;
         Ok(())
     });
 }
@@ -212,7 +213,7 @@ fn a_connection_with_its_own_view_of_the_table_is_not_used() {
     with_mariadb(async {
         let server = server().await?;
         let alone = connect(&server).await?;
-        let held = ask("a");
+        let held = exclusive("a");
         take(&alone, &held).await?;
         for (n, left) in [
             TEMPORARY,
@@ -232,7 +233,7 @@ fn a_connection_with_its_own_view_of_the_table_is_not_used() {
             }
             drop((one, two));
             assert_eq!(client.acquire(&attempt("a")).await?, Acquired::Busy, "{left}");
-            let other = ask(&format!("b{n}"));
+            let other = exclusive(&format!("b{n}"));
             take(&client, &other).await?;
             assert_eq!(alone.inspect(&other.name).await?.holders.len(), 1, "{left}");
             renew(&alone, &held).await?;

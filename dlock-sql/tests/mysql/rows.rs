@@ -12,7 +12,8 @@ use tokio::time::{sleep, timeout};
 
 use super::sessions::pool_after;
 use crate::support::{
-    LONG, ask, attempt, config, connect, free, lock, queue, server, server_with, take, with_mariadb,
+    SOON, attempt, config, connect, exclusive, free, lock, queue, server, server_with, take,
+    with_mariadb,
 };
 
 async fn count(server: &MariadbServer) -> Result<String, Stop> {
@@ -27,11 +28,11 @@ fn rows_of_unused_locks_are_removed_after_their_retention() {
         let client = Mysql::open(config).await?;
         let mut last = None;
         for n in 0..300 {
-            let request = ask(&format!("ä {n}"));
+            let request = exclusive(&format!("ä {n}"));
             last = Some(take(&client, &request).await?.token);
             free(&client, &request).await?;
         }
-        let held = ask("held").with_lease(Duration::from_secs(3600));
+        let held = exclusive("held").with_lease(Duration::from_secs(3600));
         take(&client, &held).await?;
         let removed = async {
             while count(&server).await? != "1" {
@@ -39,9 +40,9 @@ fn rows_of_unused_locks_are_removed_after_their_retention() {
             }
             Ok::<_, Stop>(())
         };
-        tokio::time::timeout(LONG, removed).await??;
+        tokio::time::timeout(SOON, removed).await??;
         assert_eq!(server.query("SELECT name FROM dlock_lock").await?.concat(), ["held"]);
-        assert!(Some(take(&client, &ask("ä 299")).await?.token) > last);
+        assert!(Some(take(&client, &exclusive("ä 299")).await?.token) > last);
         Ok(())
     });
 }
@@ -55,7 +56,7 @@ fn a_row_stays_small_however_often_it_is_used() {
             let (a, b) = (Mysql::open(config.clone()).await?, Mysql::open(config).await?);
             for _ in 0..60 {
                 for client in [&a, &b] {
-                    let request = ask("x");
+                    let request = exclusive("x");
                     lock(client, &request).await?;
                     free(client, &request).await?;
                 }
@@ -75,7 +76,7 @@ fn a_deleted_row_starts_again() {
         let server = server().await?;
         let client = connect(&server).await?;
         for n in 0..8 {
-            let request = ask("x");
+            let request = exclusive("x");
             lock(&client, &request).await?;
             if n % 3 == 2 {
                 server.run_sql("DELETE FROM dlock_lock").await?;
@@ -131,7 +132,7 @@ pub(super) async fn until_left(server: &MariadbServer, names: &[&str]) -> Verdic
         }
         Ok(())
     };
-    tokio::time::timeout(LONG, removed).await?
+    tokio::time::timeout(SOON, removed).await?
 }
 
 /// None of the bad ones is a lock: they are nobody's to delete, and in nobody's way.
@@ -147,7 +148,7 @@ fn a_row_that_is_not_text_stops_neither_the_sweep_nor_the_list() {
         server.run_sql(bad).await?;
         let client = sweeper(&server).await?;
         until_left(&server, &["6231", "6232", "62EDA080", "62FF"]).await?;
-        let held = ask("b3");
+        let held = exclusive("b3");
         take(&client, &held).await?;
         let listed = client.list("", 10).await?;
         let listed: Vec<&str> = listed.iter().map(|name| name.as_str()).collect();
@@ -187,7 +188,7 @@ fn an_unreadable_record_costs_no_other_lock() {
         let server = server().await?;
         for (returning, spoiled) in [(true, "'v9 1 1;'"), (true, "X'FF'"), (false, "X'FF'")] {
             let client = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
-            let held: Vec<_> = (0..30).map(|n| ask(&format!("l{n:03}"))).collect();
+            let held: Vec<_> = (0..30).map(|n| exclusive(&format!("l{n:03}"))).collect();
             for held in &held {
                 take(&client, held).await?;
             }
@@ -214,7 +215,7 @@ fn an_unreadable_record_delays_no_other_name() {
     with_mariadb(async {
         let server = server().await?;
         let (client, other) = (connect(&server).await?, connect(&server).await?);
-        let long = |name| ask(name).with_lease(Duration::from_secs(600));
+        let long = |name| exclusive(name).with_lease(Duration::from_secs(600));
         let held = [long("bad"), long("good")];
         let waits = [long("bad"), long("good")];
         for (held, waits) in held.iter().zip(&waits) {

@@ -6,7 +6,9 @@ use dlock_testlab::mariadb::{MariadbServer, Options};
 use sqlx::mysql::MySqlPoolOptions;
 use tokio::task::JoinSet;
 
-use crate::support::{LONG, ask, config, connect, free, lock, refused, server, take, with_mariadb};
+use crate::support::{
+    SOON, config, connect, exclusive, free, lock, refused, server, take, with_mariadb,
+};
 
 const TABLES: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'dlock'";
 
@@ -26,7 +28,7 @@ fn missing_tables_are_created_if_configured() {
         let server = MariadbServer::start(&Options::new()).await?;
         server.run_sql("CREATE TABLE theirs (x INT)").await?;
         let client = Mysql::open(config(&server.url())?.with_create_schema(true)).await?;
-        take(&client, &ask("x")).await?;
+        take(&client, &exclusive("x")).await?;
         connect(&server).await?;
         Ok(())
     });
@@ -161,10 +163,10 @@ fn many_clients_may_open_an_empty_database_at_once() {
         let mut tasks = JoinSet::new();
         for _ in 0..12 {
             let config =
-                config(&server.url())?.with_create_schema(true).with_response_timeout(LONG);
+                config(&server.url())?.with_create_schema(true).with_response_timeout(SOON);
             tasks.spawn(async move {
                 let client = Mysql::open(config).await?;
-                let request = ask("x");
+                let request = exclusive("x");
                 lock(&client, &request).await?;
                 free(&client, &request).await
             });

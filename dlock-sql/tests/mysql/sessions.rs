@@ -9,7 +9,7 @@ use dlock_testlab::{
 use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
 
 use crate::support::{
-    ask, attempt, connect, free, granted, lock, queue, refused, server, server_with, take,
+    attempt, connect, exclusive, free, granted, lock, queue, refused, server, server_with, take,
     with_mariadb,
 };
 
@@ -30,13 +30,13 @@ async fn open(pool: &MySqlPool, returning: bool) -> Result<DynBackend, Error> {
 /// All verbs, on names that are not ASCII, and on rows that are folded.
 async fn works(client: &DynBackend, other: &DynBackend) -> Verdict {
     let names = ["é", "a\\'\"` % b", "🔒"];
-    let all = names.map(ask);
+    let all = names.map(exclusive);
     let taken = client.acquire_all(&all).ok_or_else(|| Stop::failed("one by one"))?.await?;
     assert!(taken.iter().all(|taken| matches!(taken, Acquired::Granted(_))), "{taken:?}");
     let listed = other.list("", 10).await?;
     assert_eq!(listed.len(), names.len(), "{listed:?}");
     for held in &all {
-        let waits = ask(held.name.as_str());
+        let waits = exclusive(held.name.as_str());
         queue(other, &waits).await?;
         assert_eq!(other.acquire(&attempt(held.name.as_str())).await?, Acquired::Busy);
         let seen = other.inspect(&held.name).await?;
@@ -47,7 +47,7 @@ async fn works(client: &DynBackend, other: &DynBackend) -> Verdict {
     }
     for _ in 0..12 {
         for client in [client, other] {
-            let request = ask("é");
+            let request = exclusive("é");
             lock(client, &request).await?;
             free(client, &request).await?;
         }
@@ -74,7 +74,7 @@ fn a_fold_is_right_in_any_order_of_assignments() {
             for returning in [true, false] {
                 let holder = open(&pool, returning).await?;
                 let others = [open(&pool, returning).await?, open(&pool, returning).await?];
-                let (held, both) = (ask("n"), [ask("n2"), ask("n3")]);
+                let (held, both) = (exclusive("n"), [exclusive("n2"), exclusive("n3")]);
                 take(&holder, &held).await?;
                 if let Some(taken) = holder.acquire_all(&both) {
                     taken.await?;
@@ -83,7 +83,7 @@ fn a_fold_is_right_in_any_order_of_assignments() {
                 for round in 0..40 {
                     // The folds of one meet the operations of the other.
                     let other = &others[round % 2];
-                    let waits = holders.map(|held| ask(held.name.as_str()));
+                    let waits = holders.map(|held| exclusive(held.name.as_str()));
                     match round % 3 {
                         0 => other
                             .acquire_all(&waits[1..])
@@ -142,7 +142,7 @@ fn late_fold_does_not_undo_the_one_before() {
                 Mysql::open(config.with_returning(returning)).await
             };
             let (holder, other) = (open().await?, open().await?);
-            let asks = || names.iter().map(|name| ask(name)).collect::<Vec<_>>();
+            let asks = || names.iter().map(|name| exclusive(name)).collect::<Vec<_>>();
             let (held, waits) = (asks(), asks());
             let is_held = |answer: &Acquired| matches!(answer, Acquired::Granted(_));
             assert!(ask_for(&holder, &held).await?.iter().all(is_held));
@@ -279,7 +279,7 @@ fn a_server_with_read_only_sessions_by_default_is_used() {
             };
             let config = if plain { config.with_plain(Scheme::Version) } else { config };
             let client = Mysql::open(config.with_create_schema(true)).await?;
-            let request = ask("a");
+            let request = exclusive("a");
             take(&client, &request).await?;
             free(&client, &request).await?;
             let again = "SET SESSION tx_read_only = 0; \

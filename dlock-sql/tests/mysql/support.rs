@@ -1,28 +1,19 @@
 //! Helpers of the tests: private servers and their clients.
 
-use std::time::Duration;
-
-use dlock_core::{
-    AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind, Grant, LockName, Mode,
-    Queue, Released,
-};
+use dlock_core::{ConfigIssue, DynBackend, Error, ErrorKind};
 use dlock_sql::{Mysql, MysqlConfig};
+pub(crate) use dlock_testlab::client::{
+    LEASE, SOON, attempt, exclusive, free, granted, lock, name, queue, take, until,
+};
 use dlock_testlab::{
     Stop, Verdict,
+    client::run_on_threads,
     mariadb::{MariadbServer, Options},
-    run_test,
 };
-use tokio::{runtime::Builder, time::timeout};
-
-/// Longer than anything here takes, however busy the machine is.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
-
-pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// Runs a test that needs a MariaDB server; without MariaDB it ends early, unless it must not.
 pub(crate) fn with_mariadb(test: impl Future<Output = Verdict>) {
-    let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    run_test("mysql", runtime, LONG * 4, test);
+    run_on_threads("mysql", test);
 }
 
 /// A server with empty tables.
@@ -64,57 +55,6 @@ pub(crate) fn refused(
         };
         let is_it = error.kind() == ErrorKind::Config(issue) && error.to_string().contains(remedy);
         if is_it { Ok(()) } else { Err(wrong(&error)) }
-    }
-}
-
-pub(crate) fn name(text: &str) -> LockName {
-    LockName::new(text).expect("a name")
-}
-
-/// A claim for the lock alone that waits in line.
-pub(crate) fn ask(lock: &str) -> AcquireRequest {
-    AcquireRequest::new(name(lock), Mode::Exclusive, LEASE)
-}
-
-/// A claim for the lock alone that does not wait.
-pub(crate) fn attempt(lock: &str) -> AcquireRequest {
-    ask(lock).with_queue(Queue::FailIfBusy)
-}
-
-/// Takes what must be free.
-pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
-    match client.acquire(request).await? {
-        Acquired::Granted(grant) => Ok(grant),
-        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
-    }
-}
-
-/// Joins the queue of what must be held.
-pub(crate) async fn queue(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match client.acquire(request).await? {
-        Acquired::Queued => Ok(()),
-        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
-    }
-}
-
-/// Takes a lock, waiting for it.
-pub(crate) async fn lock(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
-    match client.acquire(request).await? {
-        Acquired::Granted(grant) => Ok(grant),
-        Acquired::Queued => granted(client, request).await,
-        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
-    }
-}
-
-pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Result<Grant, Stop> {
-    let granted = timeout(LONG, client.granted(request)).await;
-    Ok(granted.map_err(|_| Stop::failed("never granted"))??)
-}
-
-pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdict {
-    match client.release(&request.as_claim()).await? {
-        Released::Released => Ok(()),
-        other => Err(Stop::failed(format!("{}: {other:?}", request.name))),
     }
 }
 

@@ -4,7 +4,7 @@ use dlock_core::ConfigIssue::Access;
 use dlock_sql::Mysql;
 use dlock_testlab::{Stop, mariadb::Options};
 
-use crate::support::{ask, config, refused, server_with, take, with_mariadb};
+use crate::support::{config, exclusive, refused, server_with, take, with_mariadb};
 
 #[test]
 fn a_trusted_certificate_is_accepted() {
@@ -12,7 +12,7 @@ fn a_trusted_certificate_is_accepted() {
         let server = server_with(&Options::new().with_tls()).await?;
         let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
         let client = Mysql::open(config(&url)?).await?;
-        take(&client, &ask("x")).await?;
+        take(&client, &exclusive("x")).await?;
         let url = format!("{}?ssl-mode=REQUIRED", server.url());
         Mysql::open(config(&url)?).await?;
         Ok(())

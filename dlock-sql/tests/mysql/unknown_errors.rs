@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use dlock_core::{AcquireRequest, DynBackend, LockOptions, Locks, Renewal, Renewed};
 use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer};
-use tokio::time::{sleep, timeout};
 
-use crate::support::{LONG, ask, connect, free, name, server, take, with_mariadb};
+use crate::support::{connect, exclusive, free, name, server, take, until, with_mariadb};
 
 /// Writes to the row of a lock fail with the number that is written beside its name, and are counted
 /// in a table that no failure rolls back.
@@ -27,16 +26,6 @@ async fn sickly() -> Result<(MariadbServer, DynBackend), Stop> {
     server.run_sql(FAIL).await?;
     let client = connect(&server).await?;
     Ok((server, client))
-}
-
-async fn until(what: &str, mut check: impl AsyncFnMut() -> Result<bool, Stop>) -> Verdict {
-    let polling = async {
-        while !check().await? {
-            sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    };
-    timeout(LONG, polling).await.map_err(|_| Stop::failed(format!("not in time: {what}")))?
 }
 
 async fn refused(server: &MariadbServer, number: u16, times: u64) -> Verdict {
@@ -66,7 +55,7 @@ fn a_wait_outlasts_unknown_errors() {
         let mut waits = Vec::new();
         for number in [9001, 1644] {
             let lock = number.to_string();
-            let held = ask(&lock);
+            let held = exclusive(&lock);
             take(&client, &held).await?;
             let mutex = locks(&server, Duration::from_secs(12)).await?.mutex(&*lock)?;
             let waiting = tokio::spawn(async move { mutex.lock().await });
@@ -90,7 +79,7 @@ fn a_wait_outlasts_unknown_errors() {
 fn a_wait_cancelled_during_unknown_errors_leaves_no_claim() {
     with_mariadb(async {
         let (server, client) = sickly().await?;
-        take(&client, &ask("a")).await?;
+        take(&client, &exclusive("a")).await?;
         let lock = locks(&server, Duration::from_secs(600)).await?.mutex("a")?;
         let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
         until_waiting(&client, "a", 1).await?;
@@ -107,7 +96,7 @@ fn a_wait_cancelled_during_unknown_errors_leaves_no_claim() {
 fn an_unwritable_row_costs_no_other_lock() {
     with_mariadb(async {
         let (server, client) = sickly().await?;
-        let held: Vec<_> = (0..30).map(|n| ask(&format!("l{n:03}"))).collect();
+        let held: Vec<_> = (0..30).map(|n| exclusive(&format!("l{n:03}"))).collect();
         for held in &held {
             take(&client, held).await?;
         }

@@ -57,7 +57,7 @@ fn an_ensemble_promises_failover_also_through_one_address() {
 
 /// Waits until the last server serves only clients that accept a read-only server.
 async fn until_read_only(ensemble: &Ensemble, last: usize) -> Verdict {
-    until("it is read-only", async || Ok(ensemble.modes().await[last] == Some(Mode::ReadOnly)))
+    until("it is read-only", async || Ok(ensemble.roles().await[last] == Some(Mode::ReadOnly)))
         .await
 }
 

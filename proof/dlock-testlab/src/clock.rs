@@ -8,7 +8,7 @@
 use std::{
     fs::{File, Permissions, set_permissions},
     os::unix::fs::{FileExt, PermissionsExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 
-use super::{home::Home, program::find};
+use super::{directory::Directory, machine::find};
 use crate::{Stop, Verdict};
 
 /// The library's source, which is part of this package.
@@ -27,7 +27,7 @@ const LIBRARY: &str = "clock.so";
 const OFFSET: &str = "offset";
 
 /// Never dropped: its watchdog removes the directory when the process ends.
-static SHIM: OnceCell<Home> = OnceCell::const_new();
+static SHIM: OnceCell<Directory> = OnceCell::const_new();
 
 /// The wall clock of all servers that are started with it (`Options::with_clock`). A restarted
 /// server keeps it. It runs at the rate of the machine's clock and can be stepped while servers
@@ -43,7 +43,7 @@ struct Shared {
     offset: Mutex<i64>,
     file: File,
     library: PathBuf,
-    home: Home,
+    directory: Directory,
 }
 
 impl SteppedClock {
@@ -53,18 +53,18 @@ impl SteppedClock {
     /// [`Stop::missing`] if there is no C compiler, or the system is not Linux.
     pub async fn start() -> Result<Self, Stop> {
         let library = SHIM.get_or_try_init(compiled).await?.path().join(LIBRARY);
-        let home = open_home()?;
-        let path = home.path().join(OFFSET);
+        let directory = open_directory()?;
+        let path = directory.path().join(OFFSET);
         let file = File::create_new(&path)?;
         set_permissions(&path, Permissions::from_mode(0o644))?;
-        let clock = Self(Arc::new(Shared { offset: Mutex::new(0), file, library, home }));
+        let clock = Self(Arc::new(Shared { offset: Mutex::new(0), file, library, directory }));
         clock.reset()?;
         Ok(clock)
     }
 
     /// Returns the environment variables that make a program use this clock.
     pub fn env(&self) -> [(&'static str, PathBuf); 2] {
-        let file = self.0.home.path().join(OFFSET);
+        let file = self.0.directory.path().join(OFFSET);
         [("LD_PRELOAD", self.0.library.clone()), ("DLOCK_CLOCK_FILE", file)]
     }
 
@@ -108,26 +108,25 @@ impl SteppedClock {
     }
 }
 
-async fn compiled() -> Result<Home, Stop> {
+async fn compiled() -> Result<Directory, Stop> {
     if !cfg!(target_os = "linux") {
         return Err(Stop::missing("the clocks of servers can be stepped on Linux only"));
     }
     if find("cc").is_none() {
         return Err(Stop::missing("no C compiler is installed: apt-get install gcc libc6-dev"));
     }
-    let home = open_home()?;
-    home.write("clock.c", SOURCE)?;
-    home.run(COMPILE, &[]).await?;
-    set_permissions(home.path().join(LIBRARY), Permissions::from_mode(0o755))?;
-    Ok(home)
+    let directory = open_directory()?;
+    directory.write("clock.c", SOURCE)?;
+    directory.run(COMPILE, &[]).await?;
+    set_permissions(directory.path().join(LIBRARY), Permissions::from_mode(0o755))?;
+    Ok(directory)
 }
 
 /// Creates a directory that all accounts may read, because servers may run as other accounts.
-fn open_home() -> Result<Home, Stop> {
-    let home = Home::new("dlock-clock-", None, "")?;
-    let directory: &Path = home.path();
-    set_permissions(directory, Permissions::from_mode(0o755))?;
-    Ok(home)
+fn open_directory() -> Result<Directory, Stop> {
+    let directory = Directory::new("dlock-clock-", None, "")?;
+    set_permissions(directory.path(), Permissions::from_mode(0o755))?;
+    Ok(directory)
 }
 
 fn nanos(time: Duration) -> i64 {

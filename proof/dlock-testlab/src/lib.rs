@@ -17,42 +17,34 @@
 //! Not immediate: the peers of a killed server may consider it alive until their timeouts have
 //! elapsed.
 
-mod account;
-mod client;
+pub mod client;
 mod clock;
-mod counts;
-mod daemon;
+mod directory;
+mod ensemble;
 pub mod etcd;
-mod home;
 mod hosts;
-mod instance;
-mod launch;
+mod machine;
 pub mod mariadb;
-mod port;
 pub mod postgres;
-mod proc;
-mod program;
+mod process;
 mod proxy;
 mod pushes;
 pub mod redis;
 mod relay;
 pub mod rights;
-mod rules;
-mod running;
-mod snapshot;
+mod server;
 mod sql;
-mod template;
-mod tls;
-pub mod verbs;
 mod wait;
 mod watchdog;
 pub mod zookeeper;
 
 pub use clock::SteppedClock;
+pub use directory::Snapshot;
 pub use dlock_testkit::{Stop, Verdict, judge, run_test};
+pub use ensemble::{Ensemble, Member};
 pub use hosts::{rerun_with_addresses, server_of_rerun};
-pub use proc::is_stopped;
+pub use process::is_stopped;
 pub use proxy::Proxy;
 pub use pushes::Protocol;
-pub use rules::{Door, Flow};
-pub use snapshot::Snapshot;
+pub use relay::{Door, Flow};
+pub use server::{DataDirectory, Server};

@@ -9,10 +9,8 @@ use parking_lot::Mutex;
 use tokio::{net::TcpListener, runtime::Handle, sync::watch};
 
 use super::{
-    counts::Counts,
     pushes::Protocol,
-    relay::Acceptor,
-    rules::{Door, End, Flow, Rules},
+    relay::{Acceptor, Counts, Door, End, Flow, Rules},
     wait::until,
 };
 use crate::{Stop, Verdict};

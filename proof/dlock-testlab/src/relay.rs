@@ -24,11 +24,90 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    counts::{Counts, add},
-    pushes::{Filter, Protocol},
-    rules::{Door, End, Flow, Rules},
-};
+use super::pushes::{Filter, Protocol};
+
+/// The treatment of the bytes of one direction. It applies to open connections too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flow {
+    /// They pass.
+    #[default]
+    Pass,
+    /// They are forwarded after this delay, or later.
+    Delay(Duration),
+    /// They wait until the rule changes, as in a network that is cut and heals.
+    Hold,
+    /// They are dropped for good. The peer can't parse the bytes that follow, so end the
+    /// connections before the next change.
+    Drop,
+}
+
+/// The treatment of new connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Door {
+    /// They are forwarded.
+    #[default]
+    Open,
+    /// They are accepted and never answered, whether the server runs or not.
+    Silent,
+    /// They are refused.
+    Closed,
+}
+
+/// The state that the tasks watch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) requests: Flow,
+    pub(super) replies: Flow,
+    pub(super) door: Door,
+    /// Whether pushed messages of the server are dropped.
+    pub(super) lose_pushes: bool,
+    /// The connections up to this number are stranded.
+    pub(super) stranded: u64,
+    /// Whether the clients of the stranded connections have lost them.
+    pub(super) abandoned: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Reset,
+    Finish,
+}
+
+/// Counters of a proxy, which prove that a fault had an effect.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) connections: AtomicU64,
+    pub(super) requests: AtomicU64,
+    pub(super) replies: AtomicU64,
+    pub(super) round_trips: AtomicU64,
+    pub(super) answers: AtomicU64,
+    pub(super) pushes: AtomicU64,
+    pub(super) cuts: AtomicU64,
+    pub(super) silenced: AtomicU64,
+    pub(super) held: AtomicU64,
+    pub(super) delayed: AtomicU64,
+    pub(super) dropped: AtomicU64,
+    pub(super) lost_pushes: AtomicU64,
+}
+
+impl Counts {
+    /// Counts the bytes that this flow affected.
+    fn meet(&self, flow: Flow, bytes: usize) {
+        let count = match flow {
+            Flow::Pass => return,
+            Flow::Delay(_) => &self.delayed,
+            Flow::Hold => &self.held,
+            Flow::Drop => &self.dropped,
+        };
+        add(count, bytes);
+    }
+}
+
+fn add(count: &AtomicU64, more: usize) {
+    count.fetch_add(u64::try_from(more).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
 
 pub(super) struct Acceptor {
     pub(super) server: Arc<Mutex<String>>,

@@ -9,7 +9,7 @@ use dlock_core::{
 use dlock_testkit::{Stop, Verdict};
 use tokio::time::{sleep, timeout};
 
-use crate::verbs::{free, queue, take};
+use crate::client::{free, queue, take};
 
 /// Longer than it takes until a claim has ended, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);

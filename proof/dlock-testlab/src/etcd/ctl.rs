@@ -1,17 +1,38 @@
-//! Access to a server without the client under test, through `etcdctl`.
+//! Access to a server without the client under test: through `etcdctl`, and to its metrics over
+//! HTTP, which need no login and no quorum.
 
 use std::process::Stdio;
 
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    process::Command,
+};
 
-use super::EtcdServer;
-use crate::{Stop, Verdict, wait::until};
+use super::{EtcdServer, server::Programs};
+use crate::{
+    Stop, Verdict,
+    wait::{soon, until},
+};
 
 /// The size of a value that fills the database. The system limits the length of an argument.
 const LARGE: usize = 100_000;
 
 /// The maximum number of values that fill the database.
 const MOST: usize = 10_000;
+
+/// The role of a server, as it sees itself. A leader that has lost its followers, or was paused,
+/// considers itself a leader until its election timeout has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Role {
+    /// It leads. A server that is alone leads, too.
+    Leader,
+    /// It follows a leader.
+    Follower,
+    /// It knows no leader.
+    Leaderless,
+}
 
 impl EtcdServer {
     /// Runs `etcdctl` with these arguments on this server and returns its output. If there is a
@@ -29,7 +50,7 @@ impl EtcdServer {
     /// # Errors
     /// If it fails, with its message.
     pub async fn etcdctl_as(&self, login: Option<&str>, args: &[&str]) -> Result<String, Stop> {
-        let mut command = Command::new(&self.programs.etcdctl);
+        let mut command = Command::new(&Programs::find()?.etcdctl);
         // Its options may come from the environment, too.
         let path = std::env::var_os("PATH").unwrap_or_default();
         command.env_clear().env("PATH", path).env("ETCDCTL_API", "3");
@@ -208,5 +229,68 @@ impl EtcdServer {
             self.etcdctl_as(None, args).await?;
         }
         Ok(())
+    }
+
+    /// Returns the role of the server.
+    ///
+    /// # Errors
+    /// If no answer arrives.
+    pub async fn role(&self) -> Result<Role, Stop> {
+        let text = self.metrics().await?;
+        let is_set = |name| Ok::<_, Stop>(metric(&text, name)? > 0.0);
+        Ok(match (is_set("etcd_server_is_leader")?, is_set("etcd_server_has_leader")?) {
+            (true, _) => Role::Leader,
+            (false, true) => Role::Follower,
+            (false, false) => Role::Leaderless,
+        })
+    }
+
+    /// Returns a metric of the server, such as `etcd_debugging_mvcc_watcher_total`. If it has labels,
+    /// this is the sum of all its series.
+    ///
+    /// # Errors
+    /// If no answer arrives, or there is no such metric.
+    pub async fn metric(&self, name: &str) -> Result<f64, Stop> {
+        metric(&self.metrics().await?, name)
+    }
+
+    /// Returns the id of the server among its peers, in hexadecimal digits.
+    ///
+    /// # Errors
+    /// If no answer arrives.
+    pub async fn member_id(&self) -> Result<String, Stop> {
+        let text = self.metrics().await?;
+        let id = text.lines().find_map(|line| line.strip_prefix("etcd_server_id{server_id=\""));
+        let id = id.and_then(|rest| rest.split_once('"'));
+        Ok(id.ok_or_else(|| Stop::failed("the server tells no id"))?.0.to_owned())
+    }
+
+    async fn metrics(&self) -> Result<String, Stop> {
+        soon(get(self.address())).await
+    }
+}
+
+async fn get(address: String) -> Result<String, Stop> {
+    let mut server = TcpStream::connect(&address).await?;
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    server.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    server.read_to_string(&mut answer).await?;
+    match answer.split_once("\r\n\r\n") {
+        Some((head, body)) if head.contains(" 200 ") => Ok(body.to_owned()),
+        _ => Err(Stop::failed(format!("no metrics: {answer}"))),
+    }
+}
+
+fn metric(text: &str, name: &str) -> Result<f64, Stop> {
+    let series = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        // Labels may have spaces.
+        rest.starts_with([' ', '{']).then(|| rest.rsplit_once(' '))?
+    });
+    let values: Vec<f64> = series.map(|(_, value)| value.parse()).collect::<Result<_, _>>()?;
+    match values[..] {
+        [] => Err(Stop::failed(format!("there is no metric {name}"))),
+        _ => Ok(values.iter().sum()),
     }
 }

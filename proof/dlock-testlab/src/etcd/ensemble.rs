@@ -1,28 +1,46 @@
-//! Three servers that elect a leader, with links between them that can be cut.
+//! An ensemble of etcd servers, with links between them that can be cut.
+//!
+//! All nodes know a node by the same address, so the address can't lead each of them through a
+//! proxy of its own. But it is the path of a Unix socket, relative to the directory of the node that
+//! connects: `unix://localhost:2` is the file `localhost:2` in that directory. So each node has a
+//! directory of sockets to the others, and each socket leads through a proxy of its own to the port
+//! that the other node listens on. Raft, snapshots and renewals of leases all take this way.
 
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpStream, UnixListener},
+    task::JoinSet,
+    time::sleep,
+};
 
 use super::{
     EtcdServer, Options, Role,
-    config::Part,
-    links::{Links, NODES},
-    programs::Programs,
-    server::ATTEMPTS,
+    server::{KIND, Part, directory, socket},
 };
 use crate::{
-    Flow, Proxy, Stop, Verdict,
+    Flow, Member, Proxy, Stop, Verdict,
+    directory::Directory,
+    ensemble::{Link, Links, NODES, in_role},
+    server::Ports,
     wait::{insist, until},
 };
 
-/// Three etcd servers. They end when this value is dropped. Nodes are identified by their index.
-///
-/// They are connected through proxies on the runtime that started them.
-#[derive(Debug)]
-pub struct Ensemble {
-    nodes: Vec<EtcdServer>,
-    links: Links,
+/// The pause after an error that would come again at once, such as too many open files.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Three etcd servers.
+pub type Ensemble = crate::Ensemble<Options>;
+
+impl Member for Options {
+    type Role = Role;
+    const LEADER: Role = Role::Leader;
+    const FOLLOWER: Role = Role::Follower;
+
+    async fn role(node: &EtcdServer) -> Result<Role, Stop> {
+        node.role().await
+    }
 }
 
 impl Ensemble {
@@ -31,49 +49,21 @@ impl Ensemble {
     /// # Errors
     /// [`Stop::missing`] if etcd is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
-        let programs = Programs::find()?;
-        for _ in 0..ATTEMPTS {
-            let ensemble = Self::spawn(&programs, options).await?;
-            // The first node that loses a port ends the wait, because the others may be waiting for
-            // that node.
-            let serve = ensemble.nodes.iter().map(async |node| match node.serves().await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(None),
-                Err(stop) => Err(Some(stop)),
-            });
-            match try_join_all(serve).await {
-                Ok(_) => {
-                    ensemble.nodes[0].add_root().await?;
-                    return Ok(ensemble);
-                }
-                Err(Some(stop)) => return Err(stop),
-                Err(None) => {}
-            }
-        }
-        let text = format!("each of {ATTEMPTS} times a free port was taken before etcd had it");
-        Err(Stop::failed(text))
+        let ensemble = Self::start_as(|| Self::spawn(options)).await?;
+        ensemble.nodes[0].add_root().await?;
+        Ok(ensemble)
     }
 
-    async fn spawn(programs: &Programs, options: &Options) -> Result<Self, Stop> {
-        let places: Vec<_> =
-            (0..NODES).map(|_| EtcdServer::directory_and_ports()).collect::<Result<_, _>>()?;
-        let at = places.iter().map(|(home, ports)| (home.path().to_owned(), ports.peers));
-        let links = Links::between_all(&at.collect::<Vec<_>>()).await?;
+    async fn spawn(options: &Options) -> Result<Self, Stop> {
+        let nodes = (0..NODES).map(|_| Ok((directory()?, Ports::free()?)));
+        let nodes: Vec<_> = nodes.collect::<Result<_, Stop>>()?;
+        let links = link_all(&nodes).await?;
         let token = rand::random();
-        let nodes = places.into_iter().enumerate().map(|(node, (home, ports))| {
-            EtcdServer::spawn(programs, home, ports, Part::Node(node, NODES, token), options)
+        let nodes = nodes.into_iter().enumerate().map(|(node, (directory, ports))| {
+            let options = options.clone().with_part(Part::Node(node, NODES, token));
+            EtcdServer::spawn(&KIND, directory, ports, &options)
         });
         Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, links })
-    }
-
-    /// Returns the nodes, always in the same order. Each can be paused, killed and restarted.
-    pub fn nodes(&self) -> &[EtcdServer] {
-        &self.nodes
-    }
-
-    /// Returns the addresses for clients: `127.0.0.1:port` of each node.
-    pub fn addresses(&self) -> Vec<String> {
-        self.nodes.iter().map(EtcdServer::address).collect()
     }
 
     /// Returns the URL for clients: `etcd://127.0.0.1:a,127.0.0.1:b,127.0.0.1:c`, with the user if
@@ -81,66 +71,6 @@ impl Ensemble {
     pub fn url(&self) -> String {
         let user = self.nodes[0].options.user_info();
         format!("etcd://{user}{}", self.addresses().join(","))
-    }
-
-    /// Returns the role of each node; `None` for a node that does not answer.
-    pub async fn roles(&self) -> Vec<Option<Role>> {
-        join_all(self.nodes.iter().map(async |node| node.role().await.ok())).await
-    }
-
-    /// Returns the index of the leader. Waits until there is exactly one: a leader that has lost
-    /// its followers may take a while to notice.
-    ///
-    /// # Errors
-    /// If there is no leader in time.
-    pub async fn leader(&self) -> Result<usize, Stop> {
-        until("one node leads", || async {
-            match self.in_role(Role::Leader).await[..] {
-                [leader] => Ok(leader),
-                _ => Err(Stop::failed(format!("{:?}", self.roles().await))),
-            }
-        })
-        .await
-    }
-
-    /// Returns the nodes that follow. Waits until each node that was not killed leads or follows.
-    ///
-    /// # Errors
-    /// If this does not happen in time.
-    pub async fn followers(&self) -> Result<Vec<usize>, Stop> {
-        let running = || self.nodes.iter().filter(|node| node.pid().is_some());
-        until("all nodes serve", || async {
-            let roles = self.roles().await;
-            let follows = |node: &usize| roles[*node] == Some(Role::Follower);
-            let followers: Vec<_> = (0..NODES).filter(follows).collect();
-            let leads = roles.contains(&Some(Role::Leader));
-            match leads && followers.len() + 1 == running().count() {
-                true => Ok(followers),
-                false => Err(Stop::failed(format!("{roles:?}"))),
-            }
-        })
-        .await
-    }
-
-    async fn in_role(&self, role: Role) -> Vec<usize> {
-        let roles = self.roles().await;
-        (0..NODES).filter(|node| roles[*node] == Some(role)).collect()
-    }
-
-    /// Waits until all three serve.
-    ///
-    /// # Errors
-    /// If one of them does not in time.
-    pub async fn until_well(&self) -> Verdict {
-        until("all nodes serve", || async {
-            let roles = self.roles().await;
-            let count = |role| roles.iter().filter(|is| **is == Some(role)).count();
-            match (count(Role::Leader), count(Role::Follower)) {
-                (1, followers) if followers == NODES - 1 => Ok(()),
-                _ => Err(Stop::failed(format!("{roles:?}"))),
-            }
-        })
-        .await
     }
 
     /// Makes this node the leader, in an orderly way. A leader that does not hand over in time, or
@@ -152,7 +82,7 @@ impl Ensemble {
     pub async fn move_leader(&self, to: usize) -> Verdict {
         insist("etcdctl move-leader", || async {
             let id = self.nodes[to].member_id().await?;
-            match self.in_role(Role::Leader).await[..] {
+            match in_role(&self.roles().await, Role::Leader)[..] {
                 [leader] if leader == to => Ok(()),
                 [leader] => self.nodes[leader].etcdctl(&["move-leader", &id]).await.map(|_| ()),
                 _ => Err(Stop::failed("there is no single leader")),
@@ -184,41 +114,42 @@ impl Ensemble {
         self.links.between_those(|a, b| (a, b) == (one, other), Flow::Hold);
     }
 
-    /// Holds back all bytes between this node and both others, whichever leads. The node continues
-    /// to serve reads that need no vote. A leader continues to answer renewals of leases until its
-    /// election timeout has passed, and the others elect another leader.
-    pub fn isolate(&self, node: usize) {
-        self.links.between_those(|a, _| a == node, Flow::Hold);
-    }
-
     /// Delays all bytes between this node and both others, whichever leads.
     pub fn slow(&self, node: usize, by: Duration) {
         self.links.between_those(|a, _| a == node, Flow::Delay(by));
     }
+}
 
-    /// Forwards all bytes between this node and both others again, including those that were held
-    /// back. Does not wait until the node serves.
-    pub fn heal(&self, node: usize) {
-        self.links.between_those(|a, _| a == node, Flow::Pass);
+/// Links all nodes, with these directories and ports for peers.
+async fn link_all(nodes: &[(Directory, Ports)]) -> Result<Links, Stop> {
+    let mut links = Links::default();
+    for (from, (directory, _)) in nodes.iter().enumerate() {
+        for (to, (_, ports)) in nodes.iter().enumerate().filter(|(to, _)| *to != from) {
+            let listener = UnixListener::bind(directory.path().join(socket(to)))?;
+            // It carries the messages of both, since a node connects to another one also to receive.
+            let proxy = Proxy::start(&format!("127.0.0.1:{}", ports.peers)).await?;
+            links.hops.spawn(hop(listener, proxy.address()));
+            links.links.push(Link { from, to, proxies: vec![proxy] });
+        }
     }
+    Ok(links)
+}
 
-    /// Returns the number of bytes between nodes that had to wait because of a cut, forwarded since
-    /// or not.
-    pub fn held_bytes(&self) -> u64 {
-        self.links.sum(Proxy::held_bytes)
-    }
-
-    /// Returns the number of bytes between nodes that were [delayed](Self::slow).
-    pub fn delayed_bytes(&self) -> u64 {
-        self.links.sum(Proxy::delayed_bytes)
-    }
-
-    /// Kills all nodes that run, and restarts all. Waits until each serves.
-    ///
-    /// # Errors
-    /// If one of them does not.
-    pub async fn restart(&self) -> Verdict {
-        self.nodes.iter().for_each(EtcdServer::kill);
-        try_join_all(self.nodes.iter().map(EtcdServer::restart)).await.map(|_| ())
+/// Forwards connections to the proxy until it is dropped.
+async fn hop(listener: UnixListener, proxy: String) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((mut caller, _)) => {
+                let proxy = proxy.clone();
+                connections.spawn(async move {
+                    let mut node = TcpStream::connect(proxy).await?;
+                    node.set_nodelay(true)?;
+                    copy_bidirectional(&mut caller, &mut node).await
+                });
+            }
+            Err(_) => sleep(POLL).await,
+        }
     }
 }

@@ -15,16 +15,10 @@
 //! # }
 //! ```
 
-mod config;
 mod ctl;
 mod ensemble;
-mod links;
-mod metrics;
-mod options;
-mod programs;
 mod server;
 
+pub use ctl::Role;
 pub use ensemble::Ensemble;
-pub use metrics::Role;
-pub use options::Options;
-pub use server::EtcdServer;
+pub use server::{EtcdServer, Options};

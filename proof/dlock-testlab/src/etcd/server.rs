@@ -2,41 +2,233 @@
 
 use std::{
     path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
     time::Duration,
 };
 
+use futures_util::{FutureExt as _, future::BoxFuture};
 use rustix::process::Signal;
-use tokio::time::sleep;
 
-use super::{
-    Options, Role,
-    config::{Part, Ports, launch},
-    programs::Programs,
-};
+use super::Role;
 use crate::{
-    Snapshot, Stop, Verdict,
-    daemon::Daemon,
-    home::Home,
-    snapshot::{PUT, TAKE},
-    tls,
-    wait::until,
+    Server, Stop, Verdict,
+    directory::{CA, Directory, SERVER},
+    machine::find,
+    process::Launch,
+    server::{DataDirectory, Kind, Ports},
 };
 
-/// The number of attempts to start on other ports if a port was taken.
-pub(super) const ATTEMPTS: usize = 20;
+/// One etcd server.
+pub type EtcdServer = Server<Options>;
 
-/// The pause before a server retries a fixed port that another process has.
-const TAKEN: Duration = Duration::from_millis(250);
+pub(super) static KIND: Kind<Options> =
+    Kind { name: "etcd", prepare, launch, is_ready, stop: Signal::TERM };
 
-/// One etcd server. It ends when this value is dropped.
-#[derive(Debug)]
-pub struct EtcdServer {
-    // Declared before the directory: the process must have ended when the directory is removed.
-    daemon: Daemon,
-    home: Home,
-    ports: Ports,
-    pub(super) programs: Programs,
-    pub(super) options: Options,
+/// The role of a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    Alone,
+    /// The index in an ensemble of this many servers, and a number that only these servers have.
+    Node(usize, usize, u32),
+}
+
+/// The options of an etcd server, or of each server of an ensemble.
+#[derive(Clone, Debug)]
+pub struct Options {
+    flags: Vec<String>,
+    election: Option<(Duration, Duration)>,
+    tls: bool,
+    client_certificates: bool,
+    fsync: bool,
+    pub(super) root: Option<String>,
+    part: Part,
+}
+
+impl Options {
+    /// Returns the options of a server without TLS and without users. It does not sync, if its
+    /// version can do without: 3.4 always syncs.
+    pub fn new() -> Self {
+        Self {
+            flags: Vec::new(),
+            election: None,
+            tls: false,
+            client_certificates: false,
+            fsync: false,
+            root: None,
+            part: Part::Alone,
+        }
+    }
+
+    /// Adds a flag of `etcd`, such as `--max-txn-ops=8`. If two flags set the same option, the later
+    /// one applies.
+    #[must_use]
+    pub fn with_flag(mut self, flag: &str) -> Self {
+        self.flags.push(flag.to_owned());
+        self
+    }
+
+    /// Sets how often a leader sends heartbeats, and how long a follower waits for one before it
+    /// starts an election. The defaults of etcd are 100 ms and a second. The shortest TTL of a lease
+    /// is one and a half election timeouts, in whole seconds.
+    #[must_use]
+    pub fn with_election(mut self, heartbeat: Duration, timeout: Duration) -> Self {
+        self.election = Some((heartbeat, timeout));
+        self
+    }
+
+    /// Sets the size of the database from which the server refuses writes, in bytes.
+    #[must_use]
+    pub fn with_quota(self, bytes: u64) -> Self {
+        self.with_flag(&format!("--quota-backend-bytes={bytes}"))
+    }
+
+    /// Makes the server listen for TLS too, on another port and with a certificate that is created
+    /// for it. It tells clients only the address for TLS.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Like [`Self::with_tls`], and clients that use TLS must present a certificate.
+    #[must_use]
+    pub fn with_client_certificates(mut self) -> Self {
+        self.client_certificates = true;
+        self.with_tls()
+    }
+
+    /// Makes clients log in. There is one user, `root` with this password, who may do everything.
+    /// [`EtcdServer::etcdctl`](super::EtcdServer::etcdctl) runs as this user, and can add others.
+    #[must_use]
+    pub fn with_root(mut self, password: &str) -> Self {
+        self.root = Some(password.to_owned());
+        self
+    }
+
+    /// Sets how long a login lasts after its last use, in whole seconds.
+    #[must_use]
+    pub fn with_token_ttl(self, ttl: Duration) -> Self {
+        self.with_flag(&format!("--auth-token-ttl={}", ttl.as_secs()))
+    }
+
+    /// Sets whether an acknowledgement waits until the data is on the disk. This is for benchmarks:
+    /// only a power failure loses data that was not synced. A killed server loses nothing either
+    /// way.
+    #[must_use]
+    pub fn with_fsync(mut self, fsync: bool) -> Self {
+        self.fsync = fsync;
+        self
+    }
+
+    pub(super) fn with_part(mut self, part: Part) -> Self {
+        self.part = part;
+        self
+    }
+
+    /// Returns the name and password for a URL.
+    pub(super) fn user_info(&self) -> String {
+        self.root.as_ref().map(|password| format!("root:{password}@")).unwrap_or_default()
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DataDirectory for Options {}
+
+fn prepare(_: &Options) -> BoxFuture<'_, Result<Directory, Stop>> {
+    async { directory() }.boxed()
+}
+
+pub(super) fn directory() -> Result<Directory, Stop> {
+    Directory::new("dlock-etcd-", None, "")
+}
+
+fn launch(directory: &Directory, options: &Options, ports: Ports) -> Result<Launch, Stop> {
+    let programs = Programs::find()?;
+    if options.tls {
+        directory.certify()?;
+    }
+    let mut flags = flags(options, ports);
+    if !options.fsync && programs.can_skip_fsync() {
+        flags.push("--unsafe-no-fsync".to_owned());
+    }
+    flags.extend(options.flags.iter().cloned());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Ok(directory.launch(&programs.etcd, &flags))
+}
+
+/// Returns the flags. Paths are relative to the directory.
+fn flags(options: &Options, ports: Ports) -> Vec<String> {
+    let plain = format!("http://127.0.0.1:{}", ports.clients);
+    let secure = format!("https://127.0.0.1:{}", ports.tls);
+    let (listen, advertise) = match options.tls {
+        true => (format!("{plain},{secure}"), secure),
+        false => (plain.clone(), plain),
+    };
+    // A server that is alone has no peers, so it needs no port for them.
+    let (node, nodes, token, peers) = match options.part {
+        Part::Alone => (0, 1, 0, member(0)),
+        Part::Node(node, nodes, token) => {
+            (node, nodes, token, format!("http://127.0.0.1:{}", ports.peers))
+        }
+    };
+    let all: Vec<String> = (0..nodes).map(|n| format!("n{n}={}", member(n))).collect();
+    let mut flags = vec![
+        format!("--name=n{node}"),
+        "--data-dir=data".to_owned(),
+        format!("--listen-client-urls={listen}"),
+        format!("--advertise-client-urls={advertise}"),
+        format!("--listen-peer-urls={peers}"),
+        format!("--initial-advertise-peer-urls={}", member(node)),
+        format!("--initial-cluster={}", all.join(",")),
+        format!("--initial-cluster-token=dlock-{token}"),
+        "--logger=zap".to_owned(),
+        // Passwords of tests need no protection.
+        "--bcrypt-cost=4".to_owned(),
+    ];
+    if let Some((heartbeat, timeout)) = options.election {
+        flags.push(format!("--heartbeat-interval={}", heartbeat.as_millis()));
+        flags.push(format!("--election-timeout={}", timeout.as_millis()));
+    }
+    if options.tls {
+        let (certificate, key) = SERVER;
+        flags.push(format!("--cert-file={certificate}"));
+        flags.push(format!("--key-file={key}"));
+    }
+    if options.client_certificates {
+        flags.push("--client-cert-auth".to_owned());
+        flags.push(format!("--trusted-ca-file={}", CA));
+    }
+    flags
+}
+
+/// Returns the address by which all nodes know this one.
+fn member(node: usize) -> String {
+    format!("unix://{}", socket(node))
+}
+
+/// Returns the file name in `member`. etcd requires a port in it, and Go uses no proxy of the
+/// environment for `localhost`.
+pub(super) fn socket(node: usize) -> String {
+    format!("localhost:{}", node + 1)
+}
+
+fn is_ready(server: &EtcdServer) -> BoxFuture<'_, Verdict> {
+    async {
+        // Another server may have taken a port first, and would answer too. This one listens on all
+        // its ports before it prints this, and prints it only with a leader.
+        server.printed("serving client traffic insecurely")?;
+        match server.role().await? {
+            Role::Leader | Role::Follower => Ok(()),
+            Role::Leaderless => Err(Stop::failed("it knows no leader")),
+        }
+    }
+    .boxed()
 }
 
 impl EtcdServer {
@@ -45,78 +237,14 @@ impl EtcdServer {
     /// # Errors
     /// [`Stop::missing`] if etcd is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
-        let programs = Programs::find()?;
-        for _ in 0..ATTEMPTS {
-            let (home, ports) = Self::directory_and_ports()?;
-            let server = Self::spawn(&programs, home, ports, Part::Alone, options)?;
-            if server.serves().await? {
-                server.add_root().await?;
-                return Ok(server);
-            }
-        }
-        Err(Stop::failed(format!("each of {ATTEMPTS} free ports was taken before etcd had it")))
-    }
-
-    /// Returns a directory and ports for a server.
-    pub(super) fn directory_and_ports() -> Result<(Home, Ports), Stop> {
-        Ok((Home::new("dlock-etcd-", None, "")?, Ports::free()?))
-    }
-
-    pub(super) fn spawn(
-        programs: &Programs,
-        home: Home,
-        ports: Ports,
-        part: Part,
-        options: &Options,
-    ) -> Result<Self, Stop> {
-        let daemon = home.start(launch(&home, programs, part, options, ports)?)?;
-        let (programs, options) = (programs.clone(), options.clone());
-        Ok(Self { daemon, home, ports, programs, options })
-    }
-
-    /// Waits until the server serves; returns `false` if another process has one of its ports.
-    pub(super) async fn serves(&self) -> Result<bool, Stop> {
-        let ended = until("etcd starts", || async {
-            match self.daemon.ended()? {
-                None => self.is_ready().await.map(|()| None),
-                ended => Ok(ended),
-            }
-        });
-        let Some(status) = ended.await? else {
-            return Ok(true);
-        };
-        let log = self.daemon.log();
-        match self.daemon.has_printed("address already in use") {
-            true => Ok(false),
-            false => Err(Stop::failed(format!("etcd ended: {status}\n{log}"))),
-        }
-    }
-
-    async fn is_ready(&self) -> Verdict {
-        // Another server may have taken a port first, and would answer too. This one listens on all
-        // its ports before it prints this, and prints it only with a leader.
-        if !self.daemon.has_printed("serving client traffic insecurely") {
-            return Err(Stop::failed(format!("not ready\n{}", self.daemon.log())));
-        }
-        match self.role().await? {
-            Role::Leader | Role::Follower => Ok(()),
-            Role::Leaderless => Err(Stop::failed("it knows no leader")),
-        }
+        let server = Self::start_as(&KIND, options).await?;
+        server.add_root().await?;
+        Ok(server)
     }
 
     /// Returns the version of the server, such as `3.4.23`.
-    pub fn version(&self) -> &str {
-        &self.programs.version
-    }
-
-    /// Returns the port that the server listens on. A restart does not change it.
-    pub fn port(&self) -> u16 {
-        self.ports.clients
-    }
-
-    /// Returns the address that the server listens on: `127.0.0.1:port`.
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port())
+    pub fn version(&self) -> &'static str {
+        Programs::find().map(|programs| programs.version.as_str()).unwrap_or_default()
     }
 
     /// Returns the URL for clients: `etcd://127.0.0.1:port`, with the user if there is
@@ -129,109 +257,54 @@ impl EtcdServer {
     pub fn tls_address(&self) -> Option<String> {
         self.options.tls.then(|| format!("127.0.0.1:{}", self.ports.tls))
     }
+}
 
-    /// Returns the certificate of the authority that signed the certificates of the server and of
-    /// the client, in PEM.
-    pub fn ca(&self) -> Option<PathBuf> {
-        self.options.tls.then(|| tls::ca(self.directory()))
+const BIN: &str = "DLOCK_ETCD_BIN";
+
+/// The programs, which are the same for the whole process.
+static FOUND: OnceLock<Result<Programs, Stop>> = OnceLock::new();
+
+/// The server and its command line client.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    pub(super) etcd: PathBuf,
+    pub(super) etcdctl: PathBuf,
+    /// The version of the server, such as `3.4.23`.
+    pub(super) version: String,
+}
+
+impl Programs {
+    pub(super) fn find() -> Result<&'static Self, Stop> {
+        FOUND.get_or_init(look).as_ref().map_err(Stop::clone)
     }
 
-    /// Returns a certificate for a client and its key, in PEM.
-    pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
-        self.options.tls.then(|| tls::client(self.directory()))
+    /// Whether the server can do without syncing.
+    pub(super) fn can_skip_fsync(&self) -> bool {
+        !["3.3.", "3.4."].iter().any(|old| self.version.starts_with(old))
     }
+}
 
-    /// Returns the directory of the server's data and log.
-    pub fn directory(&self) -> &Path {
-        self.home.path()
-    }
+fn look() -> Result<Programs, Stop> {
+    let bin = std::env::var_os(BIN).map(PathBuf::from);
+    let given = |name: &str| bin.as_ref().map(|bin| bin.join(name)).filter(|path| path.is_file());
+    let etcd = match &bin {
+        Some(bin) => given("etcd").ok_or_else(|| {
+            Stop::missing(format!("{BIN} is {}, where no etcd is", bin.display()))
+        })?,
+        None => find("etcd")
+            .ok_or_else(|| Stop::missing("etcd is not installed: apt-get install etcd-server"))?,
+    };
+    let etcdctl = given("etcdctl")
+        .or_else(|| find("etcdctl"))
+        .ok_or_else(|| Stop::missing("etcdctl is not installed: apt-get install etcd-client"))?;
+    let version = version(&etcd)?;
+    Ok(Programs { etcd, etcdctl, version })
+}
 
-    /// Returns the process id; `None` while the server is killed.
-    pub fn pid(&self) -> Option<u32> {
-        self.daemon.pid()
-    }
-
-    /// Pauses the server: connections stay open and get no answers. The process is stopped when
-    /// this returns.
-    ///
-    /// # Errors
-    /// If the server was killed, or does not stop.
-    pub fn pause(&self) -> Verdict {
-        self.daemon.pause()
-    }
-
-    /// Continues a paused server.
-    ///
-    /// # Errors
-    /// If the server was killed.
-    pub fn resume(&self) -> Verdict {
-        self.daemon.resume()
-    }
-
-    /// Kills the server without a chance to clean up. It has ended when this returns.
-    pub fn kill(&self) {
-        self.daemon.kill();
-    }
-
-    /// Shuts the server down and waits until it has ended. A leader hands its leadership to another
-    /// server first.
-    ///
-    /// # Errors
-    /// If the server was killed, or does not end.
-    pub async fn stop(&self) -> Verdict {
-        self.daemon.resume()?;
-        self.daemon.signal(Signal::TERM)?;
-        self.until_ended().await
-    }
-
-    pub(super) async fn until_ended(&self) -> Verdict {
-        until("the server stops", || async {
-            match self.daemon.ended()? {
-                Some(_) => Ok(()),
-                None => Err(Stop::failed("it still runs")),
-            }
-        })
-        .await
-    }
-
-    /// Kills the server if it runs, and restarts it on the same ports and data. Waits until it
-    /// serves; in an ensemble it serves once there is a leader.
-    ///
-    /// # Errors
-    /// If the server does not start, or another process keeps its port.
-    pub async fn restart(&self) -> Verdict {
-        self.kill();
-        for _ in 0..ATTEMPTS {
-            self.daemon.restart()?;
-            if self.serves().await? {
-                return Ok(());
-            }
-            sleep(TAKEN).await;
-        }
-        Err(Stop::failed(format!("another process keeps a port of {}", self.address())))
-    }
-
-    /// Copies the data while the server is paused: the copy has what a kill at that moment would
-    /// leave.
-    ///
-    /// # Errors
-    /// If the data can't be copied, or the server was killed.
-    pub async fn snapshot(&self) -> Result<Snapshot, Stop> {
-        self.pause()?;
-        let home = self.home.beside("dlock-snapshot-")?;
-        let copied = Snapshot::make(home, self.directory(), TAKE).await;
-        self.resume()?;
-        copied
-    }
-
-    /// Kills the server if it runs, and restarts it on the same ports with the data of the snapshot,
-    /// as from an old copy of its disk.
-    ///
-    /// # Errors
-    /// As for [`Self::restart`], and if the snapshot is that of another server.
-    pub async fn restart_from(&self, snapshot: &Snapshot) -> Verdict {
-        self.kill();
-        snapshot.restore(self.directory(), PUT).await?;
-        self.restart().await
-    }
+fn version(etcd: &Path) -> Result<String, Stop> {
+    let output = Command::new(etcd).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: "));
+    let unknown = || Stop::failed(format!("{} tells no version: {text}", etcd.display()));
+    version.map(|version| version.trim().to_owned()).ok_or_else(unknown)
 }

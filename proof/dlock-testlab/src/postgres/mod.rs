@@ -19,12 +19,7 @@
 //! ```
 
 mod bouncer;
-mod data;
-mod launch;
-mod options;
-mod programs;
 mod server;
 
-pub use bouncer::PgBouncer;
-pub use options::Options;
-pub use server::PostgresServer;
+pub use bouncer::{Bouncer, PgBouncer};
+pub use server::{Options, PostgresServer};

@@ -4,10 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::{join_all, try_join_all};
 
-use super::{Options, RedisServer, config::Part, masters::url, view::View};
+use super::{
+    Options, RedisServer,
+    server::{Part, url},
+};
 use crate::{
     Stop, Verdict,
-    wait::{Refusals, until},
+    wait::{Refusals, soon, until},
 };
 
 const MASTERS: usize = 3;
@@ -38,7 +41,7 @@ impl RedisCluster {
             .with_config("cluster-node-timeout 1000")
             .with_config("cluster-replica-validity-factor 0")
             .with_config("cluster-allow-replica-migration no");
-        let nodes = (0..2 * MASTERS).map(|_| RedisServer::start_as(Part::Cluster, &options));
+        let nodes = (0..2 * MASTERS).map(|_| RedisServer::start_part(Part::Cluster, &options));
         let cluster = Self { nodes: try_join_all(nodes).await? };
         cluster.share_slots().await?;
         cluster.until_introduced().await?;
@@ -89,7 +92,7 @@ impl RedisCluster {
     async fn introduce(&self) -> Verdict {
         for (number, node) in self.nodes.iter().enumerate() {
             for other in &self.nodes[number + 1..] {
-                let (port, bus) = (other.port().to_string(), other.bus().to_string());
+                let (port, bus) = (other.port().to_string(), other.ports.peers.to_string());
                 let meet = ["CLUSTER", "MEET", "127.0.0.1", &port, &bus];
                 node.command(&meet).await?.ok()?;
             }
@@ -249,8 +252,78 @@ impl RedisCluster {
         Ok(keys)
     }
 
+    /// Moves a slot with its keys from one master to another, and waits until all nodes know.
+    ///
+    /// # Errors
+    /// If this does not happen in time.
+    pub async fn move_slot(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> Verdict {
+        self.begin_move(slot, from, to).await?;
+        self.end_move(slot, from, to).await
+    }
+
+    /// Does the first half of [`Self::move_slot`]: from now on `from` answers `ASK` for keys that
+    /// it does not have.
+    ///
+    /// # Errors
+    /// If a node refuses.
+    pub async fn begin_move(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> Verdict {
+        let slot = slot.to_string();
+        for (node, state, peer) in [(to, "IMPORTING", from), (from, "MIGRATING", to)] {
+            let id = peer.command(&["CLUSTER", "MYID"]).await?.ok()?.text()?;
+            node.command(&["CLUSTER", "SETSLOT", &slot, state, &id]).await?.ok()?;
+        }
+        Ok(())
+    }
+
+    /// Moves the keys of a slot between the two halves of a move. Afterwards `from` answers `ASK`
+    /// for these keys too.
+    ///
+    /// # Errors
+    /// If a node refuses.
+    pub async fn move_keys(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> Verdict {
+        let (slot, port) = (slot.to_string(), to.port().to_string());
+        let mut connection = from.connect().await?;
+        loop {
+            let some = ["CLUSTER", "GETKEYSINSLOT", &slot, "100"];
+            let keys = connection.command(&some).await?.ok()?.texts()?;
+            if keys.is_empty() {
+                return Ok(());
+            }
+            let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
+            if let Some(password) = &from.options.password {
+                migrate.extend(["AUTH", password]);
+            }
+            migrate.push("KEYS");
+            migrate.extend(keys.iter().map(String::as_str));
+            connection.command(&migrate).await?.ok()?;
+        }
+    }
+
+    /// Does the second half of [`Self::move_slot`]: moves the remaining keys, assigns the slot to
+    /// `to`, and waits until all nodes know.
+    ///
+    /// # Errors
+    /// If this does not happen in time.
+    pub async fn end_move(&self, slot: u16, from: &RedisServer, to: &RedisServer) -> Verdict {
+        self.move_keys(slot, from, to).await?;
+        let id = to.command(&["CLUSTER", "MYID"]).await?.ok()?.text()?;
+        // The new master gets the slot first. If this stopped halfway, a slot without a master
+        // would be lost.
+        for node in [to, from] {
+            let give = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &id];
+            node.command(&give).await?.ok()?;
+        }
+        until("all nodes know the slot's new master", || async {
+            for (_, view) in self.views().await {
+                view.agrees(slot, &to.address())?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// Returns the view that each answering node has of the cluster.
-    pub(super) async fn views(&self) -> Vec<(&RedisServer, View)> {
+    async fn views(&self) -> Vec<(&RedisServer, View)> {
         let views = join_all(self.nodes.iter().map(View::of)).await;
         let seen = self.nodes.iter().zip(views);
         seen.filter_map(|(node, view)| Some((node, view.ok()?))).collect()
@@ -265,5 +338,131 @@ async fn well(node: &RedisServer) -> Verdict {
     match cluster.contains("cluster_state:ok") && linked {
         true => Ok(()),
         false => Err(Stop::failed(format!("{cluster}\n{replication}"))),
+    }
+}
+
+/// One node's view of a cluster: its answer to `CLUSTER NODES`.
+#[derive(Debug)]
+struct View {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug)]
+struct Node {
+    id: String,
+    address: String,
+    flags: Vec<String>,
+    master: String,
+    epoch: u64,
+    slots: Vec<(u16, u16)>,
+}
+
+impl View {
+    async fn of(node: &RedisServer) -> Result<Self, Stop> {
+        let reply = soon(node.command(&["CLUSTER", "NODES"])).await?;
+        Self::parse(&reply.ok()?.text()?)
+    }
+
+    fn parse(text: &str) -> Result<Self, Stop> {
+        Ok(Self { nodes: text.lines().map(Node::parse).collect::<Result<_, _>>()? })
+    }
+
+    /// Checks that `count` nodes are known and that no introduction is still in progress.
+    fn knows(&self, count: usize) -> Verdict {
+        let known = self.nodes.iter().filter(|node| !node.is("handshake")).count();
+        match known == count && self.nodes.len() == count {
+            true => Ok(()),
+            false => Err(Stop::failed(format!("a node knows {known} of {count}"))),
+        }
+    }
+
+    /// Checks that this master has the slot in this view.
+    fn agrees(&self, slot: u16, master: &str) -> Verdict {
+        let owner = self.nodes.iter().find(|node| node.has(slot));
+        match owner.is_some_and(|node| node.address == master) {
+            true => Ok(()),
+            false => Err(Stop::failed(format!("slot {slot} is not at {master} but at {owner:?}"))),
+        }
+    }
+
+    /// Whether the node at this address is a master with slots in this view.
+    fn sees_master(&self, address: &str) -> bool {
+        let node = self.nodes.iter().find(|node| node.address == address);
+        node.is_some_and(|node| node.is("master") && !node.slots.is_empty())
+    }
+
+    /// Whether this node is the master of the slot in its own view.
+    fn serves(&self, slot: u16) -> bool {
+        self.myself().is_some_and(|node| node.is("master") && node.has(slot))
+    }
+
+    /// Whether this node is a replica of the master at this address.
+    fn follows(&self, master: &str) -> bool {
+        let master = self.nodes.iter().find(|node| node.address == master);
+        let myself = self.myself().filter(|node| node.is("slave"));
+        matches!((master, myself), (Some(master), Some(myself)) if myself.master == master.id)
+    }
+
+    fn is_master(&self) -> bool {
+        self.myself().is_some_and(|node| node.is("master"))
+    }
+
+    /// Returns the epoch of the last election of this node, or of its master.
+    fn epoch(&self) -> u64 {
+        self.myself().map_or(0, |node| node.epoch)
+    }
+
+    fn myself(&self) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.is("myself"))
+    }
+}
+
+impl Node {
+    /// Reads `ID IP:PORT@BUS[,HOST] FLAGS MASTER PING PONG EPOCH LINK SLOT...`.
+    fn parse(line: &str) -> Result<Self, Stop> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [id, address, flags, master, _, _, epoch, _, slots @ ..] = words.as_slice() else {
+            return Err(Stop::failed(format!("not a node: {line:?}")));
+        };
+        // Entries in brackets are slots that are being moved.
+        let slots = slots.iter().filter(|slots| !slots.starts_with('['));
+        Ok(Self {
+            id: (*id).to_owned(),
+            address: address.split('@').next().unwrap_or_default().to_owned(),
+            flags: flags.split(',').map(str::to_owned).collect(),
+            master: (*master).to_owned(),
+            epoch: epoch.parse()?,
+            slots: slots.map(|slots| range(slots)).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn is(&self, flag: &str) -> bool {
+        self.flags.iter().any(|one| one == flag)
+    }
+
+    fn has(&self, slot: u16) -> bool {
+        self.slots.iter().any(|&(first, last)| (first..=last).contains(&slot))
+    }
+}
+
+fn range(slots: &str) -> Result<(u16, u16), Stop> {
+    let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
+    Ok((first.parse()?, last.parse()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_shows_the_master_of_a_slot_and_the_replicas() {
+        let text = "a 127.0.0.1:1@11 master - 0 5 3 connected 0-9 12 [13->-b]\n\
+                    b 127.0.0.1:2@12,host myself,slave a 0 5 3 connected\n";
+        let view = View::parse(text).unwrap();
+        assert!(view.follows("127.0.0.1:1") && !view.serves(5) && !view.is_master());
+        assert!(view.sees_master("127.0.0.1:1") && !view.sees_master("127.0.0.1:2"));
+        assert!(view.agrees(12, "127.0.0.1:1").is_ok() && view.agrees(13, "127.0.0.1:1").is_err());
+        assert!(view.knows(2).is_ok() && view.knows(3).is_err());
+        assert_eq!(view.epoch(), 3);
     }
 }

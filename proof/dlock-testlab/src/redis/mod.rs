@@ -15,20 +15,11 @@
 //! ```
 
 mod cluster;
-mod config;
-mod data;
-mod masters;
-mod options;
-mod replication;
 mod resp;
 mod sentinel;
 mod server;
-mod slots;
-mod view;
 
 pub use cluster::RedisCluster;
-pub use masters::RedisMasters;
-pub use options::{Options, Persistence};
 pub use resp::{Reply, Resp};
 pub use sentinel::RedisSentinel;
-pub use server::RedisServer;
+pub use server::{Options, Persistence, RedisMasters, RedisServer};

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{join_all, try_join_all};
 
-use super::{Options, RedisServer, Reply, config::Part, masters::url};
+use super::{
+    Options, RedisServer, Reply,
+    server::{Part, url},
+};
 use crate::{
     Stop, Verdict,
     wait::{Refusals, soon, until},
@@ -43,7 +46,7 @@ impl RedisSentinel {
         until("the replicas are in sync", || in_sync(&servers, &servers[0])).await?;
 
         let watch = watching(servers[0].port(), options);
-        let watching = (0..SENTINELS).map(|_| RedisServer::start_as(Part::Sentinel, &watch));
+        let watching = (0..SENTINELS).map(|_| RedisServer::start_part(Part::Sentinel, &watch));
         let sentinels = try_join_all(watching).await?;
         try_join_all(sentinels.iter().map(hurry)).await?;
         until("the sentinels know each other", || async {
@@ -71,7 +74,7 @@ impl RedisSentinel {
     /// Returns the URL for clients: `redis+sentinel://a,b,c/mymaster`. The sentinels require no
     /// password; the one in the URL is that of the servers.
     pub fn url(&self) -> String {
-        let user_info = self.servers[0].options().user_info();
+        let user_info = self.servers[0].options.user_info();
         let sentinels = url("redis+sentinel", &self.sentinels);
         format!("{}/{MASTER}", sentinels.replacen("://", &format!("://{user_info}"), 1))
     }
@@ -191,7 +194,7 @@ impl RedisSentinel {
             }
             if !tries {
                 if begun.swap(false, Ordering::Relaxed) {
-                    refusals.print(asked.last_of(GIVEN_UP));
+                    refusals.print(asked.daemon.last_of(GIVEN_UP));
                 }
                 let answer = asked.command(&["SENTINEL", "FAILOVER", MASTER]).await?.ok();
                 answer.inspect_err(|stop| refusals.print(stop.clone().into_text()))?;
@@ -204,7 +207,7 @@ impl RedisSentinel {
 
     /// Whether a failover that the sentinels were asked for was given up.
     pub fn gives_up_failovers(&self) -> bool {
-        self.sentinels[0].last_of(GIVEN_UP) != GIVEN_UP
+        self.sentinels[0].daemon.last_of(GIVEN_UP) != GIVEN_UP
     }
 
     /// Waits until the address of the master differs from this one, and returns the new address.

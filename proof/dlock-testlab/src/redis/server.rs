@@ -1,33 +1,223 @@
-//! One Redis server.
+//! One Redis server, and several independent ones.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
-use tempfile::TempDir;
-use tokio::time::sleep;
-
-use super::{
-    Options, Reply, Resp,
-    config::{CONFIG, Part, Ports, SOCKET, config, program},
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, try_join_all},
 };
-use crate::{Stop, Verdict, daemon::Daemon, launch::Launch, tls, wait::until};
+use rustix::process::Signal;
 
-/// The number of attempts to start on another port if the port was taken.
-const ATTEMPTS: usize = 20;
+use super::{Reply, Resp};
+use crate::{
+    Server, Snapshot, SteppedClock, Stop, Verdict,
+    directory::{CA, Directory, SERVER},
+    machine::find,
+    process::Launch,
+    server::{Kind, Ports},
+    wait::until,
+};
 
-/// The pause before a server retries a fixed port that another process has.
-const TAKEN: Duration = Duration::from_millis(250);
+/// File names in the server's directory.
+const CONFIG: &str = "redis.conf";
+const SOCKET: &str = "redis.sock";
 
-/// One Redis server. It ends when this value is dropped.
-#[derive(Debug)]
-pub struct RedisServer {
-    // Declared before the directory: the process must have ended when the directory is removed.
-    daemon: Daemon,
-    directory: TempDir,
-    ports: Ports,
-    options: Options,
+/// The files in which a server keeps data: an image, and a journal in a subdirectory.
+const IMAGE: &str = "dump.rdb";
+const JOURNAL: &str = "appendonlydir";
+
+const TAKE: &str = r#"
+mkdir data || exit
+for one in dump.rdb appendonlydir; do
+  if [ -e "$1/$one" ]; then cp -Rp -- "$1/$one" data || exit; fi
+done
+"#;
+
+const PUT: &str = r#"cp -Rp data/. "$1""#;
+
+/// One Redis server.
+pub type RedisServer = Server<Options>;
+
+static KIND: Kind<Options> =
+    Kind { name: "redis-server", prepare, launch, is_ready, stop: Signal::TERM };
+
+/// The role of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Part {
+    #[default]
+    Alone,
+    Cluster,
+    Sentinel,
+}
+
+/// The options of a Redis server: each choice adds a line of configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    part: Part,
+    lines: Vec<String>,
+    pub(super) password: Option<String>,
+    persistence: Persistence,
+    socket: bool,
+    tls: bool,
+    clock: Option<SteppedClock>,
+}
+
+/// The data that a Redis server keeps across a restart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Persistence {
+    /// Nothing.
+    #[default]
+    None,
+    /// Every acknowledged write: an append-only file, synced with each write.
+    AofAlways,
+}
+
+impl Options {
+    /// Returns the options of a server without persistence and without a password.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a line of `redis.conf`, such as `maxmemory 2mb` or `user alice on >secret ~* +@all`.
+    #[must_use]
+    pub fn with_config(mut self, line: &str) -> Self {
+        self.lines.push(line.to_owned());
+        self
+    }
+
+    /// Requires a password from all clients. It must consist of letters and digits.
+    #[must_use]
+    pub fn with_password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Sets the data that the server keeps across a restart.
+    #[must_use]
+    pub fn with_persistence(mut self, persistence: Persistence) -> Self {
+        self.persistence = persistence;
+        self
+    }
+
+    /// Makes the server listen on a Unix socket too.
+    #[must_use]
+    pub fn with_socket(mut self) -> Self {
+        self.socket = true;
+        self
+    }
+
+    /// Makes the server listen for TLS too, on another port and with a certificate that is created
+    /// for it. With `tls-auth-clients yes` as a line of configuration, clients must present a
+    /// certificate.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// Makes the server a replica of the server at this address, which may be the address of a
+    /// [`Proxy`](crate::Proxy).
+    #[must_use]
+    pub fn replica_of(self, address: &str) -> Self {
+        self.with_config(&format!("replicaof {}", address.replace(':', " ")))
+    }
+
+    /// Makes the server use this wall clock, also after a restart.
+    #[must_use]
+    pub fn with_clock(mut self, clock: &SteppedClock) -> Self {
+        self.clock = Some(clock.clone());
+        self
+    }
+
+    /// Returns the part of a URL before the host.
+    pub(super) fn user_info(&self) -> String {
+        self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default()
+    }
+}
+
+fn prepare(_: &Options) -> BoxFuture<'_, Result<Directory, Stop>> {
+    async { Directory::new("dlock-redis-", None, "") }.boxed()
+}
+
+/// Redis writes into its configuration after a failover, so it is written once and not at a
+/// restart.
+fn launch(directory: &Directory, options: &Options, ports: Ports) -> Result<Launch, Stop> {
+    let program = program()?;
+    if options.tls {
+        directory.certify()?;
+    }
+    directory.write(CONFIG, &(config(options, directory.path(), ports).join("\n") + "\n"))?;
+    let args: &[&str] = match options.part {
+        Part::Sentinel => &[CONFIG, "--sentinel"],
+        Part::Alone | Part::Cluster => &[CONFIG],
+    };
+    Ok(directory.launch(&program, args).with_clock(options.clock.as_ref()))
+}
+
+/// Returns the lines of the configuration.
+fn config(options: &Options, directory: &Path, ports: Ports) -> Vec<String> {
+    let directory = directory.display();
+    let mut lines = vec![
+        "bind 127.0.0.1".to_owned(),
+        "protected-mode no".to_owned(),
+        format!("port {}", ports.clients),
+        format!("dir \"{directory}\""),
+    ];
+    if options.part != Part::Sentinel {
+        // Replicas sync at once instead of waiting for more replicas.
+        let fast = ["save \"\"", "repl-diskless-sync yes", "repl-diskless-sync-delay 0"];
+        lines.extend(fast.map(str::to_owned));
+        lines.push(match options.persistence {
+            Persistence::None => "appendonly no".to_owned(),
+            Persistence::AofAlways => "appendonly yes\nappendfsync always".to_owned(),
+        });
+    }
+    if options.part == Part::Cluster {
+        lines.push(format!("cluster-enabled yes\ncluster-port {}", ports.peers));
+    }
+    if options.socket {
+        lines.push(format!("unixsocket \"{directory}/{SOCKET}\""));
+    }
+    if options.tls {
+        let (certificate, key) = SERVER;
+        lines.push(format!("tls-port {}\ntls-auth-clients no", ports.tls));
+        lines.push(format!("tls-ca-cert-file {}\ntls-cert-file {certificate}", CA));
+        lines.push(format!("tls-key-file {key}"));
+    }
+    if let Some(password) = &options.password {
+        lines.push(format!("requirepass {password}\nmasterauth {password}"));
+    }
+    lines.extend(options.lines.iter().cloned());
+    lines
+}
+
+/// Returns the path of the server's program.
+fn program() -> Result<PathBuf, Stop> {
+    match std::env::var("DLOCK_TEST_REDIS_SERVER") {
+        Ok(path) => find(&path).ok_or_else(|| {
+            Stop::missing(format!("DLOCK_TEST_REDIS_SERVER is {path}, which does not exist"))
+        }),
+        Err(_) => find("redis-server").ok_or_else(|| {
+            Stop::missing("redis-server is not installed: apt-get install redis-server")
+        }),
+    }
+}
+
+fn is_ready(server: &RedisServer) -> BoxFuture<'_, Verdict> {
+    async {
+        // Another server may have taken this port first, and would answer too.
+        let info = server.info("server").await?;
+        let pid = server.pid().unwrap_or_default();
+        if !info.lines().any(|line| line == format!("process_id:{pid}")) {
+            return Err(Stop::failed("another server answers"));
+        }
+        server.command(&["PING"]).await?.ok().map(|_| ())
+    }
+    .boxed()
 }
 
 impl RedisServer {
@@ -36,85 +226,16 @@ impl RedisServer {
     /// # Errors
     /// [`Stop::missing`] if Redis is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
-        Self::start_as(Part::Alone, options).await
+        Self::start_as(&KIND, options).await
     }
 
-    pub(super) async fn start_as(part: Part, options: &Options) -> Result<Self, Stop> {
-        let program = program()?;
-        for _ in 0..ATTEMPTS {
-            let server = Self::spawn(&program, part, options)?;
-            if server.answers().await? {
-                return Ok(server);
-            }
-        }
-        Err(Stop::failed(format!("each of {ATTEMPTS} free ports was taken before redis had it")))
-    }
-
-    fn spawn(program: &Path, part: Part, options: &Options) -> Result<Self, Stop> {
-        let directory = tempfile::Builder::new().prefix("dlock-redis-").tempdir()?;
-        let ports = Ports::free()?;
-        if options.tls {
-            tls::generate(directory.path())?;
-        }
-        let config = config(part, options, directory.path(), ports);
-        std::fs::write(directory.path().join(CONFIG), config.join("\n") + "\n")?;
-        let args: &[&str] = match part {
-            Part::Sentinel => &[CONFIG, "--sentinel"],
-            Part::Alone | Part::Cluster => &[CONFIG],
-        };
-        let launch = Launch::new(program, args, directory.path());
-        let daemon = Daemon::start(launch.with_clock(options.clock.as_ref()))?;
-        Ok(Self { daemon, directory, ports, options: options.clone() })
-    }
-
-    /// Waits until the server answers; returns `false` if another process has its port.
-    async fn answers(&self) -> Result<bool, Stop> {
-        let ended = until("redis-server starts", || async {
-            if let Some(status) = self.daemon.ended()? {
-                return Ok(Some(status));
-            }
-            // Another server may have taken this port first, and would answer too.
-            let info = self.info("server").await?;
-            let pid = self.pid().unwrap_or_default();
-            if !info.lines().any(|line| line == format!("process_id:{pid}")) {
-                return Err(Stop::failed("another server answers"));
-            }
-            self.command(&["PING"]).await?.ok()?;
-            Ok(None)
-        });
-        let Some(status) = ended.await? else {
-            return Ok(true);
-        };
-        let log = self.daemon.log();
-        match log.contains("Address already in use") {
-            true => Ok(false),
-            false => Err(Stop::failed(format!("redis-server ended: {status}\n{log}"))),
-        }
-    }
-
-    /// Returns the last line of its log that contains `what`, or `what` itself.
-    pub(super) fn last_of(&self, what: &str) -> String {
-        self.daemon.last_of(what)
-    }
-
-    /// Returns the port that the server listens on. A restart does not change it.
-    pub fn port(&self) -> u16 {
-        self.ports.clients
-    }
-
-    /// Returns the address that the server listens on: `127.0.0.1:port`.
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port())
+    pub(super) async fn start_part(part: Part, options: &Options) -> Result<Self, Stop> {
+        Self::start(&Options { part, ..options.clone() }).await
     }
 
     /// Returns the URL for clients: `redis://127.0.0.1:port`, with the password if there is one.
     pub fn url(&self) -> String {
         format!("redis://{}{}", self.options.user_info(), self.address())
-    }
-
-    /// Returns the directory of the server's data, configuration and log.
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
     }
 
     /// Returns the Unix socket that the server listens on, if it was
@@ -128,61 +249,6 @@ impl RedisServer {
     pub fn tls_url(&self) -> Option<String> {
         let url = format!("rediss://{}127.0.0.1:{}", self.options.user_info(), self.ports.tls);
         self.options.tls.then_some(url)
-    }
-
-    /// Returns the certificate of the authority that signed the certificates of the server and of
-    /// the client, in PEM.
-    pub fn ca(&self) -> Option<PathBuf> {
-        self.options.tls.then(|| tls::ca(self.directory()))
-    }
-
-    /// Returns a certificate for a client and its key, in PEM.
-    pub fn client_certificate(&self) -> Option<(PathBuf, PathBuf)> {
-        self.options.tls.then(|| tls::client(self.directory()))
-    }
-
-    /// Returns the process id; `None` while the server is killed.
-    pub fn pid(&self) -> Option<u32> {
-        self.daemon.pid()
-    }
-
-    /// Pauses the server: connections stay open and get no answers. The process is stopped when
-    /// this returns.
-    ///
-    /// # Errors
-    /// If the server was killed, or does not stop.
-    pub fn pause(&self) -> Verdict {
-        self.daemon.pause()
-    }
-
-    /// Continues a paused server.
-    ///
-    /// # Errors
-    /// If the server was killed.
-    pub fn resume(&self) -> Verdict {
-        self.daemon.resume()
-    }
-
-    /// Kills the server without a chance to clean up. It has ended when this returns.
-    pub fn kill(&self) {
-        self.daemon.kill();
-    }
-
-    /// Kills the server if it runs, and restarts it on the same port and directory. Waits until it
-    /// answers.
-    ///
-    /// # Errors
-    /// If the server does not start, or another process keeps its port.
-    pub async fn restart(&self) -> Verdict {
-        self.kill();
-        for _ in 0..ATTEMPTS {
-            self.daemon.restart()?;
-            if self.answers().await? {
-                return Ok(());
-            }
-            sleep(TAKEN).await;
-        }
-        Err(Stop::failed(format!("somebody else keeps the port {}", self.port())))
     }
 
     /// Runs a command over a new connection. The answer may be an error.
@@ -260,12 +326,146 @@ impl RedisServer {
         self.command(&["INFO", section]).await?.ok()?.text()
     }
 
-    /// Returns the port of the cluster bus, which nodes use among themselves.
-    pub(super) fn bus(&self) -> u16 {
-        self.ports.bus
+    /// Returns the position in the stream of changes, in bytes: what the server wrote as a master,
+    /// or has received as a replica. The difference of the two is the replica's lag.
+    ///
+    /// # Errors
+    /// If no answer arrives.
+    pub async fn replication_offset(&self) -> Result<u64, Stop> {
+        let info = self.info("replication").await?;
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+        let offset = field("slave_repl_offset:").or_else(|| field("master_repl_offset:"));
+        Ok(offset.ok_or_else(|| Stop::failed(format!("no offset in {info}")))?.parse()?)
     }
 
-    pub(super) fn options(&self) -> &Options {
-        &self.options
+    /// Waits until the server is a replica that has all changes of this master.
+    ///
+    /// # Errors
+    /// If this does not happen in time.
+    pub async fn until_in_sync_with(&self, master: &Self) -> Verdict {
+        until("the replica is in sync", || async {
+            let info = self.info("replication").await?;
+            let up = info.lines().any(|line| line == "master_link_status:up");
+            let (has, all) = (self.replication_offset().await?, master.replication_offset().await?);
+            match up && has >= all {
+                true => Ok(()),
+                false => Err(Stop::failed(format!("{has} of {all}, linked: {up}"))),
+            }
+        })
+        .await
     }
+
+    /// Makes a replica a master. It keeps its data.
+    ///
+    /// # Errors
+    /// If no answer arrives.
+    pub async fn promote(&self) -> Verdict {
+        self.command(&["REPLICAOF", "NO", "ONE"]).await?.ok().map(|_| ())
+    }
+
+    /// Pauses the server and copies the data that it has at this moment, as a backup would. This
+    /// works too for a server without persistence. If the future is dropped before it completes,
+    /// the server may stay [paused](Self::pause).
+    ///
+    /// # Errors
+    /// If the data can't be copied, or the server was killed.
+    pub async fn snapshot(&self) -> Result<Snapshot, Stop> {
+        let copy = self.directory.beside("dlock-snapshot-")?;
+        if self.options.persistence == Persistence::None {
+            self.command(&["SAVE"]).await?.ok()?;
+            let copied = Snapshot::make(copy, self.directory(), TAKE).await;
+            self.forget_image()?;
+            return copied;
+        }
+        // The log contains every write that the server acknowledged.
+        self.pause()?;
+        let copied = Snapshot::make(copy, self.directory(), TAKE).await;
+        self.resume()?;
+        copied
+    }
+
+    /// Kills the server if it runs, and restarts it on the same port with the data of the snapshot,
+    /// as from an old backup.
+    ///
+    /// # Errors
+    /// As for [`Self::restart`], and if the snapshot is that of another server.
+    pub async fn restart_from(&self, snapshot: &Snapshot) -> Verdict {
+        self.lose()?;
+        snapshot.restore(self.directory(), PUT).await?;
+        self.restart().await?;
+        match self.options.persistence {
+            Persistence::None => self.forget_image(),
+            Persistence::AofAlways => Ok(()),
+        }
+    }
+
+    /// Kills the server if it runs, and restarts it on the same port without its data, also if it
+    /// [persists](Persistence) its data.
+    ///
+    /// # Errors
+    /// As for [`Self::restart`].
+    pub async fn restart_empty(&self) -> Verdict {
+        self.lose()?;
+        self.restart().await
+    }
+
+    fn lose(&self) -> Verdict {
+        self.kill();
+        self.forget_image()?;
+        let log = self.directory().join(JOURNAL);
+        if log.exists() {
+            fs::remove_dir_all(log)?;
+        }
+        Ok(())
+    }
+
+    fn forget_image(&self) -> Verdict {
+        let image = self.directory().join(IMAGE);
+        if image.exists() {
+            fs::remove_file(image)?;
+        }
+        Ok(())
+    }
+}
+
+/// Independent masters. They end when this value is dropped.
+#[derive(Debug)]
+pub struct RedisMasters {
+    servers: Vec<RedisServer>,
+}
+
+impl RedisMasters {
+    /// Starts `count` masters.
+    ///
+    /// # Errors
+    /// [`Stop::missing`] if Redis is not installed.
+    pub async fn start(count: usize, options: &Options) -> Result<Self, Stop> {
+        let servers = try_join_all((0..count).map(|_| RedisServer::start(options))).await?;
+        Ok(Self { servers })
+    }
+
+    /// Returns the masters, always in the same order.
+    pub fn servers(&self) -> &[RedisServer] {
+        &self.servers
+    }
+
+    /// Returns the URL for clients: `redis+quorum://a,b,c`.
+    pub fn url(&self) -> String {
+        url("redis+quorum", &self.servers)
+    }
+
+    /// Returns the keys that match on each master, in the order of the masters.
+    ///
+    /// # Errors
+    /// If one of them does not answer.
+    pub async fn keys(&self, pattern: &str) -> Result<Vec<Vec<String>>, Stop> {
+        try_join_all(self.servers.iter().map(|server| server.keys(pattern))).await
+    }
+}
+
+/// Returns a URL with the addresses of all these servers.
+pub(super) fn url(scheme: &str, servers: &[RedisServer]) -> String {
+    let addresses: Vec<String> = servers.iter().map(RedisServer::address).collect();
+    let user_info = servers.first().map(|server| server.options.user_info()).unwrap_or_default();
+    format!("{scheme}://{user_info}{}", addresses.join(","))
 }

@@ -17,7 +17,7 @@ use std::{
 use tempfile::NamedTempFile;
 use tokio::sync::OnceCell;
 
-use super::{Options, ZooKeeperServer, programs::Programs};
+use super::{Options, ZooKeeperServer, programs::Programs, server::KIND};
 use crate::{Stop, Verdict};
 
 /// The file that marks cargo's target directory.
@@ -29,20 +29,25 @@ const WRITTEN: &str = "classes.jsa";
 /// The archive of this process.
 static ARCHIVE: OnceCell<Option<PathBuf>> = OnceCell::const_new();
 
-impl Programs {
+impl Options {
     /// Adds the archive, which is created if it does not exist yet.
-    pub(super) async fn archived(self) -> Self {
-        let archive = ARCHIVE.get_or_init(|| found_or_made(&self)).await;
-        let flag = |path: &PathBuf| format!("-XX:SharedArchiveFile={}", path.display());
-        Self { archive: archive.as_ref().map(flag), ..self }
+    pub(super) async fn archived(&self) -> Result<Self, Stop> {
+        let archive = archive(&Programs::find()?).await;
+        Ok(self.clone().with_archive(archive))
     }
+}
+
+/// Returns the option that makes Java use the archive.
+pub(super) async fn archive(programs: &Programs) -> Option<String> {
+    let archive = ARCHIVE.get_or_init(|| found_or_made(programs)).await;
+    archive.as_ref().map(|path| format!("-XX:SharedArchiveFile={}", path.display()))
 }
 
 async fn found_or_made(programs: &Programs) -> Option<PathBuf> {
     let path = path(programs)?;
     match path.is_file() {
         true => Some(path),
-        false => make(programs, &path).await.ok().map(|()| path),
+        false => make(&path).await.ok().map(|()| path),
     }
 }
 
@@ -61,12 +66,11 @@ fn path(programs: &Programs) -> Option<PathBuf> {
 }
 
 /// Makes a server write the archive. If several processes do so at once, the last one wins.
-async fn make(programs: &Programs, path: &Path) -> Verdict {
+async fn make(path: &Path) -> Verdict {
     let directory = path.parent().ok_or_else(|| Stop::failed("no directory"))?;
     create_dir_all(directory)?;
     let archive = Some(format!("-XX:ArchiveClassesAtExit={WRITTEN}"));
-    let programs = Programs { archive, ..programs.clone() };
-    let server = ZooKeeperServer::start_with(&programs, &Options::new()).await?;
+    let server = ZooKeeperServer::start_as(&KIND, &Options::new().with_archive(archive)).await?;
     // The archive contains only classes that were used.
     server.create("/a", "").await?;
     server.delete_recursively("/a").await?;

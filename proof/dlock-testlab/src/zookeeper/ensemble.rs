@@ -1,24 +1,36 @@
-//! Three servers that elect a leader, with links between them that can be cut.
+//! An ensemble of ZooKeeper servers, with links between them that can be cut.
 
-use futures_util::future::{join_all, try_join_all};
+use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use super::{
     Mode, Options, ZooKeeperServer,
-    config::Part,
-    links::{Links, NODES},
-    programs::Programs,
-    server::ATTEMPTS,
+    server::{KIND, directory},
 };
-use crate::{Flow, Proxy, Stop, Verdict, wait::until};
+use crate::{
+    Flow, Member, Proxy, Stop, Verdict,
+    ensemble::{Link, Links, NODES},
+    machine::free_ports,
+    server::Ports,
+};
 
-/// Three ZooKeeper servers. They end when this value is dropped. Nodes are identified by their
-/// index.
-///
-/// They are connected through proxies on the runtime that started them.
-#[derive(Debug)]
-pub struct Ensemble {
-    nodes: Vec<ZooKeeperServer>,
-    links: Links,
+/// Three ZooKeeper servers.
+pub type Ensemble = crate::Ensemble<Options>;
+
+impl Member for Options {
+    type Role = Mode;
+    const LEADER: Mode = Mode::Leader;
+    const FOLLOWER: Mode = Mode::Follower;
+
+    async fn role(node: &ZooKeeperServer) -> Result<Mode, Stop> {
+        node.mode().await
+    }
 }
 
 impl Ensemble {
@@ -27,109 +39,25 @@ impl Ensemble {
     /// # Errors
     /// [`Stop::missing`] if ZooKeeper is not installed.
     pub async fn start(options: &Options) -> Result<Self, Stop> {
-        let programs = Programs::find()?.archived().await;
-        for _ in 0..ATTEMPTS {
-            let ensemble = Self::spawn(&programs, options).await?;
-            // The first node that loses a port ends the wait, because the others may be waiting for
-            // that node.
-            let serve = ensemble.nodes.iter().map(async |node| match node.serves().await {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(None),
-                Err(stop) => Err(Some(stop)),
-            });
-            match try_join_all(serve).await {
-                Ok(_) => return Ok(ensemble),
-                Err(Some(stop)) => return Err(stop),
-                Err(None) => {}
-            }
-        }
-        let text =
-            format!("each of {ATTEMPTS} times a free port was taken before zookeeper had it");
-        Err(Stop::failed(text))
+        let options = options.archived().await?;
+        Self::start_as(|| Self::spawn(&options)).await
     }
 
-    async fn spawn(programs: &Programs, options: &Options) -> Result<Self, Stop> {
-        let links = Links::between_all().await?;
+    async fn spawn(options: &Options) -> Result<Self, Stop> {
+        // The ports that the nodes listen on: for followers, and for the election.
+        let ports: [u16; 2 * NODES] = free_ports()?;
+        let ports: Vec<_> = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        let links = link_all(&ports).await?;
         let nodes = (0..NODES).map(|node| {
-            let part = Part::Node(node + 1, links.lines(node));
-            ZooKeeperServer::spawn(programs, &part, options)
+            let options = options.clone().with_node(node + 1, lines(&links, &ports, node));
+            ZooKeeperServer::spawn(&KIND, directory()?, Ports::free()?, &options)
         });
         Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, links })
-    }
-
-    /// Returns the nodes, always in the same order. Each can be paused, killed and restarted.
-    pub fn nodes(&self) -> &[ZooKeeperServer] {
-        &self.nodes
-    }
-
-    /// Returns the addresses for clients: `127.0.0.1:port` of each node.
-    pub fn addresses(&self) -> Vec<String> {
-        self.nodes.iter().map(ZooKeeperServer::address).collect()
     }
 
     /// Returns the connect string for clients: `127.0.0.1:a,127.0.0.1:b,127.0.0.1:c`.
     pub fn connect_string(&self) -> String {
         self.addresses().join(",")
-    }
-
-    /// Returns the mode of each node; `None` for a node that does not answer.
-    pub async fn modes(&self) -> Vec<Option<Mode>> {
-        join_all(self.nodes.iter().map(async |node| node.mode().await.ok())).await
-    }
-
-    /// Returns the index of the leader. Waits until there is exactly one: a leader that has lost
-    /// its followers may take a while to notice.
-    ///
-    /// # Errors
-    /// If there is no leader in time.
-    pub async fn leader(&self) -> Result<usize, Stop> {
-        until("one node leads", || async {
-            match self.in_mode(Mode::Leader).await[..] {
-                [leader] => Ok(leader),
-                _ => Err(Stop::failed(format!("{:?}", self.modes().await))),
-            }
-        })
-        .await
-    }
-
-    /// Returns the nodes that follow. Waits until each node that was not killed leads or follows.
-    ///
-    /// # Errors
-    /// If this does not happen in time.
-    pub async fn followers(&self) -> Result<Vec<usize>, Stop> {
-        let running = || self.nodes.iter().filter(|node| node.pid().is_some());
-        until("all nodes serve", || async {
-            let modes = self.modes().await;
-            let follows = |node: &usize| modes[*node] == Some(Mode::Follower);
-            let followers: Vec<_> = (0..NODES).filter(follows).collect();
-            let leads = modes.contains(&Some(Mode::Leader));
-            match leads && followers.len() + 1 == running().count() {
-                true => Ok(followers),
-                false => Err(Stop::failed(format!("{modes:?}"))),
-            }
-        })
-        .await
-    }
-
-    async fn in_mode(&self, mode: Mode) -> Vec<usize> {
-        let modes = self.modes().await;
-        (0..NODES).filter(|node| modes[*node] == Some(mode)).collect()
-    }
-
-    /// Waits until all three serve.
-    ///
-    /// # Errors
-    /// If one of them does not in time.
-    pub async fn until_well(&self) -> Verdict {
-        until("all nodes serve", || async {
-            let modes = self.modes().await;
-            let count = |mode| modes.iter().filter(|is| **is == Some(mode)).count();
-            match (count(Mode::Leader), count(Mode::Follower)) {
-                (1, followers) if followers == NODES - 1 => Ok(()),
-                _ => Err(Stop::failed(format!("{modes:?}"))),
-            }
-        })
-        .await
     }
 
     /// Holds back all bytes between this follower and its leader. The follower continues to serve
@@ -147,32 +75,137 @@ impl Ensemble {
         self.links.between_those(|a, b| (a, b) == (node, leader), Flow::Hold);
         Ok(())
     }
+}
 
-    /// Holds back all bytes between this node and both others, whichever leads. A leader continues
-    /// to serve reads until the [sync limit](Options::with_sync_limit) has passed, and the others
-    /// elect another leader.
-    pub fn isolate(&self, node: usize) {
-        self.links.between_those(|a, _| a == node, Flow::Hold);
+/// Links all nodes, which listen on these ports.
+async fn link_all(ports: &[(u16, u16)]) -> Result<Links, Stop> {
+    let mut links = Links::default();
+    let mut listeners = Vec::new();
+    for (from, to) in (0..NODES * NODES).map(|pair| (pair / NODES, pair % NODES)) {
+        if from != to {
+            let (follow, follow_at) = proxy().await?;
+            let (elect, elect_at) = proxy().await?;
+            links.links.push(Link { from, to, proxies: vec![follow, elect] });
+            listeners.push((follow_at, elect_at));
+        }
     }
+    for (link, (follow_at, elect_at)) in links.links.iter().zip(listeners) {
+        let back = links.links.iter().find(|back| (back.from, back.to) == (link.to, link.from));
+        let call_back = back.map(|back| back.proxies[1].address()).unwrap_or_default();
+        let (follow, elect) = ports[link.to];
+        for (listener, port, errand) in
+            [(follow_at, follow, Errand::Follow), (elect_at, elect, Errand::Elect { call_back })]
+        {
+            links.hops.spawn(Hop { listener, node: format!("127.0.0.1:{port}"), errand }.run());
+        }
+    }
+    Ok(links)
+}
 
-    /// Forwards all bytes between this node and both others again, including those that were held
-    /// back. Does not wait until the node serves.
-    pub fn heal(&self, node: usize) {
-        self.links.between_those(|a, _| a == node, Flow::Pass);
+/// Returns the lines of the configuration that tell a node where it listens, and its links to the
+/// others.
+fn lines(links: &Links, ports: &[(u16, u16)], node: usize) -> Vec<String> {
+    let mut ways = ports.to_vec();
+    for link in links.links.iter().filter(|link| link.from == node) {
+        ways[link.to] = (link.proxies[0].port(), link.proxies[1].port());
     }
+    let lines = ways.iter().zip(1..);
+    lines.map(|((follow, elect), n)| format!("server.{n}=127.0.0.1:{follow}:{elect}")).collect()
+}
 
-    /// Returns the number of bytes between nodes that had to wait because of a cut, forwarded since
-    /// or not.
-    pub fn held_bytes(&self) -> u64 {
-        self.links.sum(Proxy::held_bytes)
-    }
+/// Starts a proxy, and returns it with the listener for its hop.
+async fn proxy() -> Result<(Proxy, TcpListener), Stop> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    Ok((Proxy::start(&listener.local_addr()?.to_string()).await?, listener))
+}
 
-    /// Kills all nodes that run, and restarts all. Waits until each serves.
-    ///
-    /// # Errors
-    /// If one of them does not.
-    pub async fn restart(&self) -> Verdict {
-        self.nodes.iter().for_each(ZooKeeperServer::kill);
-        try_join_all(self.nodes.iter().map(ZooKeeperServer::restart)).await.map(|_| ())
+/// The longest time from the election of a leader until it listens. A follower retries for about as
+/// long.
+const LISTENS: Duration = Duration::from_secs(1);
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// The maximum length of an address.
+const LONGEST: usize = 1024;
+
+/// Forwards connections from a proxy to a node at this address. Without it, nodes would notice the
+/// proxy.
+#[derive(Debug)]
+struct Hop {
+    listener: TcpListener,
+    node: String,
+    errand: Errand,
+}
+
+/// The purpose of the connections.
+#[derive(Debug)]
+enum Errand {
+    /// The caller follows a node that leads. A follower whose connection is refused retries. If its
+    /// connection is accepted and then closed, as by a proxy before the leader listens, it abandons
+    /// the leader. So the hop waits until the leader listens.
+    Follow,
+    /// The nodes elect a leader, over one connection for each pair. The node with the higher number
+    /// opens it. The other node opens a connection first to request that, sends on it the address
+    /// for the call back, and gets it closed. That address is the one where it listens, so the call
+    /// would bypass the proxy. The hop sends this address instead.
+    Elect { call_back: String },
+}
+
+impl Hop {
+    /// Forwards connections until it is dropped.
+    async fn run(self) {
+        let Self { listener, node, errand } = self;
+        let way = Arc::new((node, errand));
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            match listener.accept().await {
+                Ok((caller, _)) => {
+                    let way = Arc::clone(&way);
+                    connections.spawn(async move { pass_on(caller, &way.0, &way.1).await });
+                }
+                // For instance too many open files, which would fail again at once.
+                Err(_) => sleep(POLL).await,
+            }
+        }
     }
+}
+
+async fn pass_on(mut caller: TcpStream, node: &str, errand: &Errand) -> io::Result<()> {
+    let mut node = match errand {
+        Errand::Follow => connect(node).await?,
+        Errand::Elect { call_back } => {
+            let mut node = TcpStream::connect(node).await?;
+            node.write_all(&introduction(&mut caller, call_back).await?).await?;
+            node
+        }
+    };
+    caller.set_nodelay(true)?;
+    node.set_nodelay(true)?;
+    copy_bidirectional(&mut caller, &mut node).await?;
+    Ok(())
+}
+
+async fn connect(node: &str) -> io::Result<TcpStream> {
+    let start = Instant::now();
+    loop {
+        match TcpStream::connect(node).await {
+            Err(_) if start.elapsed() < LISTENS => sleep(POLL).await,
+            result => return result,
+        }
+    }
+}
+
+/// Returns the first message of the caller with the other address: a version and the node's number,
+/// of eight bytes each; the length of the address, of four; and the address.
+async fn introduction(caller: &mut TcpStream, call_back: &str) -> io::Result<Vec<u8>> {
+    let mut who = [0; 16];
+    caller.read_exact(&mut who).await?;
+    let length = usize::try_from(caller.read_u32().await?).unwrap_or(usize::MAX);
+    if length > LONGEST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    caller.read_exact(&mut vec![0; length]).await?;
+    let length = u32::try_from(call_back.len()).map_err(io::Error::other)?;
+    Ok([&who[..], &length.to_be_bytes(), call_back.as_bytes()].concat())
 }

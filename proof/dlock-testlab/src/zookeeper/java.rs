@@ -1,24 +1,32 @@
 //! A Java program that runs beside a test, such as a lock of another client.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::Write,
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{ChildStdin, ChildStdout},
     runtime::Handle,
+    sync::OnceCell,
     time::{sleep, timeout},
 };
 
-use super::programs::Programs;
-use crate::{Stop, Verdict, proc::until_stopped, watchdog::Watchdog};
+use super::{
+    archive::archive,
+    programs::{Compiler, Programs},
+};
+use crate::{Stop, Verdict, directory::Directory, process::until_stopped, watchdog::Watchdog};
 
 /// The shell waits for a line before it starts the program. If the line never comes, the shell
 /// ends, so the program never runs without its watchdog. The rest of the input goes to the program.
@@ -60,13 +68,13 @@ impl JavaProgram {
         let programs = Programs::find()?;
         let compiler = programs.compiler()?;
         let classes = compiler.compiled(source).await?;
-        let Programs { java, archive, .. } = programs.archived().await;
+        let archive = archive(&programs).await;
         let class_path = format!("{}:{}", compiler.class_path, classes.display());
         let directory = tempfile::Builder::new().prefix("dlock-java-").tempdir()?;
         let watchdog = Watchdog::over(directory.path(), "")?;
         let mut process = Command::new("/bin/sh")
             .args(["-c", PROGRAM, "program"])
-            .arg(java)
+            .arg(&programs.java)
             // The second option keeps Java from compiling for longer than the program runs. The
             // last one keeps it from leaving a file outside of the directory.
             .args(["-Xmx256m", "-XX:TieredStopAtLevel=1"])
@@ -211,4 +219,31 @@ impl Drop for JavaProgram {
 
 fn killed() -> Stop {
     Stop::failed("the program was killed")
+}
+
+const SOURCE: &str = "Main.java";
+
+/// `$1` is the compiler, and `$2` the class path. The compiler runs only briefly, so Java's better
+/// compilers would not pay off.
+const COMPILE: &str = r#""$1" -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC -J-XX:-UsePerfData \
+    -proc:none -d . -cp "$2" Main.java"#;
+
+/// The directory of each source's classes. They are never dropped: their watchdogs remove the
+/// directories when the process ends.
+static COMPILED: Mutex<BTreeMap<String, Arc<OnceCell<Directory>>>> = Mutex::new(BTreeMap::new());
+
+impl Compiler {
+    /// Returns the directory with the classes of this source.
+    async fn compiled(&self, source: &str) -> Result<PathBuf, Stop> {
+        let directory = Arc::clone(COMPILED.lock().entry(source.to_owned()).or_default());
+        let directory = directory.get_or_try_init(|| self.compile(source)).await?;
+        Ok(directory.path().to_owned())
+    }
+
+    async fn compile(&self, source: &str) -> Result<Directory, Stop> {
+        let directory = Directory::new("dlock-classes-", None, "")?;
+        directory.write(SOURCE, source)?;
+        directory.run(COMPILE, &[&self.javac.display().to_string(), &self.class_path]).await?;
+        Ok(directory)
+    }
 }

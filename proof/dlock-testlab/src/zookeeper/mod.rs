@@ -21,21 +21,12 @@
 //! ```
 
 mod archive;
-mod compiled;
-mod config;
 mod ensemble;
-mod hop;
 mod java;
-mod links;
 mod nodes;
-mod options;
 mod programs;
 mod server;
-mod wire;
-mod words;
 
 pub use ensemble::Ensemble;
 pub use java::JavaProgram;
-pub use options::Options;
-pub use server::ZooKeeperServer;
-pub use words::Mode;
+pub use server::{Mode, Options, ZooKeeperServer};

@@ -6,7 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use crate::{Stop, Verdict, program::find};
+use crate::{Stop, Verdict, machine::find};
 
 const CLASS_PATH: &str = "DLOCK_TEST_ZOOKEEPER_CLASSPATH";
 
@@ -37,8 +37,6 @@ const CURATOR: [&str; 4] = ["curator-recipes", "curator-framework", "curator-cli
 pub(super) struct Programs {
     pub(super) java: PathBuf,
     pub(super) class_path: String,
-    /// The option that makes Java use an [archive](super::archive) of classes, or write one.
-    pub(super) archive: Option<String>,
 }
 
 /// Java's compiler, with the class path of a program that uses Curator.
@@ -60,7 +58,7 @@ impl Programs {
             }
             Err(_) => debian(&SERVER, "ZooKeeper", "zookeeper libslf4j-java")?,
         };
-        Ok(Self { java, class_path, archive: None })
+        Ok(Self { java, class_path })
     }
 
     /// Returns a compiler for programs that use Curator.
@@ -138,7 +136,7 @@ mod tests {
 
     fn misled() -> Verdict {
         let programs = Programs::find()?;
-        let Programs { java, class_path, .. } = &programs;
+        let Programs { java, class_path } = &programs;
         let jars: Vec<_> = class_path.split(':').filter(|part| part.ends_with(".jar")).collect();
         let own = jars.iter().find(|jar| jar.ends_with("/zookeeper.jar"));
         let own = own.ok_or_else(|| Stop::missing("ZooKeeper is not in a jar of this name"))?;

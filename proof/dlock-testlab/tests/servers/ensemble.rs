@@ -21,7 +21,7 @@ fn patient(limit: Duration) -> Options {
 /// Waits until this node is in none of these modes.
 async fn until_not(ensemble: &Ensemble, node: usize, modes: &[Mode]) -> Verdict {
     let leaves = async {
-        while ensemble.modes().await[node].is_none_or(|mode| modes.contains(&mode)) {
+        while ensemble.roles().await[node].is_none_or(|mode| modes.contains(&mode)) {
             sleep(Duration::from_millis(20)).await;
         }
     };
@@ -48,7 +48,7 @@ fn an_ensemble_elects_a_leader_and_another_one_when_that_dies() {
         nodes[first].kill();
         let second = ensemble.leader().await?;
         assert_ne!(second, first);
-        assert_eq!(ensemble.modes().await[first], None);
+        assert_eq!(ensemble.roles().await[first], None);
         nodes[second].create("/b", "2").await?;
         nodes[first].restart().await?;
         ensemble.until_well().await?;
@@ -73,7 +73,7 @@ fn a_node_alone_serves_nobody_or_only_reads() {
             ensemble.nodes()[node].kill();
         }
         until_not(&ensemble, last, &[Mode::Follower, Mode::Looking]).await?;
-        assert_eq!(ensemble.modes().await[last], Some(Mode::ReadOnly));
+        assert_eq!(ensemble.roles().await[last], Some(Mode::ReadOnly));
         ensemble.restart().await?;
         ensemble.until_well().await
     });
@@ -108,7 +108,7 @@ fn a_follower_that_is_cut_can_not_join_before_it_is_healed() {
         ensemble.cut_from_leader(follower).await?;
         until_not(&ensemble, follower, &[Mode::Follower]).await?;
         sleep(Duration::from_secs(3)).await;
-        let mode = ensemble.modes().await[follower];
+        let mode = ensemble.roles().await[follower];
         assert!(mode.is_some_and(|mode| !mode.serves()), "{mode:?}");
         ensemble.nodes()[leader].create("/a", "1").await?;
         assert_eq!(ensemble.leader().await?, leader);

@@ -212,3 +212,19 @@ fn a_call_site_is_read_with_its_fields() {
         ]
     );
 }
+
+#[test]
+fn every_event_has_the_target_dlock() {
+    let mut events = 0;
+    for text in sources() {
+        for level in ["trace", "debug", "info", "warn", "error"] {
+            for event in text.split(&format!("tracing::{level}!(")).skip(1) {
+                let first = event.trim_start();
+                let shown: String = first.chars().take(60).collect();
+                assert!(first.starts_with("target: \"dlock\","), "{shown}");
+                events += 1;
+            }
+        }
+    }
+    assert!(events > 40, "{events} events were found");
+}

@@ -17,7 +17,6 @@ mod printed;
 mod redis;
 mod remedies;
 mod servers;
-mod targets;
 mod words;
 
 use std::time::Duration;

@@ -27,7 +27,7 @@ const ONE_CONCEPT: [(&str, &[&str], &str); 7] = [
         &["Ensemble", "Options"],
         "public, and qualified by the module of its server",
     ),
-    ("dlock-testlab", &["Link", "Links", "Part", "Ports", "Programs"], "each server has its own"),
+    ("dlock-testlab", &["Part", "Programs"], "each server has its own"),
 ];
 
 /// A file and its text.
