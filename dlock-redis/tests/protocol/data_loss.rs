@@ -1,13 +1,18 @@
-//! A server that has lost acknowledged data, and one that has not.
+//! A server that has lost acknowledged data, and grants that replicas must confirm.
 
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, DynBackend, Ended, FencingToken, LockOptions, Locks, Mode, Renewal, Renewed,
+    AcquireRequest, Acquired, DynBackend, Ended, ErrorKind, FencingToken, LockOptions, Locks, Mode,
+    Renewal, Renewed,
 };
 use dlock_testlab::{Stop, redis::RedisServer};
+use tokio::time::timeout;
 
-use crate::support::{SOON, ask, brief, connect, exclusive, free, keys, millis, run, start, take};
+use crate::support::{
+    SOON, ask, attempt, brief, connect, exclusive, free, keys, millis, queue, run, says, start,
+    take,
+};
 
 async fn renewed(
     client: &DynBackend,
@@ -100,6 +105,30 @@ fn a_guard_reports_why_its_lock_was_lost() {
         flush(&server).await?;
         let ended = tokio::time::timeout(SOON, guard.lost()).await?;
         assert_eq!(ended, Ended::StoreReset);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_busy_lock_is_reported_busy_without_replicas() {
+    run(async {
+        let server = start().await?;
+        let other = connect(&server.url()).await?;
+        let url = format!("{}?dlock.durability=1&dlock.response_timeout=2s", server.url());
+        let client = connect(&url).await?;
+        let locks = Locks::new(client.clone())?;
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        take(&other, &held).await?;
+        assert!(timeout(SOON, locks.mutex("a")?.try_lock()).await??.is_none());
+        assert!(timeout(SOON, locks.fair("a")?.try_lock()).await??.is_none());
+        assert!(timeout(SOON, locks.rw("a")?.read().try_lock()).await??.is_none());
+        assert_eq!(timeout(SOON, client.acquire(&attempt("a"))).await??, Acquired::Busy);
+        timeout(SOON, queue(&client, &waiting)).await??;
+        free(&client, &waiting).await?;
+        free(&other, &held).await?;
+        // An unconfirmed grant is none.
+        let error = timeout(SOON, client.acquire(&attempt("a"))).await?;
+        says(&error.err().ok_or("it is granted")?, ErrorKind::Unavailable, "dlock.durability");
         Ok(())
     });
 }

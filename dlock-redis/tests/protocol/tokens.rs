@@ -1,10 +1,22 @@
-//! Tokens grow from grant to grant, with lost answers, too.
+//! Tokens grow from grant to grant: with lost answers, at the limit of exact numbers, when they are
+//! raised, and for the readers of a quorum.
 
-use dlock_core::AcquireRequest;
-use dlock_testlab::{Flow, Stop, Verdict};
+use dlock_core::{
+    AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind, FencingToken, LockState,
+    Mode, Released, Renewed,
+};
+use dlock_testlab::{
+    Flow, Stop, Verdict,
+    redis::{Options, RedisMasters, RedisServer},
+};
+use tokio::time::{Duration, Instant};
 
-use crate::support::{
-    behind, connect, exclusive, free, keys, mend, millis, run, start, take, until,
+use crate::{
+    replay::{Tape, replay},
+    support::{
+        SOON, ask, attempt, behind, connect, exclusive, free, keys, mend, millis, name, queue,
+        renew, run, says, start, take, until,
+    },
 };
 
 #[track_caller]
@@ -76,4 +88,316 @@ fn a_resent_acquire_with_a_lost_reply_has_the_largest_token() {
 #[test]
 fn a_failed_acquire_that_is_retried_has_the_largest_token() {
     run(its_answers_are_lost(false));
+}
+
+const SPENT: ErrorKind = ErrorKind::Config(ConfigIssue::Token);
+/// The largest number below which all are exact, and so the largest token.
+const MOST: u64 = (1 << 53) - 1;
+
+/// Sets the last token of the name on the server.
+async fn set_last(server: &RedisServer, lock: &str, digits: &str) -> Verdict {
+    server.command(&["SET", &keys(lock)[1], digits, "PX", "600000"]).await?.ok().map(|_| ())
+}
+
+async fn last(server: &RedisServer, lock: &str) -> Result<String, Stop> {
+    server.command(&["GET", &keys(lock)[1]]).await?.text()
+}
+
+fn is_spent(error: &Error) {
+    says(error, SPENT, "exactly");
+    assert!(!error.is_transient(), "{error:?}");
+}
+
+/// Acquires and releases until no token is left. Returns the last token.
+async fn use_up(client: &DynBackend, request: &AcquireRequest, from: u64) -> Result<u64, Stop> {
+    let mut last = from;
+    for _ in 0..600 {
+        let request = request.clone().with_claim(dlock_core::ClaimId::random());
+        match client.acquire(&request).await {
+            Ok(Acquired::Granted(grant)) => {
+                assert!(grant.token.get() > last, "{} after {last}", grant.token);
+                last = grant.token.get();
+                free(client, &request).await?;
+            }
+            Ok(other) => return Err(Stop::failed(format!("{other:?}"))),
+            Err(error) => {
+                is_spent(&error);
+                return Ok(last);
+            }
+        }
+    }
+    Err(Stop::failed(format!("tokens do not end at {last}")))
+}
+
+#[test]
+fn tokens_grow_up_to_the_largest_exact_number() {
+    run(async {
+        let server = start().await?;
+        let client = connect(&server.url()).await?;
+        for (mode, tokens) in [
+            (Mode::Exclusive, 1),
+            (Mode::Exclusive, 7),
+            (Mode::Shared, 1),
+            (Mode::permits(2, 3)?, 1),
+        ] {
+            let request = ask("a", mode).with_tokens(tokens);
+            for from in [MOST - 300, MOST - 9, MOST - 1] {
+                set_last(&server, "a", &from.to_string()).await?;
+                let last = use_up(&client, &request, from).await?;
+                let end = last + u64::from(tokens) - 1;
+                assert!(last == from || end <= MOST, "{end}");
+                assert!(tokens > 1 || last == MOST, "{last} of {MOST}, {mode:?}");
+                server.command(&["DEL", &keys("a")[1]]).await?.ok()?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_inexact_last_token_is_refused_and_stays_unchanged() {
+    run(async {
+        let server = start().await?;
+        let client = connect(&server.url()).await?;
+        for digits in [
+            "9007199254740991",
+            "9007199254740992",
+            "9007199254741993",
+            "4611686018427387904",
+            "9223372036854775807",
+            "99999999999999999999999",
+        ] {
+            set_last(&server, "a", digits).await?;
+            for request in [
+                exclusive("a"),
+                attempt("a"),
+                ask("a", Mode::Shared),
+                ask("a", Mode::permits(1, 2)?),
+            ] {
+                is_spent(&client.acquire(&request).await.err().ok_or("granted")?);
+                assert_eq!(client.release(&request.as_claim()).await?, Released::AlreadyLost);
+            }
+            if let Some(both) = client.acquire_all(&[exclusive("a"), exclusive("b")]) {
+                is_spent(&both.await.err().ok_or("granted")?);
+            }
+            let floor = client.raise_tokens(&name("a"), FencingToken::new(7)?).await;
+            is_spent(&floor.err().ok_or("raised")?);
+            assert_eq!(last(&server, "a").await?, digits);
+            let state: LockState = client.inspect(&name("a")).await?;
+            let seen = state.last_token.ok_or("it shows none")?;
+            let expected = digits.parse().unwrap_or(u64::MAX).min(FencingToken::MAX.get());
+            assert_eq!((state.is_free(), seen.get()), (true, expected));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_held_lock_is_renewed_and_released_without_tokens() {
+    run(async {
+        let server = start().await?;
+        let (client, other) = (connect(&server.url()).await?, connect(&server.url()).await?);
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            for tokens in [1, 5] {
+                let held = ask("a", mode).with_tokens(tokens);
+                let had = take(&client, &held).await?;
+                // The flag announces shared holders.
+                let digits = "9007199254741993";
+                let flag = if mode == Mode::Exclusive { "" } else { "q" };
+                set_last(&server, "a", &format!("{digits}{flag}")).await?;
+                assert_eq!(renew(&client, std::slice::from_ref(&held)).await?, [Renewed::Kept]);
+                assert_eq!(take(&client, &held).await?, had);
+                is_spent(&other.acquire(&exclusive("a")).await.err().ok_or("it waits")?);
+                free(&client, &held).await?;
+                assert_eq!(last(&server, "a").await?.trim_end_matches('q'), digits);
+                is_spent(&other.acquire(&exclusive("a")).await.err().ok_or("granted")?);
+                server.command(&["FLUSHALL"]).await?.ok()?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_waiter_gets_an_error_if_no_token_is_left() {
+    run(async {
+        let server = start().await?;
+        let (client, other) = (connect(&server.url()).await?, connect(&server.url()).await?);
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        take(&client, &held).await?;
+        queue(&other, &waiting).await?;
+        set_last(&server, "a", "9007199254740992q").await?;
+        free(&client, &held).await?;
+        // There is no message; it polls.
+        let answer = tokio::time::timeout(SOON, other.granted(&waiting)).await?;
+        is_spent(&answer.err().ok_or("granted")?);
+        other.release(&waiting.as_claim()).await?;
+        assert!(client.inspect(&name("a")).await?.is_free());
+        // Another name has its own tokens.
+        let elsewhere = exclusive("b");
+        take(&client, &elsewhere).await?;
+        free(&client, &elsewhere).await
+    });
+}
+
+#[test]
+fn a_quorum_without_a_token_reports_it() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let client = connect(&format!("{}?dlock.restart_guard=0s", masters.url())).await?;
+        let works = async || {
+            let request = attempt("a");
+            let token = take(&client, &request).await?;
+            free(&client, &request).await?;
+            Ok::<_, Stop>(token)
+        };
+        works().await?;
+        // A minority without tokens blocks no grant.
+        set_last(&masters.servers()[0], "a", "9007199254741993").await?;
+        until("it is granted by the others", async || Ok(works().await.is_ok())).await?;
+        set_last(&masters.servers()[1], "a", &MOST.to_string()).await?;
+        is_spent(&client.acquire(&attempt("a")).await.err().ok_or("granted")?);
+        Ok(())
+    });
+}
+
+fn token(value: u64) -> Result<FencingToken, Stop> {
+    Ok(FencingToken::new(value)?)
+}
+
+#[test]
+fn tokens_are_not_raised_beyond_the_exact_numbers() {
+    run(async {
+        let server = start().await?;
+        let client = connect(&server.url()).await?;
+        let far = token(1 << 53)?;
+        let error = client.raise_tokens(&name("a"), far).await.unwrap_err();
+        says(&error, ErrorKind::Config(ConfigIssue::Token), "exactly");
+        // Just below, tokens are still distinct.
+        let near = token((1 << 53) - (1 << 40))?;
+        client.raise_tokens(&name("a"), near).await?;
+        let mut last = near.get();
+        for _ in 0..3 {
+            let request = exclusive("a");
+            let token = take(&client, &request).await?;
+            assert!(token > last, "{token} after {last}");
+            last = token;
+            free(&client, &request).await?;
+        }
+        Ok(())
+    });
+}
+
+const WHILE: Duration = Duration::from_secs(3);
+
+async fn held(client: &DynBackend, request: &AcquireRequest) -> Result<FencingToken, Stop> {
+    Ok(match client.acquire(request).await? {
+        Acquired::Granted(grant) => grant.token,
+        _ => tokio::time::timeout(SOON, client.granted(request)).await??.token,
+    })
+}
+
+/// Far ahead of the masters' clocks, so that it is the masters' last tokens that count.
+async fn ahead(masters: &RedisMasters) -> Result<u64, Stop> {
+    let time = masters.servers()[0].command(&["TIME"]).await?.ok()?.texts()?;
+    Ok((time[0].parse::<u64>()? + 3600) * 1_000_000 + time[1].parse::<u64>()?)
+}
+
+async fn last_tokens(masters: &RedisMasters, lasts: [u64; 3]) -> Result<(), Stop> {
+    for (server, last) in masters.servers().iter().zip(lasts) {
+        server.command(&["SET", &keys("a")[1], &last.to_string(), "PX", "600000"]).await?.ok()?;
+    }
+    Ok(())
+}
+
+/// The URL of a client that does not reach one of them.
+fn two_of(masters: &RedisMasters, unreachable: usize) -> String {
+    let mut addresses: Vec<_> = masters.servers().iter().map(RedisServer::address).collect();
+    addresses[unreachable] = "127.0.0.1:1".to_owned();
+    format!("redis+quorum://{}?dlock.restart_guard=0s", addresses.join(","))
+}
+
+#[test]
+fn two_readers_of_a_quorum_never_share_a_token() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        // Each reaches two of them, so that each has another majority.
+        let mut clients = Vec::new();
+        for unreachable in 0..3 {
+            let mut addresses: Vec<_> =
+                masters.servers().iter().map(RedisServer::address).collect();
+            addresses[unreachable] = "127.0.0.1:1".to_owned();
+            let url = format!("redis+quorum://{}?dlock.restart_guard=0s", addresses.join(","));
+            clients.push(connect(&url).await?);
+        }
+        let base = ahead(&masters).await?;
+        let (began, mut round) = (Instant::now(), 0_u64);
+        while began.elapsed() < WHILE {
+            round += 1;
+            // The masters' last tokens differ by a little, in ever other ways.
+            let offset = |by: u64| base + 1000 * round + (round / by) % 4;
+            last_tokens(&masters, [offset(1), offset(4), offset(16)]).await?;
+            let [a, b, c] = [0; 3].map(|_| ask("a", Mode::Shared));
+            let (a_has, b_has, c_has) =
+                tokio::join!(held(&clients[0], &a), held(&clients[1], &b), held(&clients[2], &c),);
+            let mut tokens = [a_has?, b_has?, c_has?];
+            tokens.sort_unstable();
+            assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "round {round}: {tokens:?}");
+            for (client, request) in clients.iter().zip([&a, &b, &c]) {
+                free(client, request).await?;
+            }
+            let writer = exclusive("a");
+            let token = held(&clients[0], &writer).await?;
+            assert!(token > tokens[2], "round {round}: {token} after {tokens:?}");
+            free(&clients[0], &writer).await?;
+        }
+        Ok(())
+    });
+}
+
+/// Where in the command that writes a token back the token stands: behind the digest, the count of
+/// the keys, five keys, and the claim.
+const TOKEN: usize = 9;
+
+#[test]
+fn a_late_write_back_of_a_token_lowers_nothing() {
+    run(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        // It reaches two, and so needs the vote of the lowest.
+        let client = connect(&two_of(&masters, 2)).await?;
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let base = ahead(&masters).await?;
+            last_tokens(&masters, [base, base + 100, base + 200]).await?;
+            let lowest = &masters.servers()[0];
+            let alone = connect(&lowest.url()).await?;
+            let mut tape = Tape::start(lowest).await?;
+            let request = ask("a", mode);
+            let token = held(&client, &request).await?;
+            let raised = tape.with(&token.to_string()).await?;
+            let raised =
+                raised.iter().rfind(|command| command.get(TOKEN) == Some(&token.to_string()));
+            let raised = raised.ok_or("the token was not written back")?;
+            let mut late = raised.clone();
+            for less in [1, 50, 1_000_000] {
+                late[TOKEN] = (token.get() - less).to_string();
+                replay(lowest, &late).await?.ok()?;
+                let shown = lowest.command(&["GET", &keys("a")[1]]).await?.text()?;
+                let shown: u64 = shown.trim_end_matches('q').parse()?;
+                assert!(shown >= token.get(), "{shown} after {token}");
+                let state = alone.inspect(&request.name).await?;
+                assert_eq!(state.holders[0].token, Some(token));
+            }
+            free(&client, &request).await?;
+            assert!(alone.inspect(&request.name).await?.last_token >= Some(token));
+            // Nor does it bring back what is gone.
+            replay(lowest, raised).await?.ok()?;
+            let next = ask("a", mode);
+            assert!(held(&client, &next).await? > token);
+            free(&client, &next).await?;
+            for server in masters.servers() {
+                server.command(&["FLUSHALL"]).await?.ok()?;
+            }
+        }
+        Ok(())
+    });
 }

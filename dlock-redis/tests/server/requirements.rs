@@ -1,17 +1,21 @@
-//! The requirements on a server: connecting to an unsuitable one fails with a remedy.
+//! The requirements on a server: connecting to an unsuitable one fails with a remedy, and `examine`
+//! finds unsuitable settings.
 
 use std::time::Duration;
 
-use dlock_core::{ConfigIssue, ErrorKind};
+use dlock_core::{ConfigIssue, DynBackend, ErrorKind, Finding, Level};
 use dlock_redis::{Durability, Redis, RedisConfig};
-use dlock_testkit::Heard;
+use dlock_testkit::{
+    Heard,
+    found::{self, only},
+};
 use dlock_testlab::{
     Stop, Verdict,
-    redis::{Options, RedisSentinel, RedisServer},
+    redis::{Options, Persistence, RedisCluster, RedisMasters, RedisSentinel, RedisServer},
 };
 use tokio::{net::TcpListener, time::timeout};
 
-use crate::support::{HELLO, SOON, answer, connect, refused, run, says, start, works};
+use crate::support::{HELLO, SOON, answer, connect, refused, run, says, start, until, works};
 
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
@@ -208,6 +212,190 @@ fn settings_from_code_are_checked_like_those_of_a_url() {
             let error = Redis::connect(config).await.err().ok_or(text)?;
             says(&error, ErrorKind::Config(ConfigIssue::OptionValue), "dlock.");
         }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_error_of_a_foreign_port_asks_whether_it_is_redis() {
+    run(async {
+        for (scheme, closes) in [("redis", true), ("redis", false), ("redis+cluster", true)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let url = format!("{scheme}://{}?dlock.response_timeout=200ms", listener.local_addr()?);
+            let listens = async {
+                let mut kept = Vec::new();
+                loop {
+                    let accepted = listener.accept().await;
+                    kept.extend(accepted.ok().filter(|_| !closes));
+                }
+            };
+            let error = tokio::select! {
+                error = refused(&url) => error?,
+                () = listens => unreachable!(),
+            };
+            says(&error, ErrorKind::Unavailable, "Redis or Valkey");
+            let first = if closes { "maxclients" } else { "no answer from the server in time" };
+            says(&error, ErrorKind::Unavailable, first);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_renamed_command_is_named() {
+    run(async {
+        for command in ["EVAL", "EVALSHA"] {
+            let line = format!("rename-command {command} hidden");
+            let server = RedisServer::start(&Options::new().with_config(&line)).await?;
+            let error = refused(&server.url()).await?;
+            says(&error, ErrorKind::Unsupported, "rename-command");
+            assert!(error.to_string().contains(command), "{error}");
+        }
+        Ok(())
+    })
+}
+
+/// The findings that are not fine.
+async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
+    found::amiss(client, 4).await
+}
+
+async fn set(server: &RedisServer, setting: &str, value: &str) -> Result<(), Stop> {
+    server.command(&["CONFIG", "SET", setting, value]).await?.ok()?;
+    Ok(())
+}
+
+#[test]
+fn a_server_that_persists_every_write_is_fine() {
+    run(async {
+        let options = Options::new().with_persistence(Persistence::AofAlways);
+        let server = RedisServer::start(&options).await?;
+        for url in [server.url(), format!("{}?dlock.plain=true", server.url())] {
+            assert_eq!(amiss(&connect(&url).await?).await?, []);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn each_bad_setting_is_reported_alone() {
+    run(async {
+        let options = Options::new().with_persistence(Persistence::AofAlways);
+        let server = RedisServer::start(&options).await?;
+        let client = connect(&server.url()).await?;
+        for (setting, bad, good, about, level, remedy) in [
+            ("appendfsync", "everysec", "always", "persistence", Level::Warning, "restart_guard"),
+            ("timeout", "600", "0", "connections", Level::Warning, "SET timeout 0"),
+            ("tcp-keepalive", "0", "300", "connections", Level::Warning, "SET tcp-keepalive"),
+            (
+                "maxmemory-policy",
+                "allkeys-lru",
+                "noeviction",
+                "eviction",
+                Level::Warning,
+                "noeviction",
+            ),
+        ] {
+            set(&server, setting, bad).await?;
+            only(&amiss(&client).await?, about, level, remedy);
+            set(&server, setting, good).await?;
+        }
+        for policy in ["allkeys-lru", "volatile-ttl"] {
+            set(&server, "maxmemory", "100mb").await?;
+            set(&server, "maxmemory-policy", policy).await?;
+            let found = amiss(&client).await?;
+            only(&found, "eviction", Level::Wrong, "CONFIG SET maxmemory-policy noeviction");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_volatile_server_is_fine_with_a_restart_guard() {
+    run(async {
+        let (server, client) = start().await?;
+        only(&amiss(&client).await?, "persistence", Level::Warning, "appendonly yes");
+        let guarded = connect(&format!("{}?dlock.restart_guard=1s", server.url())).await?;
+        assert_eq!(amiss(&guarded).await?, []);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_server_that_has_become_a_replica_is_wrong() {
+    run(async {
+        let options = Options::new().with_persistence(Persistence::AofAlways);
+        let (server, master) =
+            (RedisServer::start(&options).await?, RedisServer::start(&options).await?);
+        let client = connect(&server.url()).await?;
+        let port = master.port().to_string();
+        server.command(&["REPLICAOF", "127.0.0.1", &port]).await?.ok()?;
+        only(&amiss(&client).await?, "role", Level::Wrong, "redis+sentinel://");
+        Ok(())
+    })
+}
+
+#[test]
+fn too_few_replicas_for_the_durability_are_wrong() {
+    run(async {
+        let options = Options::new().with_persistence(Persistence::AofAlways);
+        let server = RedisServer::start(&options).await?;
+        let client = connect(&format!("{}?dlock.durability=1", server.url())).await?;
+        only(&amiss(&client).await?, "replication", Level::Wrong, "dlock.durability");
+        let _replica = RedisServer::start(&options.clone().replica_of(&server.address())).await?;
+        until("the replica follows", async || Ok(amiss(&client).await?.is_empty())).await
+    })
+}
+
+#[test]
+fn missing_rights_are_reported_as_warnings() {
+    run(async {
+        let (server, _) = start().await?;
+        let line = include_str!("../../src/acl.txt").replace(" +info +scan", "");
+        server.command(&line.split_whitespace().collect::<Vec<_>>()).await?.ok()?;
+        let client = connect(&format!("redis://dlock:password@{}", server.address())).await?;
+        let findings = amiss(&client).await?;
+        let about: Vec<_> = findings.iter().map(|finding| finding.about).collect();
+        assert_eq!(about, ["server", "rights", "connections"], "{findings:?}");
+        for (finding, remedy) in findings.iter().zip(["+info", "+scan", "+config|get"]) {
+            assert_eq!(finding.level, Level::Warning, "{finding:?}");
+            assert!(finding.remedy.as_ref().is_some_and(|text| text.contains(remedy)));
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_cluster_sentinels_and_a_quorum_are_not_wrong() {
+    run(async {
+        let cluster = RedisCluster::start(&Options::new()).await?;
+        let sentinel = RedisSentinel::start(&Options::new()).await?;
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        for (url, about) in
+            [(cluster.url(), "cluster"), (sentinel.url(), "sentinels"), (masters.url(), "quorum")]
+        {
+            let findings = connect(&url).await?.examine().await?;
+            assert!(findings.iter().all(|finding| finding.level < Level::Wrong), "{findings:?}");
+            assert!(findings.iter().any(|finding| finding.about == about), "{findings:?}");
+        }
+        let quorum = connect(&masters.url()).await?;
+        masters.servers()[0].kill();
+        until("the loss of one is told", async || {
+            let findings = quorum.examine().await?;
+            let found = findings.iter().find(|finding| finding.about == "quorum");
+            Ok(found.is_some_and(|finding| finding.level == Level::Warning))
+        })
+        .await
+    })
+}
+
+#[test]
+fn a_stopped_server_is_an_error() {
+    run(async {
+        let (server, client) = start().await?;
+        server.kill();
+        let error = client.examine().await.err().ok_or_else(|| Stop::failed("it answers"))?;
+        assert_eq!(error.kind(), dlock_core::ErrorKind::Unavailable, "{error}");
         Ok(())
     })
 }

@@ -3,8 +3,8 @@
 use dlock_core::{DynBackend, Error};
 use dlock_redis::{Redis, RedisConfig};
 pub(crate) use dlock_testlab::client::{
-    LEASE, SOON, ask, attempt, exclusive, free, granted, name, queue, renew, says, take, until,
-    works, works_fully,
+    LEASE, SOON, ask, attempt, exclusive, fails, free, granted, name, queue, renew, says, take,
+    until, works, works_fully,
 };
 use dlock_testlab::{
     Stop, Verdict,

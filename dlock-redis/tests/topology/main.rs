@@ -8,19 +8,15 @@
 
 mod close;
 mod cluster;
-mod durable;
+mod data_loss;
 mod failover;
 mod health;
-mod moves;
 mod multi;
 mod nodes;
 mod push;
 mod quorum;
-mod resolve;
-mod restart_guard;
 mod sentinel;
 mod support;
-mod votes;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -51,11 +47,17 @@ fn main() {
             a_script_missing_on_a_node_is_sent_to_that_node_only,
             a_cluster_is_found_by_any_node_that_runs,
             claims_with_different_capacities_conflict,
+            answers_belong_to_their_commands_while_slots_move,
+            a_held_lock_and_its_waiter_move_with_their_slot,
+            verbs_on_a_moving_slot_are_bounded_and_lose_nothing,
         }
-        durable {
+        data_loss {
             a_grant_without_replicas_is_refused_and_released,
             a_waiters_grant_reaches_replicas_and_a_new_master,
             durability_applies_to_every_bucket_of_a_cluster,
+            a_master_does_not_vote_soon_after_its_start,
+            a_server_restarted_during_a_request_grants_nothing,
+            a_master_restarted_during_a_request_does_not_vote,
         }
         failover {
             a_requested_failover_is_followed,
@@ -64,21 +66,11 @@ fn main() {
             unserved_slots_do_not_affect_other_slots,
             locks_on_other_masters_survive_a_dead_one,
         }
-        restart_guard {
-            a_master_does_not_vote_soon_after_its_start,
-            a_server_restarted_during_a_request_grants_nothing,
-            a_master_restarted_during_a_request_does_not_vote,
-        }
         health {
             a_silent_server_is_an_error_in_bounded_time,
             a_silent_connection_is_replaced,
             an_unanswered_renewal_is_retried_on_another_connection,
             an_unrenewed_lock_is_lost_before_the_next_grant,
-        }
-        moves {
-            answers_belong_to_their_commands_while_slots_move,
-            a_held_lock_and_its_waiter_move_with_their_slot,
-            verbs_on_a_moving_slot_are_bounded_and_lose_nothing,
         }
         multi {
             clients_with_and_without_durability_do_not_deadlock,
@@ -96,23 +88,19 @@ fn main() {
             a_waiter_gets_the_lock_after_a_release_or_an_expiry,
             masters_without_the_scripts_get_them_again,
             operations_unsupported_by_a_quorum_are_refused,
-        }
-        resolve {
-            an_unknown_master_or_dead_sentinels_give_a_remedy,
-            an_outdated_sentinel_does_not_lead_to_the_old_master,
-            a_demoted_master_is_an_error_until_it_is_master_again,
-            a_failover_under_load_causes_no_errors,
+            tokens_grow_from_one_majority_to_the_next,
+            an_attempt_without_a_majority_leaves_nothing,
+            a_claim_does_not_stay_on_a_master_that_was_unreachable,
+            a_claim_is_forgotten_when_a_majority_has_lost_its_data,
         }
         sentinel {
             locks_and_waiters_survive_a_requested_failover,
             locks_and_waiters_survive_a_killed_master,
             locks_and_waiters_survive_a_hanging_master,
-        }
-        votes {
-            tokens_grow_from_one_majority_to_the_next,
-            an_attempt_without_a_majority_leaves_nothing,
-            a_claim_does_not_stay_on_a_master_that_was_unreachable,
-            a_claim_is_forgotten_when_a_majority_has_lost_its_data,
+            an_unknown_master_or_dead_sentinels_give_a_remedy,
+            an_outdated_sentinel_does_not_lead_to_the_old_master,
+            a_demoted_master_is_an_error_until_it_is_master_again,
+            a_failover_under_load_causes_no_errors,
         }
     };
     libtest_mimic::run(&arguments, trials).exit()

@@ -1,14 +1,14 @@
-//! A quorum whose masters die, hang, and come back.
+//! A quorum whose masters die, hang, and come back; the votes of its masters.
 
-use dlock_core::{Acquired, ErrorKind, GuardState, Mode, Queue};
+use dlock_core::{Acquired, DynBackend, ErrorKind, GuardState, Mode, Queue, Renewal, Renewed};
 use dlock_testlab::{
-    Stop,
+    Door, Proxy, Stop,
     redis::{Options, RedisMasters},
 };
 use tokio::time::sleep;
 
 use crate::support::{
-    LEASE, SOON, ask, assert_unavailable, beside, connect, locks, millis, secs, take, until,
+    LEASE, SOON, ask, assert_unavailable, beside, connect, locks, millis, secs, tag, take, until,
     with_redis, within,
 };
 
@@ -150,5 +150,168 @@ pub(crate) fn operations_unsupported_by_a_quorum_are_refused() {
         let writer = shared().with_mode(Mode::Exclusive);
         assert_eq!(locks.backend().acquire(&writer).await?, Acquired::Busy);
         Ok(())
+    });
+}
+
+/// A client that reaches some of the masters only.
+struct Partial {
+    backend: DynBackend,
+    proxies: Vec<Proxy>,
+}
+
+impl Partial {
+    async fn open(masters: &RedisMasters, reached: &[usize]) -> Result<Self, Stop> {
+        let mut proxies = Vec::new();
+        for (at, master) in masters.servers().iter().enumerate() {
+            let proxy = Proxy::start(&master.address()).await?;
+            if !reached.contains(&at) {
+                proxy.door(Door::Closed).await?;
+            }
+            proxies.push(proxy);
+        }
+        let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
+        let url = format!("redis+quorum://{}?dlock.restart_guard=0s", addresses.join(","));
+        Ok(Self { backend: connect(&url).await?, proxies })
+    }
+
+    async fn turn(&self, name: &str) -> Result<u64, Stop> {
+        let request = ask(name, secs(60)).with_queue(Queue::FailIfBusy);
+        let grant = take(&self.backend, &request).await?;
+        self.backend.release(&request.as_claim()).await?;
+        Ok(grant.token.get())
+    }
+}
+
+/// Each client has its own majority, and the last tokens of the masters are far apart, as
+/// after clocks that were wrong: whatever a majority agrees on, the next one is above it.
+pub(crate) fn tokens_grow_from_one_majority_to_the_next() {
+    with_redis(async {
+        let masters = RedisMasters::start(5, &Options::new()).await?;
+        let mut clients = Vec::new();
+        for reached in [[0, 1, 2], [2, 3, 4], [0, 3, 4], [0, 1, 4], [1, 2, 3]] {
+            clients.push(Partial::open(&masters, &reached).await?);
+        }
+        let mut last = 0;
+        for round in 0..8 {
+            // One of them jumps ahead: by hours, and by a little.
+            let ahead = &masters.servers()[(round * 3) % 5];
+            let f = format!("dlock:{}f:a", tag("a"));
+            let token = last + [3_600_000_000, 1, 7, 500_000][round % 4];
+            ahead.command(&["SET", &f, &token.to_string(), "PX", "600000"]).await?.ok()?;
+            for client in &clients {
+                let token = client.turn("a").await?;
+                assert!(token > last, "round {round}: {token} after {last}");
+                last = token;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Every key but the last tokens.
+async fn claims(masters: &RedisMasters) -> Result<Vec<String>, Stop> {
+    let keys = masters.keys("dlock:*").await?.concat();
+    Ok(keys.into_iter().filter(|key| !key.contains("}f:")).collect())
+}
+
+pub(crate) fn an_attempt_without_a_majority_leaves_nothing() {
+    with_redis(async {
+        let masters = RedisMasters::start(5, &Options::new()).await?;
+        let holder = Partial::open(&masters, &[0, 1, 2]).await?;
+        let held = ask("a", secs(60));
+        take(&holder.backend, &held).await?;
+        assert_eq!(claims(&masters).await?.len(), 3);
+
+        // It gets two of five, and releases them.
+        let all = Partial::open(&masters, &[0, 1, 2, 3, 4]).await?;
+        for queue in [Queue::FailIfBusy, Queue::Enqueue] {
+            let request = ask("a", secs(60)).with_queue(queue);
+            let answer = all.backend.acquire(&request).await?;
+            assert!(!matches!(answer, Acquired::Granted(_)), "{answer:?}");
+            sleep(millis(200)).await;
+            assert_eq!(claims(&masters).await?.len(), 3);
+        }
+        // It gets two, and the others are unreachable.
+        let request = ask("b", secs(60)).with_queue(Queue::FailIfBusy);
+        for unreachable in 0..3 {
+            all.proxies[unreachable].door(Door::Closed).await?;
+            all.proxies[unreachable].cut();
+        }
+        sleep(millis(300)).await;
+        let error = within(SOON, all.backend.acquire(&request)).await?.unwrap_err();
+        assert_unavailable(&error, &["3 of 5 masters do not answer"]);
+        sleep(millis(200)).await;
+        assert_eq!(claims(&masters).await?.len(), 3);
+        Ok(())
+    });
+}
+
+/// A minority that has lost its data loses no lock. The loss of a majority's data is
+/// reported as such, and not as the end of a lease.
+pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
+    with_redis(async {
+        let masters = RedisMasters::start(5, &Options::new()).await?;
+        let client = Partial::open(&masters, &[0, 1, 2, 3, 4]).await?;
+        let all = &client.backend;
+        let held = ask("a", secs(60));
+        let token = Some(take(all, &held).await?.token);
+        // What a slow master takes after it has lost its data is not lost.
+        let holder = format!("dlock:{}:a", tag("a"));
+        for master in masters.servers() {
+            until("each master has heard of it", async || {
+                Ok(master.command(&["EXISTS", &holder]).await?.int()? == 1)
+            })
+            .await?;
+        }
+        let renewal = Renewal::new(held.as_claim(), held.mode, held.lease).with_token(token);
+        for (flushed, expected) in
+            [Renewed::Kept, Renewed::Kept, Renewed::Forgotten].iter().enumerate()
+        {
+            masters.servers()[flushed].command(&["FLUSHALL"]).await?.ok()?;
+            assert_eq!(all.renew(std::slice::from_ref(&renewal)).await?[0], *expected, "{flushed}");
+        }
+
+        // Where the last tokens are still known, it was not the data that was lost.
+        let held = ask("b", secs(60));
+        let token = Some(take(all, &held).await?.token);
+        let renewal = Renewal::new(held.as_claim(), held.mode, held.lease).with_token(token);
+        all.release(&held.as_claim()).await?;
+        assert_eq!(all.renew(&[renewal]).await?[0], Renewed::Lost);
+        Ok(())
+    });
+}
+
+/// A claim that could not be released on an unreachable master is released once it is reachable, and
+/// does not stay until its lease ends.
+pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_unreachable() {
+    with_redis(async {
+        let masters = RedisMasters::start(3, &Options::new()).await?;
+        let client = Partial::open(&masters, &[0, 1, 2]).await?;
+        let all = &client.backend;
+        let has_claims = async |count| Ok(claims(&masters).await?.len() == count);
+        let held = ask("a", secs(60));
+        take(all, &held).await?;
+        until("all masters have it", async || has_claims(3).await).await?;
+        let unreachable = &client.proxies[2];
+        unreachable.door(Door::Closed).await?;
+        unreachable.cut();
+        sleep(millis(300)).await;
+        all.release(&held.as_claim()).await?;
+        assert!(has_claims(1).await?);
+        unreachable.door(Door::Open).await?;
+        until("it is given back there", async || has_claims(0).await).await?;
+
+        // The same for what an attempt got that found no majority.
+        let other = Partial::open(&masters, &[0, 1]).await?;
+        let held = ask("b", secs(60));
+        take(&other.backend, &held).await?;
+        masters.servers()[2].pause()?;
+        let request = ask("b", secs(60)).with_queue(Queue::FailIfBusy);
+        let answer = within(SOON, all.acquire(&request)).await?;
+        assert!(!matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
+        // So long that no request waits for it any more.
+        sleep(secs(5)).await;
+        masters.servers()[2].resume()?;
+        until("it is given back there", async || has_claims(2).await).await
     });
 }
