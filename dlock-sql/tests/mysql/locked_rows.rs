@@ -12,6 +12,9 @@ use crate::support::{
     SOON, assert_unavailable, config, connect, exclusive, free, lock, server, take, with_mariadb,
 };
 
+/// Less than an operation tries for where a test bounds it so, and a multiple of what else it takes.
+const BRIEF: Duration = Duration::from_secs(30);
+
 /// A transaction of somebody else, which has done this.
 async fn foreign(server: &MariadbServer, sql: &'static str) -> Result<MySqlConnection, Stop> {
     let mut other = MySqlConnection::connect(&server.url()).await?;
@@ -41,7 +44,7 @@ fn a_row_locked_by_another_program_costs_no_other_lock() {
             }
             sqlx::raw_sql("ROLLBACK").execute(&mut other).await?;
             drop(held);
-            locks.shutdown(SOON).await?;
+            locks.shutdown(BRIEF).await?;
         }
         Ok(())
     });
@@ -82,7 +85,7 @@ fn a_row_locked_by_another_program_delays_no_other_waiter() {
                 }
                 Ok::<(), Stop>(())
             };
-            timeout(SOON, begun).await.map_err(|_| Stop::failed("nobody waits"))??;
+            timeout(BRIEF, begun).await.map_err(|_| Stop::failed("nobody waits"))??;
             let works = async {
                 for n in 0..20 {
                     // Not beside the row, where the server may keep the gap.
@@ -93,7 +96,7 @@ fn a_row_locked_by_another_program_delays_no_other_waiter() {
                 Ok::<(), Stop>(())
             };
             let late = |_| Stop::failed(format!("all wait for {name}"));
-            timeout(SOON, works).await.map_err(late)??;
+            timeout(BRIEF, works).await.map_err(late)??;
             assert!(!asks.is_finished());
             sqlx::raw_sql("ROLLBACK").execute(&mut other).await?;
             assert!(matches!(asks.await??, Acquired::Granted(_)), "{name}");

@@ -16,8 +16,9 @@ use tokio::{
 /// A lease that outlasts any wait of a test: what comes [soon](SOON) did not wait for its end.
 pub const LEASE: Duration = Duration::from_secs(180);
 
-/// Longer than anything takes that has to happen, however busy the machine is.
-pub const SOON: Duration = Duration::from_secs(60);
+/// Longer than anything takes that has to happen, however busy the machine is, and shorter than the
+/// longest time for an answer, a minute.
+pub const SOON: Duration = Duration::from_secs(45);
 
 /// Longer than any test takes, however busy the machine is.
 const LONG: Duration = Duration::from_secs(300);
