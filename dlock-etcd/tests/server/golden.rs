@@ -2,6 +2,8 @@
 //!
 //! A line there is `KEY: VALUE`, with one lease for all.
 
+use std::time::Duration;
+
 use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Note, Renewal, Renewed};
 use dlock_testlab::{Stop, Verdict, etcd::EtcdServer};
 
@@ -27,7 +29,10 @@ fn locks() -> [(&'static str, Mode, Mode); 5] {
 fn request(lock: &str, mode: Mode, claim: u128) -> AcquireRequest {
     let note = Note::new("web-3 pid 1").ok().filter(|_| matches!(lock, "downgraded" | "held"));
     let at = locks().iter().zip(1..).find(|((found, ..), _)| *found == lock).map(|(_, at)| at);
-    ask(lock, mode).with_claim(ClaimId::from_bits(16 * at.unwrap_or(0) + claim)).with_note(note)
+    ask(lock, mode)
+        .with_lease(Duration::from_secs(60))
+        .with_claim(ClaimId::from_bits(16 * at.unwrap_or(0) + claim))
+        .with_note(note)
 }
 
 /// The mode of a claim that waits behind the holder, if one does.

@@ -132,7 +132,7 @@ async fn silent(port: u16) -> Result<TcpListener, Stop> {
 /// Has `localhost` lead to an address that accepts connections and says nothing, and to the server.
 #[test]
 fn a_silent_address_of_a_name_does_not_matter() {
-    const TEST: &str = "addresses::a_silent_address_of_a_name_does_not_matter";
+    const TEST: &str = "connections::a_silent_address_of_a_name_does_not_matter";
     run(async {
         if let Some(url) = server_of_rerun() {
             let client = connect(&url).await?;
@@ -157,7 +157,7 @@ fn a_silent_address_of_a_name_does_not_matter() {
 #[cfg(all(feature = "tls", target_os = "linux"))]
 #[test]
 fn a_silent_address_does_not_matter_with_tls() {
-    const TEST: &str = "addresses::a_silent_address_does_not_matter_with_tls";
+    const TEST: &str = "connections::a_silent_address_does_not_matter_with_tls";
     run(async {
         if let Some(url) = server_of_rerun() {
             return works(&connect(&url).await?, "a").await;

@@ -2,6 +2,8 @@
 //!
 //! A line there is `PATH: DATA`. `T` is the number of a transaction.
 
+use std::time::Duration;
+
 use dlock_core::{AcquireRequest, Acquired, ClaimId, DynBackend, Mode, Note, Renewal, Renewed};
 use dlock_testlab::{Stop, Verdict, zookeeper::ZooKeeperServer};
 
@@ -32,7 +34,7 @@ fn id(lock: &str, claim: u128) -> ClaimId {
 
 fn request(lock: &str, mode: Mode, claim: u128) -> AcquireRequest {
     let note = Note::new("web-3 pid 1").ok().filter(|_| matches!(lock, "downgraded" | "held"));
-    ask(lock, mode).with_claim(id(lock, claim)).with_note(note)
+    ask(lock, mode).with_lease(Duration::from_secs(60)).with_claim(id(lock, claim)).with_note(note)
 }
 
 /// Writes the golden nodes.
