@@ -31,7 +31,8 @@ pub struct Server<O: 'static> {
     pub(super) daemon: Daemon,
     pub(super) directory: Directory,
     pub(super) ports: Ports,
-    pub(super) options: O,
+    // Boxed, because some are large.
+    pub(super) options: Box<O>,
     kind: &'static Kind<O>,
 }
 
@@ -91,7 +92,7 @@ impl<O: Clone + Send + Sync + 'static> Server<O> {
         options: &O,
     ) -> Result<Self, Stop> {
         let daemon = directory.start((kind.launch)(&directory, options, ports)?)?;
-        Ok(Self { daemon, directory, ports, options: options.clone(), kind })
+        Ok(Self { daemon, directory, ports, options: Box::new(options.clone()), kind })
     }
 }
 
