@@ -136,7 +136,7 @@ fn some(from: u64, to: u64) -> Duration {
 /// Returns a random length of an outage: mostly short, sometimes up to the longest one, for which
 /// leases and sessions expire.
 fn outage(longest: Duration) -> Duration {
-    if rand::random_bool(0.3) {
+    if rand::random_bool(0.2) {
         longest.mul_f64(rand::random_range(0.1..=1.0))
     } else {
         some(50, 900)

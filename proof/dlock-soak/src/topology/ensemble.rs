@@ -114,7 +114,7 @@ impl Servers {
         let before = self.pid(node);
         each!(self, servers => {
             servers.nodes()[node].kill();
-            sleep(some(0, 1000)).await;
+            sleep(some(0, 600)).await;
             servers.nodes()[node].restart().await?;
         });
         Ok(Effect::seen(is_restarted(before, self.pid(node)), "the leader was not killed"))
@@ -164,7 +164,7 @@ async fn inject_into_etcd(servers: &etcd::Ensemble, fault: Fault) -> Result<Effe
             let (node, before) =
                 (rand::random_range(0..servers.nodes().len()), servers.delayed_bytes());
             servers.slow(node, some(5, 30));
-            sleep(some(100, 2000)).await;
+            sleep(some(100, 1000)).await;
             let delayed = servers.delayed_bytes() > before;
             servers.heal(node);
             Ok(Effect::seen(delayed, "the servers sent each other nothing"))
