@@ -9,6 +9,7 @@ use std::{
 
 use clap::Args;
 use dlock::{ConnectOptions, Error, Locks, admin::Note, backend::BackendUrl};
+use dlock_core::Backoff;
 
 use crate::{
     failure::{Failure, code, complain},
@@ -21,8 +22,8 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// The limit of the time to connect, unless `--connect-timeout` or a longer `--wait` is given.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The first pause between two attempts to connect, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
+/// The pauses between attempts to connect.
+const PAUSES: Backoff = Backoff::between(Duration::from_millis(100), Duration::from_secs(1));
 
 /// The variables that name the store.
 pub(crate) const URL: &str = "DLOCK_URL";
@@ -110,7 +111,7 @@ impl Store {
         let limit = self.connect_timeout.unwrap_or(limit);
         let mut last = None;
         let connecting = async {
-            let mut pause = PAUSES[0];
+            let mut backoff = PAUSES;
             loop {
                 match dlock::connect_with(url, options.clone()).await {
                     Err(error) if error.is_transient() => {
@@ -121,8 +122,7 @@ impl Store {
                     }
                     done => return done,
                 }
-                tokio::time::sleep(pause).await;
-                pause = PAUSES[1].min(2 * pause);
+                backoff.wait().await;
             }
         };
         let connected = tokio::time::timeout(limit, connecting).await;

@@ -51,6 +51,7 @@ pub use kinds::lock::{
 pub use kinds::{CountingSemaphore, FairMutex, MultiMutex, Mutex, ReentrantMutex, RwLock, Side};
 pub use stores::memory::Memory;
 pub use stores::wrap::{Noted, Prefixed, TokenOffset, Traced};
+pub use support::backoff::Backoff;
 #[cfg(feature = "metrics")]
 pub use support::metrics;
 pub use sync::runtime::{current_io_runtime, current_runtime};

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{Certainty, Error, session::Pause};
+use dlock_core::{Backoff, Certainty, Error};
 
 use crate::{
     claim::{OwnClaim, Spot, own_key},
@@ -36,7 +36,7 @@ impl Session {
     ) -> Result<Made, Error> {
         // A try has read, at this revision, that all claims fit.
         let mut fit_at = None;
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         loop {
             let epoch = match self.epoch().await {
                 Ok(epoch) => epoch,

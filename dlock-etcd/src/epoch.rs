@@ -12,7 +12,7 @@
 
 use std::sync::atomic::Ordering;
 
-use dlock_core::session::Pause;
+use dlock_core::Backoff;
 
 use crate::{
     client::{
@@ -45,7 +45,7 @@ impl Session {
         if now > epoch {
             return Ok(now);
         }
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         loop {
             let failure = match self.begin_epoch().await {
                 Err(failure) if failure.kind() == FailureKind::NoSpace => {

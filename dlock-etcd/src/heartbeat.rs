@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, Clock, Error, session::Pause};
+use dlock_core::{Backoff, Certainty, Clock, Error};
 
 use crate::{
     client::{Failure, FailureKind},
@@ -16,7 +16,7 @@ impl Session {
     /// waits. Callers share them.
     pub(crate) async fn prove_lease(self: &Arc<Self>, lease: Duration) -> Result<(), Error> {
         let proving = async {
-            let mut pause = Pause::new();
+            let mut pause = Backoff::new();
             while !self.is_proven(lease) {
                 let turn = self.beating.lock().await;
                 let beaten = match self.is_proven(lease) {

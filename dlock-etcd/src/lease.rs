@@ -22,7 +22,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use dlock_core::{Certainty, Clock, Error, session::Pause};
+use dlock_core::{Backoff, Certainty, Clock, Error};
 use futures_util::{StreamExt, stream};
 
 use crate::{
@@ -121,7 +121,7 @@ impl Session {
         if let Err(failure) = self.renew_epoch().await {
             tracing::debug!(target: "dlock", %failure, "moving the marker to a new lease failed");
         }
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         while !self.is_over() && self.lease() == lease {
             let stale = self.claims_where(|claim| self.is_stale(claim));
             if stale.is_empty() {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use dlock_core::session::Pause;
+use dlock_core::Backoff;
 
 use crate::{
     claim::{OwnClaim, OwnWatch, Stage, own_key},
@@ -20,7 +20,7 @@ pub(crate) async fn watch_until_lost(
     claim: Arc<OwnClaim>,
     mut own: Option<OwnWatch>,
 ) {
-    let mut pause = Pause::new();
+    let mut pause = Backoff::new();
     loop {
         let Some(session) = weak.upgrade() else { return };
         let Stage::There(spot) = claim.stage.lock().await.clone() else { return };

@@ -21,8 +21,8 @@ use std::{
 };
 
 use dlock_core::{
-    AcquireRequest, Certainty, Clock, Error, Instant, StoreEventSender,
-    session::{Pause, SessionBase},
+    AcquireRequest, Backoff, Certainty, Clock, Error, Instant, StoreEventSender,
+    session::SessionBase,
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -296,7 +296,7 @@ impl Session {
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let (mut unsure, mut pause) = (false, Pause::new());
+        let (mut unsure, mut pause) = (false, Backoff::new());
         loop {
             match send().await {
                 Err(failure) if may_pass(&failure) && !self.is_over() => {
@@ -313,7 +313,7 @@ impl Session {
         &self,
         request: R,
     ) -> Result<(Header, R::Response), Error> {
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         let answer = async {
             loop {
                 match self.ask(request.clone()).await {

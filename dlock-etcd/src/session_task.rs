@@ -8,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{
-    Clock, Error, StoreEventSender,
-    session::{Pause, StoreSession},
-};
+use dlock_core::{Backoff, Clock, Error, StoreEventSender, session::StoreSession};
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 
@@ -76,8 +73,8 @@ impl StoreSession for Session {
 
 /// Returns the pauses between dials. They are short enough to save a session, and no shorter, since a
 /// server that is down may have many clients.
-fn dials(session: &Session) -> Pause {
-    Pause::between(Duration::from_millis(20), session.config.session_timeout / 12)
+fn dials(session: &Session) -> Backoff {
+    Backoff::between(Duration::from_millis(20), session.config.session_timeout / 12)
 }
 
 /// Ends claims that are not renewed, and begins to watch held ones, until the session has ended.
@@ -155,7 +152,7 @@ async fn send_heartbeats(weak: &Weak<Session>) {
 /// Connects to another member, however long it takes, until the session is over. It dials at once if
 /// none was `dialled` since the last heartbeat that counted: a member may serve each new connection
 /// and refuse each heartbeat.
-async fn change_member(weak: &Weak<Session>, dialled: &mut Option<Pause>) {
+async fn change_member(weak: &Weak<Session>, dialled: &mut Option<Backoff>) {
     loop {
         if let Some(pause) = dialled {
             pause.wait().await;

@@ -3,7 +3,7 @@
 //! Any member may answer a read, and may be behind the others. So a read names the revision that it
 //! has to show, and is repeated until it does.
 
-use dlock_core::{Certainty, Clock, Error, Mode, session::Pause};
+use dlock_core::{Backoff, Certainty, Clock, Error, Mode};
 use futures_util::future::try_join_all;
 
 use crate::{
@@ -66,7 +66,7 @@ impl Session {
         at_least: i64,
     ) -> Result<(i64, Vec<KeyValue>), Failure> {
         let began = Clock::Boot.now();
-        let (mut tries, mut pause) = (0, Pause::new());
+        let (mut tries, mut pause) = (0, Backoff::new());
         loop {
             let asked = reads
                 .iter()

@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Clock, Error, Grant, session::Pause};
+use dlock_core::{AcquireRequest, Backoff, Clock, Error, Grant};
 
 use crate::{
     claim::{OwnClaim, OwnWatch, Spot, Stage},
@@ -69,7 +69,7 @@ impl Session {
         claim: &OwnClaim,
         spot: &Spot,
     ) -> Result<(Standing, Option<OwnWatch>), Error> {
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         let mut behind = match &spot.behind {
             Some(behind) => behind.clone(),
             None => match self.standing(claim, spot.created, self.seen()).await? {

@@ -14,9 +14,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, ClaimId, ClaimState, Error,
-    ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Mode, Queue,
-    Released, Renewal, Renewed, Scope, session::Pause,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Backoff, Certainty, Claim, ClaimId,
+    ClaimState, Error, ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState,
+    Mode, Queue, Released, Renewal, Renewed, Scope,
 };
 use redis::Value;
 
@@ -150,7 +150,7 @@ impl Backend for Plain {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let mut pause = Pause::of_polls(request.lease);
+        let mut pause = Backoff::of_polls(request.lease);
         loop {
             match self.0.acquire(request).await {
                 Ok(Acquired::Granted(grant)) => return Ok(grant),

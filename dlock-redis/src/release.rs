@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{ClaimId, Clock, Error, Instant, LockName};
+use dlock_core::{Backoff, ClaimId, Clock, Error, Instant, LockName};
 use futures_util::{StreamExt, stream};
 
 use crate::{
@@ -70,8 +70,9 @@ pub(crate) fn release_later(
 
 async fn send_deferred(server: Arc<impl ReleaseTarget>) {
     let deferred = &server.session().deferred;
+    let mut backoff = Backoff::between(AGAIN, AGAIN);
     loop {
-        tokio::time::sleep(AGAIN.mul_f64(rand::random_range(0.5..1.0))).await;
+        backoff.wait().await;
         // Taken before the releases are sent: `is_answered` compares it with a `from` that may move.
         let now = Clock::Boot.now();
         // `any_left` and `add` decide under one lock whether a task runs. So no claim is added to a

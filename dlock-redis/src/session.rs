@@ -8,7 +8,9 @@
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
-use dlock_core::{Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName};
+use dlock_core::{
+    Backoff, Certainty, ClaimId, Clock, ConfigIssue, Error, Exclusion, Instant, LockName,
+};
 use futures_util::future::join_all;
 use redis::{Pipeline, RedisError, Value};
 
@@ -189,7 +191,7 @@ pub(crate) fn check_lease(lease: Duration, guard: Duration) -> Result<(), Error>
 pub(crate) struct Retries {
     began: Option<Instant>,
     budget: Duration,
-    tries: u32,
+    backoff: Backoff,
     /// Whether a sending without an answer may have been executed.
     unknown: bool,
     /// The server does not know the digest of the script, so its text is sent.
@@ -198,7 +200,8 @@ pub(crate) struct Retries {
 
 impl Retries {
     pub(crate) const fn new(budget: Duration) -> Self {
-        Self { began: None, budget, tries: 0, unknown: false, with_text: false }
+        let backoff = Backoff::between(Duration::from_millis(2), Duration::from_millis(128));
+        Self { began: None, budget, backoff, unknown: false, with_text: false }
     }
 
     /// Returns the command to send now.
@@ -233,9 +236,7 @@ impl Retries {
                 false => explained,
             });
         }
-        let pause = Duration::from_millis(2 << self.tries.min(6));
-        self.tries += 1;
-        tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+        self.backoff.wait().await;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::{Clock, session::Pause};
+use dlock_core::{Backoff, Clock};
 use futures_util::future::{join, join_all, try_join_all};
 use zookeeper_client::{CreateMode, Error as ZkError, MultiWriteError, MultiWriteResult};
 
@@ -47,7 +47,7 @@ impl Session {
     pub(crate) async fn create(&self, claims: &[Arc<OwnClaim>]) -> Result<Vec<Made>, NotMade> {
         let dirs: Vec<_> = claims.iter().map(|claim| self.dir(claim.name())).collect();
         let is_over = || claims.iter().any(|claim| claim.is_over());
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         let mut has_dirs = true;
         loop {
             let epoch = self.epoch().await?;

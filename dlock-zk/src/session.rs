@@ -31,8 +31,8 @@ use std::{
 };
 
 use dlock_core::{
-    AcquireRequest, Clock, Error, Instant, LockName, StoreEventSender,
-    session::{Pause, SessionBase},
+    AcquireRequest, Backoff, Clock, Error, Instant, LockName, StoreEventSender,
+    session::SessionBase,
 };
 use parking_lot::Mutex;
 use tokio::{
@@ -172,7 +172,7 @@ impl Session {
         F: Future<Output = Result<T, ZkError>>,
     {
         let mut unsure = false;
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         loop {
             match self.answer(send()).await {
                 Err(error) if is_passing(&error) && !self.is_over() => {

@@ -27,7 +27,7 @@ use crate::{
     support::{
         labels::QueuedIn,
         meter::Waiting,
-        retry::{RetryBudget, Wait, Why, backoff, pause, within},
+        retry::{PAUSES, RetryBudget, Wait, Why, pause, within},
         tasks::Ticket,
     },
     sync::time::Instant as Timer,
@@ -142,7 +142,7 @@ impl<'a> Attempt<'a> {
         let deadline = wait.deadline();
         let answer_by = self.engine.answer_by(wait);
         let (mut budget, mut too_slow) = (RetryBudget::default(), RetryBudget::default());
-        let mut restarts = 0;
+        let mut restarts = None;
         let mut queued = !self.alone;
         let mut waits_since = None;
         loop {
@@ -238,10 +238,12 @@ impl<'a> Attempt<'a> {
             self.request.claim = ClaimId::random();
             self.unsure = false;
             queued = false;
-            if restarts > 0 {
-                Box::pin(pause(backoff(restarts), deadline, &self.request.name)).await?;
+            match &mut restarts {
+                None => restarts = Some(PAUSES),
+                Some(pauses) => {
+                    Box::pin(pause(pauses.pause(), deadline, &self.request.name)).await?;
+                }
             }
-            restarts += 1;
         }
     }
 

@@ -7,9 +7,8 @@ use crate::{
     kinds::Base,
     support::{
         labels::Kind,
-        retry::{Wait, backoff},
+        retry::{PAUSES, Wait},
     },
-    sync::time,
 };
 
 /// A candidate for a name; one candidate of a name leads at a time. Created by
@@ -118,7 +117,7 @@ impl Election {
         Fut: Future<Output = ControlFlow<T>>,
     {
         let clock = self.base.engine().clock;
-        let mut tries = 0;
+        let mut pauses = PAUSES;
         loop {
             match self.campaign_for(Duration::MAX).await {
                 Ok(leadership) => {
@@ -142,7 +141,7 @@ impl Election {
                     // Only a term of a whole lease resets the backoff. Otherwise a store that
                     // grants the lock and immediately loses it would be retried in a hot loop.
                     if clock.now().since(began) >= self.base.options.lease() {
-                        tries = 0;
+                        pauses = PAUSES;
                     }
                 }
                 Err(error) if passes(&error) => {
@@ -152,8 +151,7 @@ impl Election {
             }
             // A `Continue` pauses too, so that other candidates get a chance on a store without a
             // queue.
-            tries += 1;
-            time::sleep(backoff(tries)).await;
+            pauses.wait().await;
         }
     }
 

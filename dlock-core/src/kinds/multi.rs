@@ -34,13 +34,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{Base, Client, Takes};
 use crate::{
-    AcquireRequest, Acquired, Answer, Certainty, ConfigIssue, Error, ErrorKind, Fairness, Guard,
-    LockName, LockOptions, Mode, MultiLock, Mutex,
+    AcquireRequest, Acquired, Answer, Backoff, Certainty, ConfigIssue, Error, ErrorKind, Fairness,
+    Guard, LockName, LockOptions, Mode, MultiLock, Mutex,
     acquire::Attempt,
     engine::{Engine, hold_ref::HoldRef},
     support::{
         labels::Kind,
-        retry::{RetryBudget, Wait, backoff, explained, pause},
+        retry::{RetryBudget, Wait, explained, pause},
         tasks::Ticket,
     },
     sync::time::{self, Instant as Timer},
@@ -203,6 +203,7 @@ impl Takes for MultiMutex {
             return group.take(wait).await;
         }
         let mut first = 0;
+        let mut pauses = Backoff::between(Duration::from_millis(50), Duration::from_millis(200));
         for round in 0.. {
             let mut failed = None;
             match self.take_from(first, wait).await? {
@@ -215,7 +216,7 @@ impl Takes for MultiMutex {
             if round > 0 {
                 // The random pause prevents two multi-locks from giving way to each other for ever.
                 let name = &self.names[0];
-                let paused = pause(backoff(round.min(3)), wait.deadline(), name).await;
+                let paused = pause(pauses.pause(), wait.deadline(), name).await;
                 paused.map_err(|ended| explained(ended, failed, name))?;
             }
         }

@@ -9,8 +9,8 @@ use std::{
 
 use tokio::{runtime::Handle, sync::watch};
 
-use super::{Life, Pause, SessionBase};
-use crate::{Error, StoreEventSender, StoreEvents, sync::time};
+use super::{Life, SessionBase};
+use crate::{Backoff, Error, StoreEventSender, StoreEvents, sync::time};
 
 /// The number of events that are kept for a slow receiver. If it misses one, the next renewal finds
 /// the loss.
@@ -141,7 +141,7 @@ async fn open_next<S: StoreSession>(weak: &Weak<Sessions<S>>, remainder: S::Rema
     let Some(sessions) = weak.upgrade() else { return };
     let (config, events) = (sessions.config.clone(), sessions.events.clone());
     let runtime = sessions.runtime.clone();
-    let mut pause = Pause::between(SHORTEST, sessions.current().patience() / 4);
+    let mut pause = Backoff::between(SHORTEST, sessions.current().patience() / 4);
     drop(sessions);
     loop {
         let opening = S::open(&config, events.clone(), runtime.clone(), Some(&remainder));

@@ -10,7 +10,6 @@
 //!   their end if their callers go away. A backend's session dereferences to this.
 //! - [`Sessions`]: the current session, and the task that opens the next one. For this, a backend's
 //!   session implements [`StoreSession`].
-//! - [`Pause`]: the pauses between retries of a request, or between polls of a waiter.
 //!
 //! If the store refuses to delete the key of a claim, [`SessionBase::owe`] keeps the claim and repeats
 //! the deletion: no claim is forgotten whose key may exist.
@@ -67,12 +66,10 @@ mod base;
 mod current;
 mod life;
 mod owed;
-mod pause;
 
 pub use base::SessionBase;
 pub use current::{Sessions, StoreSession};
 pub use life::{KeptAlive, Life};
-pub use pause::Pause;
 
 #[cfg(test)]
 mod tests;

@@ -15,8 +15,8 @@ use std::{fmt::Display, ops::Deref, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 
-use super::{Life, Pause, SessionBase};
-use crate::{Clock, sync::atomic::Ordering};
+use super::{Life, SessionBase};
+use crate::{Backoff, Clock, sync::atomic::Ordering};
 
 /// The pauses between two rounds of deletions.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -53,9 +53,9 @@ impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
         drop(owed);
         let weak = Arc::downgrade(session);
         session.background(async move {
-            let mut pause = Pause::between(SHORTEST, LONGEST);
+            let mut backoff = Backoff::between(SHORTEST, LONGEST);
             loop {
-                pause.wait().await;
+                backoff.wait().await;
                 let Some(session) = weak.upgrade() else { return };
                 if session.remove_owed(&session, remove).await || session.is_over() {
                     return;

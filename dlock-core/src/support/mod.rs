@@ -1,5 +1,6 @@
 //! Helpers that the engine and its users share. They depend on neither.
 
+pub(crate) mod backoff;
 pub(crate) mod failure;
 pub(crate) mod labels;
 pub(crate) mod lease_warning;

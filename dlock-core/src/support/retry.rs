@@ -3,7 +3,7 @@
 use std::{error::Error as _, time::Duration};
 
 use crate::{
-    Error, ErrorKind, Instant, LockName, Queue,
+    Backoff, Error, ErrorKind, Instant, LockName, Queue,
     sync::time::{self, Instant as Timer},
 };
 
@@ -98,11 +98,20 @@ pub(crate) fn explained(ended: Error, last: Option<Error>, name: &LockName) -> E
     }
 }
 
-/// An outage, as one operation sees it: its start, and the backoff.
-#[derive(Default)]
+/// The pauses between attempts to get a lock.
+pub(crate) const PAUSES: Backoff =
+    Backoff::between(Duration::from_millis(50), Duration::from_millis(800));
+
+/// An outage, as one operation sees it: its start, and the pauses.
 pub(crate) struct RetryBudget {
     since: Option<Instant>,
-    tries: u32,
+    pauses: Backoff,
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        Self { since: None, pauses: PAUSES }
+    }
 }
 
 impl RetryBudget {
@@ -122,8 +131,7 @@ impl RetryBudget {
         if now.since(since) >= lease {
             return None;
         }
-        self.tries += 1;
-        Some(backoff(self.tries))
+        Some(self.pauses.pause())
     }
 }
 
@@ -138,12 +146,6 @@ pub(crate) async fn pause(
         Ok(())
     })
     .await
-}
-
-/// Returns a pause of 25 ms that doubles to about 1 s, with jitter.
-pub(crate) fn backoff(tries: u32) -> Duration {
-    let base = Duration::from_millis(25 << tries.min(5));
-    base.mul_f64(rand::random_range(0.5..1.0))
 }
 
 /// Returns the result of `work`, or the error of a wait that has ended.

@@ -14,9 +14,9 @@ use std::{
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, ClaimState, Clock, Error,
-    ErrorKind, Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName, LockOptions,
-    LockState, Mode, Notes, Queue, Released, Renewal, Renewed, Scope, session::Pause,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Backoff, Claim, ClaimId, ClaimState, Clock,
+    Error, ErrorKind, Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName,
+    LockOptions, LockState, Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
 };
 use futures_util::future::join_all;
 
@@ -142,7 +142,7 @@ impl Backend for Quorum {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let mut pause = Pause::of_polls(request.lease);
+        let mut pause = Backoff::of_polls(request.lease);
         loop {
             // `acquire` has just tried.
             pause.wait().await;

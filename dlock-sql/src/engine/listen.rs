@@ -7,14 +7,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use dlock_core::Clock;
+use dlock_core::Backoff;
 use tokio::{select, sync::oneshot};
 
-use super::{conn::Listener, notification::Notification, retry_budget::jittered, waiters::Waiters};
+use super::{conn::Listener, notification::Notification, waiters::Waiters};
 
-/// The pause before a reconnect. It doubles up to the longest until a notification arrives.
-const PAUSE: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(2);
+/// The pauses before reconnects, until a notification arrives.
+const PAUSES: Backoff = Backoff::between(Duration::from_millis(20), Duration::from_secs(2));
 
 /// Listens until the engine is dropped. A listener that is not open yet is opened when the first
 /// claim waits, so that a client that never waits needs no connection for it.
@@ -24,7 +23,7 @@ pub(crate) async fn listen<E: Listener>(
     mut closed: oneshot::Receiver<()>,
 ) {
     let listening = async {
-        let mut pause = PAUSE;
+        let mut backoff = PAUSES;
         let mut is_open = listener.is_open();
         if !is_open {
             waiters.has_waited().await;
@@ -38,7 +37,7 @@ pub(crate) async fn listen<E: Listener>(
                 select! {
                     received = listener.next() => match received {
                         Ok(text) => {
-                            pause = PAUSE;
+                            backoff = PAUSES;
                             if let Some(notification) = Notification::read(&text) {
                                 waiters.notify(&notification);
                             }
@@ -56,8 +55,7 @@ pub(crate) async fn listen<E: Listener>(
             }
             waiters.listens(false);
             while !is_open {
-                tokio::time::sleep(jittered(pause, Clock::Boot.now())).await;
-                pause = (pause * 2).min(LONGEST);
+                backoff.wait().await;
                 match listener.open().await {
                     Ok(()) => is_open = true,
                     Err(error) => {

@@ -7,23 +7,24 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use dlock_core::{Certainty, Clock, Error, Instant, LockName};
+use dlock_core::{Backoff, Certainty, Clock, Error, Instant, LockName};
 use hashbrown::HashMap;
 
 use super::{conn::Conn, job::Job, row::Wanted};
 
-/// The first and the longest pause between two checks.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// The longest pause between two checks.
 const LONGEST: Duration = Duration::from_millis(200);
+/// The pauses between checks.
+const PAUSES: Backoff = Backoff::between(Duration::from_millis(10), LONGEST);
 
 #[derive(Debug)]
 pub(crate) struct LockedRows {
     /// In the order in which they came.
     jobs: VecDeque<Job>,
     rows: HashMap<LockName, LockedRow>,
-    /// When to check again, and the pause after that check.
+    /// When to check again, and the pauses after that check.
     due: Instant,
-    pause: Duration,
+    backoff: Backoff,
 }
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ struct LockedRow {
 impl LockedRows {
     pub(crate) fn new() -> Self {
         let due = Instant::from_nanos(0);
-        Self { jobs: VecDeque::new(), rows: HashMap::new(), due, pause: SHORTEST }
+        Self { jobs: VecDeque::new(), rows: HashMap::new(), due, backoff: PAUSES }
     }
 
     /// Returns whether no job waits.
@@ -85,8 +86,8 @@ impl LockedRows {
     }
 
     fn check_soon(&mut self) {
-        self.pause = SHORTEST;
-        self.due = Clock::Boot.now().saturating_add(SHORTEST);
+        self.backoff = PAUSES;
+        self.due = Clock::Boot.now().saturating_add(self.backoff.pause());
     }
 
     /// Adds jobs that wait for locked rows.
@@ -103,8 +104,7 @@ impl LockedRows {
         if let Some(locked) = locked(conn, &names.iter().collect::<Vec<_>>()).await {
             self.rows.retain(|name, row| row.again.is_some() || locked.contains(name));
         }
-        self.pause = (self.pause * 2).min(LONGEST);
-        self.due = Clock::Boot.now().saturating_add(self.pause);
+        self.due = Clock::Boot.now().saturating_add(self.backoff.pause());
     }
 
     /// Takes out the jobs whose rows are free, and fails those whose time is up.

@@ -18,8 +18,6 @@
 //! `proof/dlock-models/src/sql_queue.rs` checks the protocol.
 
 mod backend;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod backoff;
 mod batch;
 mod cache;
 mod conn;
@@ -36,6 +34,8 @@ mod outcome;
 mod pace;
 mod part;
 mod reader;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod reconnect;
 mod retry_budget;
 mod row;
 mod snapshots;
@@ -48,8 +48,6 @@ mod worker;
 use std::time::Duration;
 
 pub(crate) use backend::Engine;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use backoff::Backoff;
 #[cfg(any(feature = "postgres", all(feature = "sqlite", unix)))]
 pub(crate) use conn::Listener;
 #[cfg(any(feature = "mysql", all(feature = "sqlite", not(unix))))]
@@ -80,6 +78,8 @@ pub(crate) use notification::Notification;
 pub(crate) use pace::Rarely;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use reader::Reply;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) use reconnect::ReconnectPauses;
 pub(crate) use retry_budget::{RetryBudget, retry};
 pub(crate) use row::{Mark, Row, Wanted, Write, in_order};
 #[cfg(feature = "postgres")]

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Certainty, Clock, Error, Instant};
+use dlock_core::{Backoff, Certainty, Clock, Error, Instant};
 
 use super::{
     fault::{Fault, Remedy},
@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_millis(10);
 pub(crate) struct RetryBudget {
     until: Instant,
     at_once: u32,
-    pause: Duration,
+    backoff: Backoff,
     certainty: Certainty,
     /// The faults with these remedies are returned to the caller at once.
     left: &'static [Remedy],
@@ -64,7 +64,7 @@ impl RetryBudget {
         Self {
             until,
             at_once: AT_ONCE,
-            pause: SHORTEST,
+            backoff: Backoff::between(SHORTEST, LONGEST),
             certainty: Certainty::NotApplied,
             left: &[],
             sleeper: Sleeper::default(),
@@ -124,17 +124,9 @@ impl RetryBudget {
             return Ok(());
         }
         // Never past the end of the retry budget, so that the last attempt comes in time.
-        self.sleeper.sleep(jittered(self.pause, now).min(self.until.since(now))).await;
-        self.pause = (self.pause * 2).min(LONGEST);
+        self.sleeper.sleep(self.backoff.pause().min(self.until.since(now))).await;
         Ok(())
     }
-}
-
-/// Returns a random pause between 0.5 and 1.5 times this one. The jitter comes from the clock: two
-/// processes do not read the same nanosecond.
-pub(crate) fn jittered(pause: Duration, now: Instant) -> Duration {
-    let span = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX).max(1);
-    pause / 2 + Duration::from_nanos(now.as_nanos() % span)
 }
 
 #[cfg(test)]
@@ -186,13 +178,5 @@ mod tests {
     async fn a_permanent_error_is_not_retried() {
         let mut budget = RetryBudget::of(Duration::from_secs(60));
         assert!(budget.after(fault(Certainty::NotApplied, Remedy::None)).await.is_err());
-    }
-
-    #[test]
-    fn jitter_stays_around_the_pause() {
-        for nanos in [0, 1, 12_345, u64::MAX] {
-            let pause = jittered(LONGEST, Instant::from_nanos(nanos));
-            assert!(pause >= LONGEST / 2 && pause <= LONGEST * 3 / 2, "{pause:?}");
-        }
     }
 }

@@ -14,7 +14,7 @@ use super::{
     statement::{Statement, text},
 };
 use crate::{
-    engine::{Backoff, Fault},
+    engine::{Fault, ReconnectPauses},
     server::{Borrowed, Idle, Texts, from_primary, late},
 };
 
@@ -31,14 +31,14 @@ pub(super) struct MysqlConn {
     idle: Idle<(MySqlConnection, usize)>,
     /// The largest statement, in bytes, on this connection or on the last one.
     pub(super) packet: usize,
-    backoff: Backoff,
+    pauses: ReconnectPauses,
     texts: Texts,
 }
 
 impl MysqlConn {
     pub(super) fn new(way: Connector) -> Self {
-        let (idle, backoff, texts) = (Idle::new(), Backoff::new(), Texts::default());
-        Self { way, conn: None, idle, packet: usize::MAX, backoff, texts }
+        let (idle, pauses, texts) = (Idle::new(), ReconnectPauses::new(), Texts::default());
+        Self { way, conn: None, idle, packet: usize::MAX, pauses, texts }
     }
 
     /// Sets whether the server has `RETURNING`.
@@ -150,8 +150,8 @@ impl MysqlConn {
             return Ok(Borrowed::Own(conn));
         }
         // The pause comes before the connect, so that a failing server gets few new connections.
-        self.backoff.pause().await?;
-        let connected = self.way.connect().await.map_err(|fault| self.backoff.failed(fault));
+        self.pauses.pause().await?;
+        let connected = self.way.connect().await.map_err(|fault| self.pauses.failed(fault));
         let (conn, packet) = connected?;
         self.packet = packet;
         Ok(conn)
@@ -174,15 +174,15 @@ impl MysqlConn {
         let Ok(result) = result else {
             // The next statement on it would get the answer to this one.
             self.discard(conn);
-            return Err(self.backoff.failed(late()));
+            return Err(self.pauses.failed(late()));
         };
         match result {
             Err(error) if !is_harmless(&error) => {
                 self.discard(conn);
-                Err(self.backoff.failed(classify(error)))
+                Err(self.pauses.failed(classify(error)))
             }
             result => {
-                self.backoff.worked();
+                self.pauses.worked();
                 self.put_back(conn);
                 result.map_err(classify)
             }

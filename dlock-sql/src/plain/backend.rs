@@ -11,9 +11,8 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use dlock_core::{
-    AcquireRequest, Acquired, Admin, Answer, Backend, Claim, ClaimId, Error, ErrorKind, Finding,
-    Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
-    session::Pause,
+    AcquireRequest, Acquired, Admin, Answer, Backend, Backoff, Claim, ClaimId, Error, ErrorKind,
+    Finding, Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
 };
 use tokio::{runtime::Handle, sync::oneshot};
 
@@ -186,7 +185,7 @@ impl Backend for MutexStore {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let with_context = |error: Error| error.at("acquire", &request.name, &self.store);
         // Each poll is a complete acquire with the same claim, which is idempotent.
-        let mut pause = Pause::of_polls(request.lease);
+        let mut pause = Backoff::of_polls(request.lease);
         loop {
             let acquired = self.requests.acquire(self.form.name, request).await;
             match acquired.map_err(with_context)? {

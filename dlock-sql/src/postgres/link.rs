@@ -25,7 +25,7 @@ use super::{
     statement::{LOCAL_PATH, OWN_PATH, RESET_PATH, RESET_ROLE, Transport},
 };
 use crate::{
-    engine::{Backoff, DurabilityMonitor, Fault},
+    engine::{DurabilityMonitor, Fault, ReconnectPauses},
     server::{Borrowed, Idle, Texts, from_primary, late, silent_at_first},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct Link {
     /// The longest time for a connect or an answer.
     limit: Duration,
     idle: Idle<PgConnection>,
-    backoff: Backoff,
+    pauses: ReconnectPauses,
     /// The time since which a statement whose connection was dropped may still run on the server.
     left: Option<Instant>,
     texts: Texts,
@@ -105,7 +105,7 @@ impl Link {
             response_timeout,
             limit: response_timeout / 2,
             idle: Idle::new(),
-            backoff: Backoff::new(),
+            pauses: ReconnectPauses::new(),
             left: None,
             texts: Texts::default(),
             is_opened: false,
@@ -248,15 +248,15 @@ impl Link {
             // The next statement on it would get the answer to this one.
             self.discard(conn);
             self.left.get_or_insert(sent);
-            return Err(self.backoff.failed(late()));
+            return Err(self.pauses.failed(late()));
         };
         match result {
             Err(error) if breaks(&error) => {
                 self.discard(conn);
-                Err(self.backoff.failed(classify(error)))
+                Err(self.pauses.failed(classify(error)))
             }
             result => {
-                self.backoff.worked();
+                self.pauses.worked();
                 self.put_back(conn);
                 result.map_err(classify)
             }
@@ -266,9 +266,9 @@ impl Link {
     /// Returns a connection to run a statement on.
     async fn take(&mut self) -> Result<Borrowed<Postgres>, Fault> {
         if self.idle.is_empty() || self.left.is_some() {
-            self.backoff.pause().await?;
+            self.pauses.pause().await?;
         }
-        let mut conn = self.connection().await.map_err(|fault| self.backoff.failed(fault))?;
+        let mut conn = self.connection().await.map_err(|fault| self.pauses.failed(fault))?;
         // The usual path: no statement was abandoned.
         let Some(left) = self.left else { return Ok(conn) };
         // A statement whose commit waits for a standby stays on the server until the standby is
@@ -282,11 +282,11 @@ impl Link {
             }
             Ok(true) => {
                 self.put_back(conn);
-                Err(self.backoff.failed(waits_for_a_standby()))
+                Err(self.pauses.failed(waits_for_a_standby()))
             }
             Err(fault) => {
                 self.discard(conn);
-                Err(self.backoff.failed(fault))
+                Err(self.pauses.failed(fault))
             }
         }
     }

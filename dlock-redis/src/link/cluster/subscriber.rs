@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::Clock;
+use dlock_core::{Backoff, Clock};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::{PushInfo, PushKind, RedisResult, aio::MultiplexedConnection};
@@ -197,7 +197,7 @@ impl Subscriber {
                 waiters.reconnected();
             }
             if subscribed.iter().any(Result::is_err) {
-                tokio::time::sleep(PAUSE).await;
+                Backoff::between(PAUSE, PAUSE).wait().await;
             }
         }
     }

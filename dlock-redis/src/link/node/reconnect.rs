@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Clock, Error};
+use dlock_core::{Backoff, Clock, Error};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -25,6 +25,9 @@ use super::{
 /// The interval at which the sentinels are asked for the master. Also the least time that a
 /// connection has to last before the next attempt comes without a pause.
 const WATCH: Duration = Duration::from_secs(1);
+/// The pauses between further attempts.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_millis(1280);
 
 impl NodeShared {
     /// Finds the server, connects, checks it, and subscribes.
@@ -83,21 +86,17 @@ impl NodeShared {
 
 /// Reconnects whenever the connection is lost.
 pub(super) async fn run(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
-    let mut tries = 0u32;
+    let mut backoff: Option<Backoff> = None;
     loop {
         let since = Instant::now();
         tokio::select! {
             () = until_disconnected(&shared, &mut sentinels) => {}
             () = shared.monitor() => {}
         }
-        if since.elapsed() >= WATCH {
-            tries = 0;
+        match &mut backoff {
+            Some(backoff) if since.elapsed() < WATCH => backoff.wait().await,
+            _ => backoff = Some(Backoff::between(SHORTEST, LONGEST)),
         }
-        if tries > 0 {
-            let pause = Duration::from_millis(5 << tries.min(8));
-            tokio::time::sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-        }
-        tries += 1;
         match shared.connect(&mut sentinels).await {
             Ok(connection) => {
                 shared.install(connection);
@@ -106,7 +105,7 @@ pub(super) async fn run(shared: Arc<NodeShared>, mut sentinels: Sentinels) {
                 }
             }
             Err(error) => {
-                tracing::debug!(target: "dlock", %error, tries, "connection failed, will be retried");
+                tracing::debug!(target: "dlock", %error, "connection failed, will be retried");
                 shared.state.send_replace(LinkState::Disconnected(error));
             }
         }

@@ -6,12 +6,9 @@
 
 use std::time::Duration;
 
-use dlock_core::{Clock, Error, Instant};
+use dlock_core::{Backoff, Clock, Error, Instant};
 
-use super::{
-    fault::{Fault, Remedy},
-    retry_budget::jittered,
-};
+use super::fault::{Fault, Remedy};
 
 /// The first pause, which follows one retry without a pause, and the longest.
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -22,31 +19,28 @@ const STEP: Duration = Duration::from_millis(100);
 
 /// The recent failures of one connection.
 #[derive(Debug)]
-pub(crate) struct Backoff {
-    failures: u32,
+pub(crate) struct ReconnectPauses {
+    /// Since the first failure.
+    backoff: Option<Backoff>,
     until: Instant,
     last: Option<(Error, Remedy)>,
 }
 
-impl Backoff {
+impl ReconnectPauses {
     pub(crate) const fn new() -> Self {
-        Self { failures: 0, until: Instant::from_nanos(0), last: None }
+        Self { backoff: None, until: Instant::from_nanos(0), last: None }
     }
 
     /// Records that a statement has succeeded.
     pub(crate) fn worked(&mut self) {
-        (self.failures, self.last) = (0, None);
+        (self.backoff, self.last) = (None, None);
     }
 
     /// Records that a connect failed, or that the connection can't be used any more.
     pub(crate) fn failed(&mut self, fault: Fault) -> Fault {
-        let now = Clock::Boot.now();
-        let pause = match self.failures {
-            0 => Duration::ZERO,
-            failures => jittered((SHORTEST * (1 << (failures - 1).min(8))).min(LONGEST), now),
-        };
-        self.failures = self.failures.saturating_add(1);
-        self.until = now.saturating_add(pause);
+        let pause = self.backoff.as_mut().map_or(Duration::ZERO, Backoff::pause);
+        self.backoff.get_or_insert(Backoff::between(SHORTEST, LONGEST));
+        self.until = Clock::Boot.now().saturating_add(pause);
         self.last = Some((fault.error.clone(), fault.remedy));
         fault
     }
@@ -80,30 +74,30 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_bound_until_something_works() {
-        let mut backoff = Backoff::new();
+        let mut pauses = ReconnectPauses::new();
         let mut next = || {
-            backoff.failed(fault());
-            backoff.until.since(Clock::Boot.now())
+            pauses.failed(fault());
+            pauses.until.since(Clock::Boot.now())
         };
         assert_eq!(next(), Duration::ZERO);
-        let pauses: Vec<_> = (0..12).map(|_| next()).collect();
-        assert!(pauses[0] <= SHORTEST * 2, "{pauses:?}");
-        assert!(pauses.iter().all(|pause| *pause <= LONGEST * 2), "{pauses:?}");
-        assert!(pauses[11] >= LONGEST / 3, "{pauses:?}");
-        backoff.worked();
-        backoff.failed(fault());
-        assert!(backoff.until <= Clock::Boot.now());
+        let made: Vec<_> = (0..12).map(|_| next()).collect();
+        assert!(made[0] <= SHORTEST, "{made:?}");
+        assert!(made.iter().all(|pause| *pause <= LONGEST), "{made:?}");
+        assert!(made[11] >= LONGEST / 3, "{made:?}");
+        pauses.worked();
+        pauses.failed(fault());
+        assert!(pauses.until <= Clock::Boot.now());
     }
 
     #[tokio::test]
     async fn a_long_pause_returns_the_last_error() {
-        let mut backoff = Backoff::new();
-        assert!(backoff.pause().await.is_ok());
-        (0..12).for_each(|_| drop(backoff.failed(fault())));
-        let fault = backoff.pause().await.unwrap_err();
+        let mut pauses = ReconnectPauses::new();
+        assert!(pauses.pause().await.is_ok());
+        (0..12).for_each(|_| drop(pauses.failed(fault())));
+        let fault = pauses.pause().await.unwrap_err();
         assert_eq!(fault.error.certainty(), Certainty::NotApplied);
-        while backoff.pause().await.is_err() {}
-        backoff.worked();
-        assert!(backoff.pause().await.is_ok());
+        while pauses.pause().await.is_err() {}
+        pauses.worked();
+        assert!(pauses.pause().await.is_ok());
     }
 }
