@@ -1,9 +1,9 @@
 //! The backend.
 //!
-//! It maps the verbs of the contract to the current session, and adds the context to errors.
-//! `granted` and `renew` use a session that may have ended: a claim belongs to its session, so the
-//! answer is then a loss. The other verbs wait for a session that is alive. `acquire` and `release`
-//! return an `Answer` that owns all it needs, and run to their end if the caller drops them.
+//! It maps the verbs of the contract to the current session. `granted` and `renew` use a session that
+//! may have ended: a claim belongs to its session, so the answer is then a loss. The other verbs wait
+//! for a session that is alive. `acquire` and `release` return an `Answer` that owns all it needs, and
+//! run to their end if the caller drops them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -88,45 +88,34 @@ impl Backend for Etcd {
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (sessions, request) = (Arc::clone(&self.sessions), request.clone());
         Answer::later(async move {
-            let name = request.name.clone();
-            let answer = async {
-                let session = sessions.living().await?;
-                let acquiring = Arc::clone(&session).acquire(vec![request]);
-                let answers = session.see_through_in(&session.acquires, acquiring).await?;
-                answers.into_iter().next().ok_or_else(gone)
-            };
-            answer.await.map_err(|error| error.at("acquire", &name, sessions.store()))
+            let session = sessions.living().await?;
+            let acquiring = Arc::clone(&session).acquire(vec![request]);
+            let answers = session.see_through_in(&session.acquires, acquiring).await?;
+            answers.into_iter().next().ok_or_else(gone)
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // Not `living`: the claim is a key of the session in which it was sent. In a later one it
         // does not exist, and the core has to send it again.
-        let grant = self.sessions.current().wait(request).await;
-        grant.map_err(|error| error.at("acquire", &request.name, self.store()))
+        self.sessions.current().wait(request).await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let renewed = self.sessions.current().renew(renewals).await;
-        renewed.map_err(|error| error.during("renew").with_store(self.store()))
+        self.sessions.current().renew(renewals).await
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (sessions, claim) = (Arc::clone(&self.sessions), claim.clone());
         Answer::later(async move {
-            let name = claim.name.clone();
-            let answer = async {
-                let session = sessions.living().await?;
-                let releasing = Arc::clone(&session).release(claim);
-                session.see_through_in(&session.releases, releasing).await
-            };
-            answer.await.map_err(|error| error.at("release", &name, sessions.store()))
+            let session = sessions.living().await?;
+            let releasing = Arc::clone(&session).release(claim);
+            session.see_through_in(&session.releases, releasing).await
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let state = async { self.sessions.living().await?.inspect(name).await };
-        state.await.map_err(|error| error.at("inspect", name, self.store()))
+        self.sessions.living().await?.inspect(name).await
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -136,15 +125,12 @@ impl Backend for Etcd {
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let (sessions, requests) = (Arc::clone(&self.sessions), requests.to_vec());
         Some(Answer::later(async move {
-            let answer = async {
-                if requests.len() > MOST_NAMES {
-                    return Err(too_many(requests.len()));
-                }
-                let session = sessions.living().await?;
-                let acquiring = Arc::clone(&session).acquire(requests);
-                session.see_through_in(&session.acquires, acquiring).await
-            };
-            answer.await.map_err(|error| error.during("acquire").with_store(sessions.store()))
+            if requests.len() > MOST_NAMES {
+                return Err(too_many(requests.len()));
+            }
+            let session = sessions.living().await?;
+            let acquiring = Arc::clone(&session).acquire(requests);
+            session.see_through_in(&session.acquires, acquiring).await
         }))
     }
 }
@@ -152,17 +138,15 @@ impl Backend for Etcd {
 #[async_trait]
 impl Admin for Etcd {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = async { self.sessions.living().await?.list(prefix, limit).await };
-        names.await.map_err(|error| error.during("list").with_store(self.store()))
+        self.sessions.living().await?.list(prefix, limit).await
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = async { examine(&*self.sessions.living().await?).await };
-        findings.await.map_err(|error| error.during("examine").with_store(self.store()))
+        examine(&*self.sessions.living().await?).await
     }
 
-    async fn raise_tokens(&self, name: &LockName, _: FencingToken) -> Result<(), Error> {
-        Err(no_raise_tokens().at("raise_tokens", name, self.store()))
+    async fn raise_tokens(&self, _: &LockName, _: FencingToken) -> Result<(), Error> {
+        Err(no_raise_tokens())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The backend of one server, Sentinel and Cluster.
 //!
-//! It maps the verbs of the contract to the store, and adds the context to errors. `acquire` and
-//! `release` return an `Answer` that owns all it needs, so they continue if the caller drops them.
+//! It maps the verbs of the contract to the store. `acquire` and `release` return an `Answer` that owns
+//! all it needs, so they continue if the caller drops them.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -87,33 +87,24 @@ impl Backend for Redis {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (store, request) = (Arc::clone(&self.store), request.clone());
-        Answer::later(async move {
-            let answer = store.acquire(&request).await;
-            answer.map_err(|error| error.at("acquire", &request.name, &store.session.store))
-        })
+        Answer::later(async move { store.acquire(&request).await })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let grant = self.store.granted(request).await;
-        grant.map_err(|error| error.at("acquire", &request.name, self.store()))
+        self.store.granted(request).await
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let renewed = self.store.renew_all(renewals).await;
-        renewed.map_err(|error| error.during("renew").with_store(self.store()))
+        self.store.renew_all(renewals).await
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (store, claim) = (Arc::clone(&self.store), claim.clone());
-        Answer::later(async move {
-            let answer = store.release(&claim).await;
-            answer.map_err(|error| error.at("release", &claim.name, &store.session.store))
-        })
+        Answer::later(async move { store.release(&claim).await })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let state = self.store.session.inspect(name).await;
-        state.map_err(|error| error.at("inspect", name, self.store()))
+        self.store.session.inspect(name).await
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -125,28 +116,22 @@ impl Backend for Redis {
             return None;
         }
         let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
-        Some(Answer::later(async move {
-            let answer = store.acquire_all(&requests).await;
-            answer.map_err(|error| error.during("acquire").with_store(&store.session.store))
-        }))
+        Some(Answer::later(async move { store.acquire_all(&requests).await }))
     }
 }
 
 #[async_trait]
 impl Admin for Redis {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = list(&self.store.session, prefix, limit).await;
-        names.map_err(|error| error.during("list").with_store(self.store()))
+        list(&self.store.session, prefix, limit).await
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = self.store.examine().await;
-        findings.map_err(|error| error.during("examine").with_store(self.store()))
+        self.store.examine().await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        let raised = self.store.raise_tokens(name, above).await;
-        raised.map_err(|error| error.at("raise_tokens", name, self.store()))
+        self.store.raise_tokens(name, above).await
     }
 }
 

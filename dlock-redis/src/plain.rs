@@ -143,8 +143,7 @@ impl Backend for Plain {
                     claim_ended(&shared, &request.name, request.claim);
                     Ok(Acquired::Busy)
                 }
-                Ok(answer) => Ok(answer),
-                Err(error) => Err(error.at("acquire", &request.name, &shared.session.store)),
+                answer => answer,
             }
         })
     }
@@ -156,18 +155,15 @@ impl Backend for Plain {
                 Ok(Acquired::Granted(grant)) => return Ok(grant),
                 Ok(_) => pause.wait().await,
                 // An earlier poll whose answer was lost may have taken the lock for this claim.
-                Err(error) => {
-                    let error = error.with_certainty(Certainty::Unknown);
-                    return Err(error.at("acquire", &request.name, self.store()));
-                }
+                Err(error) => return Err(error.with_certainty(Certainty::Unknown)),
             }
         }
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let keys: Vec<_> = renewals.iter().map(|r| r.claim.name.as_str()).collect();
-        let renewed = self.0.session.renew_exclusive(&keys, &Vec::from_iter(renewals), 0).await;
-        let (.., gone) = renewed.map_err(|error| error.during("renew").with_store(self.store()))?;
+        let renewals = Vec::from_iter(renewals);
+        let (.., gone) = self.0.session.renew_exclusive(&keys, &renewals, 0).await?;
         let mut answers = vec![Renewed::Kept; renewals.len()];
         for at in gone {
             if let Some(answer) = answers.get_mut(at) {
@@ -180,17 +176,13 @@ impl Backend for Plain {
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (shared, claim) = (Arc::clone(&self.0), claim.clone());
         Answer::later(async move {
-            match release(&shared, &claim.name, claim.id, claim.used).await {
-                Ok(true) => Ok(Released::Released),
-                Ok(false) => Ok(Released::AlreadyLost),
-                Err(error) => Err(error.at("release", &claim.name, &shared.session.store)),
-            }
+            let found = release(&shared, &claim.name, claim.id, claim.used).await?;
+            Ok(if found { Released::Released } else { Released::AlreadyLost })
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let state = self.0.inspect(name).await;
-        state.map_err(|error| error.at("inspect", name, self.store()))
+        self.0.inspect(name).await
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -201,14 +193,12 @@ impl Backend for Plain {
 #[async_trait]
 impl Admin for Plain {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        let findings = examine(&self.0.session, 0).await;
-        findings.map_err(|error| error.during("examine").with_store(self.store()))
+        examine(&self.0.session, 0).await
     }
 
     /// Lists every string with this prefix, since nothing distinguishes a lock from another string.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
-        let names = list_plain(&self.0.session, prefix, limit).await;
-        names.map_err(|error| error.during("list").with_store(self.store()))
+        list_plain(&self.0.session, prefix, limit).await
     }
 }
 

@@ -204,7 +204,7 @@ impl<'a> Attempt<'a> {
                     // may be older than a retry that has joined again, so the claim is cancelled.
                     self.cancel();
                     if !self.alone {
-                        return Err(error);
+                        return self.in_context(Err(error));
                     }
                     // A try starts over, too, but not for longer than a lease.
                     let (now, lease) = (self.engine.clock.now(), self.options.lease());
@@ -261,6 +261,7 @@ impl<'a> Attempt<'a> {
         // Without an answer the request is still in flight, and the stage stays `Sending`. When the
         // attempt is dropped, `cancel` waits for the answer in the background.
         let answer = self.engine.answered(answer_by, wait, &self.request.name, answer).await?;
+        let answer = self.in_context(answer);
         self.engine.failure.record(&answer, Some(&self.request.name));
         if let Some(local) = &self.local {
             local.set_asked(false);
@@ -275,6 +276,10 @@ impl<'a> Attempt<'a> {
             }
         };
         answer
+    }
+
+    fn in_context<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        self.engine.in_context("acquire", &self.request.name, answer)
     }
 
     /// Returns whether its last request failed.

@@ -83,11 +83,7 @@ impl Election {
     /// # Cancel safety
     /// The future can be dropped at any time.
     pub async fn leader(&self) -> Result<Option<ClaimState>, Error> {
-        let backend = &self.base.engine().backend;
-        let asked = self.base.engine().while_it_runs(backend.inspect(&self.base.name)).await;
-        let state = asked.map_err(|error| {
-            error.during("leader").with_lock(&self.base.name).with_store(backend.store())
-        })?;
+        let state = self.base.engine().inspect(&self.base.name).await?;
         // A leader holds the lock exclusively, so there is at most one holder.
         Ok(state.holders.into_iter().next())
     }

@@ -47,6 +47,7 @@ async fn latency(engine: &Arc<Engine>, within: Duration) -> Result<Duration, Err
         let (backend, failure) = (Arc::clone(backend), Arc::clone(&engine.failure));
         async move {
             let answer = backend.inspect(&name).await;
+            let answer = answer.map_err(|error| error.at("inspect", &name, backend.store()));
             failure.record(&answer, Some(&name));
             answer
         }

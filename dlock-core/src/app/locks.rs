@@ -149,9 +149,7 @@ impl Locks {
     /// `Config(Name)`, `Unavailable`.
     pub async fn inspect(&self, name: impl IntoName) -> Result<LockState, Error> {
         let name = name.into_name()?;
-        let backend = &self.engine().backend;
-        let state = self.engine().while_it_runs(backend.inspect(&name)).await;
-        state.map_err(|error| error.during("inspect").with_lock(&name).with_store(backend.store()))
+        self.engine().inspect(&name).await
     }
 
     /// Returns the names that begin with `prefix` and have a holder or a waiter in any process, in
@@ -186,16 +184,12 @@ impl Locks {
     pub async fn force_release(&self, name: impl IntoName) -> Result<Vec<ClaimState>, Error> {
         let name = name.into_name()?;
         let backend = &self.engine().backend;
-        let during = |error: Error| {
-            error.during("force_release").with_lock(&name).with_store(backend.store())
-        };
         let mut taken = Vec::new();
-        let state = self.engine().while_it_runs(backend.inspect(&name)).await;
-        for holder in state.map_err(during)?.holders {
+        for holder in self.engine().inspect(&name).await?.holders {
             let claim = Claim::new(name.clone(), holder.claim);
             let released = self.engine().while_it_runs(backend.release(&claim)).await;
-            let released = released.map_err(during)?;
-            if released == Released::Released {
+            let released = self.engine().in_context("release", &name, released);
+            if released? == Released::Released {
                 tracing::warn!(
                     target: "dlock",
                     { lock.name = %name, backend = backend.store(),

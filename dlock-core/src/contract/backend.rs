@@ -38,7 +38,8 @@ use crate::{
 /// An error means that the outcome is *unknown*; it is never a refusal. Its
 /// [`Certainty`](crate::Certainty) says whether the operation may have taken effect. The backend
 /// itself retries transient faults, with the same claim id, for a bounded time. Requests are valid
-/// when they arrive: the core has checked names, leases and permits.
+/// when they arrive: the core has checked names, leases and permits. The core adds the verb,
+/// the lock and the store to each error that lacks them.
 ///
 /// # Cancel safety
 /// [`acquire`](Self::acquire), [`acquire_all`](Self::acquire_all) and [`release`](Self::release)

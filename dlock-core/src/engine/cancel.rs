@@ -48,7 +48,7 @@ pub(crate) fn cancel(
     engine.tasks.run(async move {
         let engine = job_engine;
         if let Some(acquire) = acquire {
-            let answer = acquire.await;
+            let answer = engine.in_context("acquire", &claim.name, acquire.await);
             engine.failure.record(&answer, Some(&claim.name));
             if matches!(answer, Ok(Acquired::Busy)) {
                 return;
@@ -77,6 +77,7 @@ pub(super) async fn retry_release(
     let mut budget = RetryBudget::default();
     let mut unsure = false;
     loop {
+        answer = engine.in_context("release", &claim.name, answer);
         engine.failure.record(&answer, Some(&claim.name));
         let error = match answer {
             // The claim is gone, and an earlier request whose answer was lost may have ended it.
@@ -90,7 +91,7 @@ pub(super) async fn retry_release(
             Some(pause) if error.kind() == ErrorKind::Unavailable => {
                 time::sleep(pause).await;
             }
-            _ => return Err(error.with_store(engine.backend.store())),
+            _ => return Err(error),
         }
         answer = engine.backend.release(claim).await;
     }

@@ -200,16 +200,14 @@ impl HoldRef {
             .with_token(hold.first_token());
         let renewed = engine.backend.renew(std::slice::from_ref(&renewal));
         let answers = engine.while_it_runs(renewed).await;
-        let during = |error: Error| error.during("downgrade").with_lock(hold.name());
-        match answers.map_err(during)?.first() {
+        match engine.in_context("renew", hold.name(), answers)?.first() {
             Some(Renewed::Kept) => {
                 engine.holds.renewed(hold, sent, renewal.lease, &engine.backend);
             }
             Some(Renewed::Unknown) => {
-                return Err(during(Error::new(
-                    ErrorKind::Unavailable,
-                    "the store can't tell whether the lock is held: try again",
-                )));
+                let text = "the store can't tell whether the lock is held: try again";
+                let error = Error::new(ErrorKind::Unavailable, text);
+                return Err(error.during("downgrade").with_lock(hold.name()));
             }
             answer => {
                 let how = answer.map_or(Ended::Revoked, |gone| reason(*gone));

@@ -29,7 +29,7 @@ use std::{sync::Arc, time::Duration};
 
 use self::shared_queue::SharedQueue;
 use crate::{
-    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions,
+    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, LockState,
     hold::local_deadline,
     support::{
         failure::LastFailure,
@@ -137,6 +137,23 @@ impl Engine {
                 error.during("acquire").with_lock(name)
             }
         })
+    }
+
+    /// Adds the verb, the lock and the store to the error of an answer. The core does so for every
+    /// call of a backend, so that backends need not.
+    pub(crate) fn in_context<T>(
+        &self,
+        verb: &'static str,
+        name: &LockName,
+        answer: Result<T, Error>,
+    ) -> Result<T, Error> {
+        answer.map_err(|error| error.at(verb, name, self.backend.store()))
+    }
+
+    /// Reads the state of a name.
+    pub(crate) async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
+        let state = self.while_it_runs(self.backend.inspect(name)).await;
+        self.in_context("inspect", name, state)
     }
 
     /// Returns the error of a wait for a lock that is held.

@@ -200,7 +200,7 @@ async fn release(
     if let Some(role) = role {
         leave_a_turn(&engine, &hold, role);
     }
-    let released = match first {
+    let released = match engine.in_context("release", hold.name(), first) {
         Ok(released) => released,
         Err(error) if !held => {
             // The lock is already lost. The retry only ends the lock-delay early.
@@ -237,13 +237,12 @@ async fn retry_in_background(
 ) -> Result<Released, Error> {
     let (claim, lease) = (hold.claim(), hold.stored_lease());
     let answer = cancel::retry_release(engine, &claim, lease, failed).await;
-    answer.map_err(|error| {
+    answer.inspect_err(|error| {
         // Unknown: earlier guards count as held to the end, as this one does.
         hold.set_outcome(true);
         if error.kind() == ErrorKind::Unavailable {
             cancel::cancel(engine, claim, lease, None);
         }
-        error.during("release").with_lock(hold.name())
     })
 }
 

@@ -128,17 +128,17 @@ fn check(engine: &Engine) -> Due {
 }
 
 async fn renew(backend: &DynBackend, batch: &Batch) -> Result<Vec<Renewed>, Error> {
-    time::timeout(batch.limit, backend.renew(&batch.renewals)).await.unwrap_or_else(|_| {
+    let renewed = time::timeout(batch.limit, backend.renew(&batch.renewals)).await;
+    let renewed = renewed.unwrap_or_else(|_| {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
                 "no answer to a renewal within {:?}: check the store and the network",
                 batch.limit
             ),
-        )
-        .during("renew")
-        .with_store(backend.store()))
-    })
+        ))
+    });
+    renewed.map_err(|error| error.during("renew").with_store(backend.store()))
 }
 
 /// Records the answers to a batch, and ends the holds of the claims that have ended.

@@ -335,6 +335,8 @@ impl MultiAcquire {
         let sending = self.engine.while_it_runs(sending);
         // If this future is dropped here, `Drop` below waits for the answer in the background.
         let answers = self.engine.answered(self.answer_by, wait, name, sending).await?;
+        let store = self.engine.backend.store();
+        let answers = answers.map_err(|error| error.during("acquire").with_store(store));
         self.engine.failure.record(&answers, None);
         self.sending = None;
         let claims = std::mem::take(&mut self.claims);
@@ -344,27 +346,22 @@ impl MultiAcquire {
             .map(|(request, options)| Attempt::queued(&self.engine, request, options))
             .collect();
         self.engine.check_open()?;
-        let in_context = |error: Error| {
-            error.during("acquire").with_lock(name).with_store(self.engine.backend.store())
-        };
         let answers = match answers {
             Ok(answers) if answers.len() == attempts.len() => answers,
             Ok(answers) => {
-                return Err(in_context(Error::new(
-                    ErrorKind::Protocol,
-                    format!(
-                        "the store sent {} answers to {} claims: report this to the authors of the \
-                         backend",
-                        answers.len(),
-                        attempts.len()
-                    ),
-                )));
+                let text = format!(
+                    "the store sent {} answers to {} claims: report this to the authors of the \
+                     backend",
+                    answers.len(),
+                    attempts.len()
+                );
+                return Err(Error::new(ErrorKind::Protocol, text).at("acquire", name, store));
             }
             Err(error) => {
                 if error.certainty() == Certainty::NotApplied {
                     attempts.into_iter().for_each(Attempt::forget);
                 }
-                return Err(in_context(error));
+                return Err(error.with_lock(name));
             }
         };
         let busy = answers.contains(&Acquired::Busy);

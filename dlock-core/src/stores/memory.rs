@@ -204,14 +204,12 @@ fn grant(granted: &Granted) -> Result<Grant, Error> {
     Ok(Grant::new(FencingToken::new(granted.token)?, granted.block, since))
 }
 
-fn acquired(name: &LockName, mode: Mode, store: &str, outcome: Outcome) -> Result<Acquired, Error> {
+fn acquired(mode: Mode, outcome: Outcome) -> Result<Acquired, Error> {
     match outcome {
         Outcome::Granted(granted) => grant(&granted).map(Acquired::Granted),
         Outcome::Queued { .. } => Ok(Acquired::Queued),
-        Outcome::Conflict { capacity } => {
-            Err(conflict(mode, capacity).during("acquire").with_lock(name).with_store(store))
-        }
-        Outcome::Spent => Err(spent().during("acquire").with_lock(name).with_store(store)),
+        Outcome::Conflict { capacity } => Err(conflict(mode, capacity)),
+        Outcome::Spent => Err(spent()),
         _ => Ok(Acquired::Busy),
     }
 }
@@ -240,7 +238,7 @@ impl Backend for Memory {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         Answer::ready(self.apply(&request.name, &acquire_op(request), |_, _, outcome| {
-            acquired(&request.name, request.mode, &self.store, outcome)
+            acquired(request.mode, outcome)
         }))
     }
 
@@ -264,16 +262,14 @@ impl Backend for Memory {
                 // the map.
                 Outcome::Spent => {
                     tasks.wake([request.claim]);
-                    Err(spent().with_lock(&request.name).with_store(&self.store))
+                    Err(spent())
                 }
                 _ => {
                     tasks.wake([request.claim]);
                     Err(Error::new(
                         ErrorKind::NotHeld,
                         "the claim expired while it waited in the queue: acquire the lock again",
-                    )
-                    .with_lock(&request.name)
-                    .with_store(&self.store))
+                    ))
                 }
             })?;
             let (turn, next_expiry) = match waiting {
@@ -352,9 +348,10 @@ impl Backend for Memory {
             let at = self.shards.iter().position(|shard| std::ptr::eq(shard, wanted));
             let Some(shard) = at.and_then(|at| shards[at].as_mut()) else { continue };
             let op = acquire_op(request);
-            answers.push(self.apply_in(shard, &request.name, hash, &op, now, |_, _, outcome| {
-                acquired(&request.name, request.mode, &self.store, outcome)
-            }));
+            let answer = self.apply_in(shard, &request.name, hash, &op, now, |_, _, outcome| {
+                acquired(request.mode, outcome)
+            });
+            answers.push(answer.map_err(|error| error.with_lock(&request.name)));
         }
         // After a conflict on one name the other claims are in their queues. The error's certainty
         // makes the core cancel them.

@@ -6,6 +6,7 @@
 mod admin;
 mod clean_up;
 mod election;
+mod error_context;
 mod events;
 mod golden;
 mod handoff;

@@ -114,8 +114,7 @@ impl Backend for Quorum {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        let (voters, request) = (Arc::clone(&self.voters), request.clone());
-        let (store, guard) = (Arc::clone(&self.store), self.guard);
+        let (voters, request, guard) = (Arc::clone(&self.voters), request.clone(), self.guard);
         Answer::later(async move {
             // A waiter will send the claim again, so its id must stay known.
             let waits = request.queue == Queue::Enqueue;
@@ -134,8 +133,7 @@ impl Backend for Quorum {
                     if !waits || !error.is_transient() {
                         voters.ids.ends(request.claim, Clock::Boot.now());
                     }
-                    // The error names the quorum, not the one master that reported it.
-                    Err(error.at("acquire", &request.name, &store))
+                    Err(error)
                 }
             }
         })
@@ -149,7 +147,7 @@ impl Backend for Quorum {
             match self.voters.attempt(request, true).await {
                 Ok(Attempt::Won(grant)) => return Ok(grant),
                 Ok(Attempt::Busy) => {}
-                Err(error) => return Err(error.at("acquire", &request.name, &self.store)),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -173,16 +171,13 @@ impl Backend for Quorum {
             }
         }
         match failed {
-            Some(error) if answers.iter().all(|answer| *answer == Renewed::Unknown) => {
-                Err(error.during("renew").with_store(&self.store))
-            }
+            Some(error) if answers.iter().all(|answer| *answer == Renewed::Unknown) => Err(error),
             _ => Ok(answers),
         }
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
         let (voters, claim) = (Arc::clone(&self.voters), claim.clone());
-        let store = Arc::clone(&self.store);
         Answer::later(async move {
             let (tally, failed) = voters.release(&claim.name, claim.id, claim.used).await;
             let released = match tally.verdict(voters.count()) {
@@ -190,8 +185,7 @@ impl Backend for Quorum {
                 Verdict::No => Released::AlreadyLost,
                 Verdict::Unknown | Verdict::Open => {
                     voters.ids.ends(claim.id, Clock::Boot.now());
-                    let error = no_majority(failed.as_ref(), tally, voters.count());
-                    return Err(error.at("release", &claim.name, &store));
+                    return Err(no_majority(failed.as_ref(), tally, voters.count()));
                 }
             };
             voters.ids.forget(claim.id);
@@ -201,10 +195,8 @@ impl Backend for Quorum {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let replies = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
-        match self.majority_answers(replies) {
-            Ok((states, _)) => Ok(merged(&states, majority(self.voters.count()))),
-            Err(error) => Err(error.at("inspect", name, &self.store)),
-        }
+        let (states, _) = self.majority_answers(replies)?;
+        Ok(merged(&states, majority(self.voters.count())))
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -217,9 +209,7 @@ impl Admin for Quorum {
     /// A held name is held on a majority, but some of that majority may not have answered.
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let replies = join_all(self.voters.members.iter().map(|member| member.list(prefix))).await;
-        let majority_answers = self.majority_answers(replies);
-        let (lists, silent) =
-            majority_answers.map_err(|error| error.during("list").with_store(&self.store))?;
+        let (lists, silent) = self.majority_answers(replies)?;
         let mut votes = BTreeMap::<LockName, usize>::new();
         for name in lists.into_iter().flatten() {
             *votes.entry(name).or_default() += 1;
@@ -242,8 +232,7 @@ impl Admin for Quorum {
         }
         if let (true, Some((_, error))) = (findings.is_empty(), failed.first()) {
             let tally = Tally { yes: 0, no: 0, unknown: all };
-            let error = no_majority(Some(error), tally, all);
-            return Err(error.during("examine").with_store(&self.store));
+            return Err(no_majority(Some(error), tally, all));
         }
         let mut merged = vec![masters(findings.len(), all)];
         for (address, error) in failed {
@@ -258,8 +247,7 @@ impl Admin for Quorum {
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        let raised = self.voters.raise_tokens(name, above).await;
-        raised.map_err(|error| error.at("raise_tokens", name, &self.store))
+        self.voters.raise_tokens(name, above).await
     }
 }
 

@@ -170,30 +170,19 @@ impl Backend for Engine {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        let (jobs, store) = (self.jobs.clone(), self.store.clone());
-        let (name, mode) = (request.name.clone(), request.mode);
+        let (jobs, name, mode) = (self.jobs.clone(), request.name.clone(), request.mode);
         let op = self.acquire_op(request);
-        Answer::later(async move {
-            let result = jobs.send_one(name.clone(), op).await;
-            result
-                .and_then(|outcome| outcome.acquired(mode))
-                .map_err(|error| error.at("acquire", &name, &store))
-        })
+        Answer::later(async move { jobs.send_one(name, op).await?.acquired(mode) })
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        let (jobs, store) = (self.jobs.clone(), self.store.clone());
+        let jobs = self.jobs.clone();
         let requests: Vec<_> =
             requests.iter().map(|request| (request.clone(), self.acquire_op(request))).collect();
-        Some(Answer::later(async move {
-            acquire_all(&jobs, &requests)
-                .await
-                .map_err(|error| error.during("acquire").with_store(&store))
-        }))
+        Some(Answer::later(async move { acquire_all(&jobs, &requests).await }))
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let with_context = |error: Error| error.at("acquire", &request.name, &self.store);
         // A heartbeat. It does not join the queue again: if the place was lost, the answer says so.
         let op = Op::Renew {
             claim: request.claim,
@@ -216,23 +205,21 @@ impl Backend for Engine {
                 // the store decides.
                 Standing::Granted(_) | Standing::Unknown => {}
             }
-            let outcome =
-                self.jobs.send_one(request.name.clone(), op.clone()).await.map_err(with_context)?;
-            if let Some(grant) = outcome.granted().map_err(with_context)? {
+            let outcome = self.jobs.send_one(request.name.clone(), op.clone()).await?;
+            if let Some(grant) = outcome.granted()? {
                 return Ok(grant);
             }
         }
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        let with_context = |error: Error| error.during("renew").with_store(&self.store);
         let mut renewed = vec![Renewed::Unknown; renewals.len()];
         let (mut failed, mut last) = (0, None);
         // The statements run one after the other: each has its own answers, so a failure affects
         // only its own part.
         for part in batch::distinct(renewals, self.together) {
             let ops = part.iter().map(|&at| self.renew_op(&renewals[at])).collect();
-            let results = self.jobs.renew(ops).await.map_err(with_context)?;
+            let results = self.jobs.renew(ops).await?;
             for (at, result) in part.into_iter().zip(results) {
                 let Renewal { claim, token, lease, .. } = &renewals[at];
                 // With a retention this short, the row may have been deleted after the claim ended,
@@ -243,7 +230,7 @@ impl Backend for Engine {
                     Err(error) if DatabaseGone::caused(&error) => renewed[at] = Renewed::Forgotten,
                     Err(error) => {
                         failed += 1;
-                        last = Some(with_context(error.with_lock(&claim.name)));
+                        last = Some(error.with_lock(&claim.name));
                     }
                 }
             }
@@ -251,6 +238,7 @@ impl Backend for Engine {
         match last {
             Some(error) if failed == renewals.len() => Err(error),
             Some(error) => {
+                let error = error.during("renew").with_store(&self.store);
                 tracing::warn!(target: "dlock", %error, failed, "some renewals of a batch failed");
                 Ok(renewed)
             }
@@ -259,21 +247,18 @@ impl Backend for Engine {
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
-        let (jobs, store) = (self.jobs.clone(), self.store.clone());
-        let name = claim.name.clone();
+        let (jobs, name) = (self.jobs.clone(), claim.name.clone());
         let op = Op::Release { claim: claim.id, used: claim.used, bar: 0 };
         Answer::later(async move {
-            let result = jobs.send_one(name.clone(), op).await;
-            match result.and_then(OpOutcome::released) {
+            match jobs.send_one(name, op).await.and_then(OpOutcome::released) {
                 Err(error) if DatabaseGone::caused(&error) => Ok(Released::AlreadyLost),
-                released => released.map_err(|error| error.at("release", &name, &store)),
+                released => released,
             }
         })
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let state = self.read(|reply| ReadRequest::Inspect(name.clone(), reply)).await;
-        state.map_err(|error| error.at("inspect", name, &self.store))
+        self.read(|reply| ReadRequest::Inspect(name.clone(), reply)).await
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -286,22 +271,15 @@ impl Admin for Engine {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         // One read for each page, so that the reader serves the waiters in between.
         let page = |range| self.read(|reply| ReadRequest::List(range, reply));
-        list::list(prefix, limit, page)
-            .await
-            .map_err(|error| error.during("list").with_store(&self.store))
+        list::list(prefix, limit, page).await
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        self.read(ReadRequest::Examine)
-            .await
-            .map_err(|error| error.during("examine").with_store(&self.store))
+        self.read(ReadRequest::Examine).await
     }
 
     async fn raise_tokens(&self, name: &LockName, above: FencingToken) -> Result<(), Error> {
-        let result = self.jobs.send_one(name.clone(), Op::Raise { above: above.get() }).await;
-        result
-            .and_then(OpOutcome::raised)
-            .map_err(|error| error.at("raise_tokens", name, &self.store))
+        self.jobs.send_one(name.clone(), Op::Raise { above: above.get() }).await?.raised()
     }
 }
 

@@ -169,26 +169,21 @@ impl Backend for MutexStore {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         // The answer owns clones, so it runs to its end even if the caller drops it.
-        let (requests, store, request) =
-            (self.requests.clone(), self.store.clone(), request.clone());
-        let form = self.form.name;
+        let (requests, request, form) = (self.requests.clone(), request.clone(), self.form.name);
         Answer::later(async move {
             match requests.acquire(form, &request).await {
                 // There is no queue in the table. For the core, a waiter that polls is queued.
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
-                Ok(answer) => Ok(answer),
-                Err(error) => Err(error.at("acquire", &request.name, &store)),
+                answer => answer,
             }
         })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        let with_context = |error: Error| error.at("acquire", &request.name, &self.store);
         // Each poll is a complete acquire with the same claim, which is idempotent.
         let mut pause = Backoff::of_polls(request.lease);
         loop {
-            let acquired = self.requests.acquire(self.form.name, request).await;
-            match acquired.map_err(with_context)? {
+            match self.requests.acquire(self.form.name, request).await? {
                 Acquired::Granted(grant) => return Ok(grant),
                 _ => pause.wait().await,
             }
@@ -207,7 +202,7 @@ impl Backend for MutexStore {
                 }
                 Err(error) => {
                     failed += part.len();
-                    last = Some(error.at("renew", &part[0].claim.name, &self.store));
+                    last = Some(error.with_lock(&part[0].claim.name));
                     renewed.resize(renewed.len() + part.len(), Renewed::Unknown);
                 }
             }
@@ -216,18 +211,14 @@ impl Backend for MutexStore {
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
-        let (requests, store, claim) = (self.requests.clone(), self.store.clone(), claim.clone());
-        Answer::later(async move {
-            let name = claim.name.clone();
-            let released =
-                requests.send(|reply| MutexRequest::Release(name, claim.id, reply)).await;
-            released.map_err(|error| error.at("release", &claim.name, &store))
-        })
+        let (requests, name, id) = (self.requests.clone(), claim.name.clone(), claim.id);
+        Answer::later(
+            async move { requests.send(|reply| MutexRequest::Release(name, id, reply)).await },
+        )
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        let seen = self.requests.send(|reply| MutexRequest::Inspect(name.clone(), reply)).await;
-        seen.map_err(|error| error.at("inspect", name, &self.store))
+        self.requests.send(|reply| MutexRequest::Inspect(name.clone(), reply)).await
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -238,17 +229,12 @@ impl Backend for MutexStore {
 #[async_trait]
 impl Admin for MutexStore {
     async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        self.requests
-            .send(MutexRequest::Examine)
-            .await
-            .map_err(|error| error.during("examine").with_store(&self.store))
+        self.requests.send(MutexRequest::Examine).await
     }
 
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         let page = |range| self.requests.send(|reply| MutexRequest::List(range, reply));
-        list(prefix, limit, page)
-            .await
-            .map_err(|error| error.during("list").with_store(&self.store))
+        list(prefix, limit, page).await
     }
 }
 

@@ -64,38 +64,33 @@ impl TokenOffset {
         FencingToken::new(token.get().checked_sub(self.offset)?).ok()
     }
 
-    /// Returns the conversion for the tokens of a verb's answer about `name`.
-    fn shift(&self, name: &LockName, verb: &'static str) -> Shift {
-        Shift { offset: self.offset, verb, name: name.clone(), store: Arc::clone(&self.inner) }
+    /// Returns the conversion of tokens in answers.
+    const fn shift(&self) -> Shift {
+        Shift(self.offset)
     }
 }
 
-/// Adds the offset to the tokens of one answer.
-struct Shift {
-    offset: u64,
-    verb: &'static str,
-    name: LockName,
-    store: DynBackend,
-}
+/// Adds the offset to the tokens of answers.
+#[derive(Clone, Copy, Debug)]
+struct Shift(u64);
 
 impl Shift {
-    fn token(&self, token: FencingToken) -> Result<FencingToken, Error> {
-        let sum = token.get().checked_add(self.offset);
+    fn token(self, token: FencingToken) -> Result<FencingToken, Error> {
+        let sum = token.get().checked_add(self.0);
         sum.and_then(|sum| FencingToken::new(sum).ok()).ok_or_else(|| {
-            let error = Error::config(
+            Error::config(
                 ConfigIssue::Token,
                 format!(
                     "no fencing token is left for this name above the offset: the store's token \
                      {token} plus dlock.token_offset={} exceeds 2^63 - 1; use another name, or a \
                      smaller offset if no resource has seen a larger token",
-                    self.offset
+                    self.0
                 ),
-            );
-            error.during(self.verb).with_lock(&self.name).with_store(self.store.store())
+            )
         })
     }
 
-    fn grant(&self, grant: Grant) -> Result<Grant, Error> {
+    fn grant(self, grant: Grant) -> Result<Grant, Error> {
         // The store has granted the claim, so the core has to release it.
         let token =
             self.token(grant.token).map_err(|error| error.with_certainty(Certainty::Unknown))?;
@@ -105,14 +100,14 @@ impl Shift {
         Ok(Grant { token, tokens, ..grant })
     }
 
-    fn acquired(&self, acquired: Acquired) -> Result<Acquired, Error> {
+    fn acquired(self, acquired: Acquired) -> Result<Acquired, Error> {
         match acquired {
             Acquired::Granted(grant) => self.grant(grant).map(Acquired::Granted),
             other => Ok(other),
         }
     }
 
-    fn state(&self, mut state: LockState) -> Result<LockState, Error> {
+    fn state(self, mut state: LockState) -> Result<LockState, Error> {
         for claim in state.holders.iter_mut().chain(&mut state.waiters) {
             claim.token = claim.token.map(|token| self.token(token)).transpose()?;
         }
@@ -143,12 +138,12 @@ impl Backend for TokenOffset {
     }
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
-        let shift = self.shift(&request.name, "acquire");
+        let shift = self.shift();
         and_then(self.inner.acquire(request), move |acquired| shift.acquired(acquired))
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        self.shift(&request.name, "acquire").grant(self.inner.granted(request).await?)
+        self.shift().grant(self.inner.granted(request).await?)
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
@@ -164,7 +159,7 @@ impl Backend for TokenOffset {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
-        self.shift(name, "inspect").state(self.inner.inspect(name).await?)
+        self.shift().state(self.inner.inspect(name).await?)
     }
 
     fn admin(&self) -> Option<&dyn Admin> {
@@ -173,14 +168,18 @@ impl Backend for TokenOffset {
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
-        let shifts: Vec<_> =
-            requests.iter().map(|request| self.shift(&request.name, "acquire")).collect();
+        let shift = self.shift();
+        let names: Vec<_> = requests.iter().map(|request| request.name.clone()).collect();
         Some(and_then(self.inner.acquire_all(requests)?, move |answers| {
-            let mut shifts = shifts.iter();
-            // The core reports a wrong number of answers.
-            let ours =
-                |acquired| shifts.next().map_or(Ok(acquired), |shift| shift.acquired(acquired));
-            answers.into_iter().map(ours).collect()
+            let ours = |(at, acquired)| {
+                // The core reports a wrong number of answers.
+                let named = |error: Error| match names.get(at) {
+                    Some(name) => error.with_lock(name),
+                    None => error,
+                };
+                shift.acquired(acquired).map_err(named)
+            };
+            answers.into_iter().enumerate().map(ours).collect()
         }))
     }
 }
