@@ -133,7 +133,8 @@ async fn storm(
 }
 
 /// Returns the longest pause before a fault, in milliseconds. After some faults the store stays for
-/// long enough that its clients find it: those with sessions look for it less and less often.
+/// long enough that its clients find it, which look for it less and less often if they have sessions,
+/// and that a restart guard ends.
 fn pause(setup: &Setup, faults: &[Fault]) -> u64 {
     let is_away = |fault: &Fault| {
         matches!(fault, ServerStopped | ServerKilled | ServerEmptied)
@@ -141,6 +142,7 @@ fn pause(setup: &Setup, faults: &[Fault]) -> u64 {
     };
     match (faults.iter().all(is_away), setup.store) {
         (true, "zk" | "etcd") => 1600,
+        (true, _) if faults == [ServerEmptied] => 2000,
         (true, _) => 800,
         (false, _) => 300,
     }
