@@ -41,8 +41,9 @@ pub(crate) struct Store {
 
     /// A file that contains the URL of the store [env: DLOCK_URL_FILE]
     ///
-    /// Spaces, line ends and a byte order mark around the URL are ignored. Only the user of dlock should be able to
-    /// read the file (mode 600) if the URL has a password. DLOCK_URL goes before DLOCK_URL_FILE.
+    /// Spaces, line ends and a byte order mark around the URL are ignored. Only the user of dlock
+    /// should be able to read the file (mode 600) if the URL has a password. DLOCK_URL goes before
+    /// DLOCK_URL_FILE.
     #[arg(long, value_name = "FILE", global = true)]
     url_file: Option<PathBuf>,
 
@@ -139,7 +140,8 @@ impl Store {
                 Err(Failure::new(
                     code::UNAVAILABLE,
                     format!(
-                        "{} did not answer within {}: check {doubt}, or set a longer --connect-timeout",
+                        "{} did not answer within {}: check {doubt}, or set a longer \
+                         --connect-timeout",
                         shown.as_deref().unwrap_or("the store"),
                         humantime::format_duration(limit)
                     ),

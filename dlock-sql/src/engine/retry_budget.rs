@@ -19,6 +19,10 @@ const AT_ONCE: u32 = 4;
 const SHORTEST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
 
+/// The time for which a store that is being opened tries to connect.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const SOON: Duration = Duration::from_millis(250);
+
 /// The retry budget of one operation.
 #[derive(Debug)]
 pub(crate) struct RetryBudget {
@@ -26,8 +30,9 @@ pub(crate) struct RetryBudget {
     at_once: u32,
     backoff: Backoff,
     certainty: Certainty,
-    /// The faults with these remedies are returned to the caller at once.
+    /// The faults with these remedies are returned to the caller, from `left_from` on.
     left: &'static [Remedy],
+    left_from: Instant,
     sleeper: Sleeper,
 }
 
@@ -67,6 +72,7 @@ impl RetryBudget {
             backoff: Backoff::between(SHORTEST, LONGEST),
             certainty: Certainty::NotApplied,
             left: &[],
+            left_from: Instant::from_nanos(0),
             sleeper: Sleeper::default(),
         }
     }
@@ -99,12 +105,14 @@ impl RetryBudget {
         Self { left: &[Remedy::Apart, Remedy::Unclear], ..Self::of(time) }
     }
 
-    /// Returns the retry budget for opening a store. If no connection can be made, the caller gets
-    /// the reason at once: only the caller knows how long to retry. A conflict with another client
-    /// that opens the store is retried.
+    /// Returns the retry budget for opening a store. If no connection can be made, the caller soon
+    /// gets the reason: only the caller knows how long to retry. Until then the pooled sessions
+    /// that a server has ended are replaced. A conflict with another client that opens the store
+    /// is retried.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn to_open(time: Duration) -> Self {
-        Self { left: &[Remedy::Connect], ..Self::of(time) }
+        let left_from = Clock::Boot.now().saturating_add(SOON.min(time / 4));
+        Self { left: &[Remedy::Connect], left_from, ..Self::of(time) }
     }
 
     /// Waits until it is time for the next retry.
@@ -114,7 +122,7 @@ impl RetryBudget {
     pub(crate) async fn after(&mut self, fault: Fault) -> Result<(), Error> {
         let now = Clock::Boot.now();
         let certainty = self.certainty_of(&fault);
-        let is_left = self.left.contains(&fault.remedy);
+        let is_left = now >= self.left_from && self.left.contains(&fault.remedy);
         if fault.remedy == Remedy::None || is_left || now >= self.until {
             return Err(fault.error.with_certainty(certainty));
         }
@@ -142,6 +150,18 @@ mod tests {
             error: Error::new(ErrorKind::Unavailable, "busy").with_certainty(certainty),
             remedy,
         }
+    }
+
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    #[tokio::test]
+    async fn a_store_that_is_being_opened_soon_gives_up_to_connect() {
+        let mut budget = RetryBudget::to_open(Duration::from_secs(3600));
+        let connect = || fault(Certainty::NotApplied, Remedy::Connect);
+        // A session that the server has ended is replaced.
+        budget.after(connect()).await.unwrap();
+        while budget.after(connect()).await.is_ok() {}
+        assert!(!budget.is_over());
+        budget.after(fault(Certainty::NotApplied, Remedy::Retry)).await.unwrap();
     }
 
     #[tokio::test]

@@ -1,10 +1,7 @@
 //! Names are compared byte for byte, and nothing in them is interpreted as SQL.
 
-use std::time::Duration;
-
 use dlock_core::DynBackend;
 use dlock_testlab::{Verdict, postgres::PostgresServer};
-use tokio::time::sleep;
 
 use crate::support::{
     connect, exclusive, free, granted, queue, run, start, start_pooler, take, works_fully,
@@ -113,14 +110,7 @@ fn schemas_with_hostile_names_work() {
             works_fully(&client, &other, "a").await?;
             // The pooler's sessions have the search path of another time.
             server.terminate_backends().await?;
-            let url = format!("{}?dlock.pooler=true&{options}", bouncer.url());
-            let pooled = loop {
-                match connect(&url).await {
-                    // The pooler passes on that the server ended one of its sessions.
-                    Err(error) if error.is_transient() => sleep(Duration::from_millis(20)).await,
-                    opened => break opened?,
-                }
-            };
+            let pooled = connect(&format!("{}?dlock.pooler=true&{options}", bouncer.url())).await?;
             works_fully(&pooled, &connect(&own).await?, "a").await?;
             let found = server.query(&format!("select count(*) from {quoted}.dlock_lock")).await?;
             assert_ne!(found.concat(), ["0"], "{schema}");
