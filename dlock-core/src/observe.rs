@@ -44,13 +44,13 @@
 //! | `server older than supported` | warn | `store`, `version` | ZooKeeper: the server lacks something that dlock uses |
 //! | `new ZooKeeper session` | info | `store` | ZooKeeper: the previous session ended |
 //! | `ZooKeeper session failed` | warn | `error` | ZooKeeper |
-//! | `removing a claim failed` | warn | `error`, `lock.name` | ZooKeeper: the servers refused to delete a node, which is repeated |
-//! | `session replaced, since claims could not be removed from it` | warn | | ZooKeeper: deletions were refused for a lease, and the session had no other claims |
+//! | `removing a claim failed` | warn | `error`, `lock.name` | ZooKeeper, etcd: the servers refused to delete a node or key, which is repeated |
+//! | `session replaced, since claims could not be removed from it` | warn | | ZooKeeper, etcd: deletions were refused for a lease, and the session had no other claims |
 //! | `ZooKeeper driver task ended` | warn | | ZooKeeper |
 //! | `downgrade failed` | warn | `error` | ZooKeeper, etcd |
 //! | `new etcd session` | info | `store` | etcd: the previous session ended |
 //! | `etcd session failed` | warn | `error` | etcd |
-//! | `deleting a key failed` | warn | `failure` | etcd |
+//! | `deleting a key failed` | warn | `failure` | etcd: a deletion was not answered, which is repeated |
 //!
 //! Other events have the level debug. Their text may change.
 //!

@@ -210,15 +210,17 @@ impl Session {
             });
             return Ok(Some(spots.collect()));
         }
-        // This also deletes the key of an earlier claim in the same slot, which should be gone.
+        // This also deletes the key of an earlier claim in the same slot, which should be gone. A
+        // refusal does not keep the other keys.
+        let mut refused = None;
         for (claim, kv) in claims.iter().zip(own).filter_map(|(claim, kv)| Some((claim, kv?))) {
             if let Err(error) = self.delete_created(&kv.key, kv.create_revision).await {
                 claim.leave();
                 self.clear_later(claim, &error);
-                return Err(error);
+                refused.get_or_insert(error);
             }
         }
-        Ok(None)
+        refused.map_or(Ok(None), Err)
     }
 
     /// Returns the states of claims, no older than this revision.

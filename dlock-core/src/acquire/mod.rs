@@ -182,12 +182,11 @@ impl<'a> Attempt<'a> {
                     self.cancel();
                     let again = too_slow.pause(now, lease);
                     if matches!(wait, Wait::Try) || again.is_none() {
-                        return Err(Error::new(
+                        return self.in_context(Err(Error::new(
                             ErrorKind::Unavailable,
                             "the store took longer to answer than the lease lasts: use a longer \
                              lease",
-                        )
-                        .during("acquire"));
+                        )));
                     }
                 }
                 Ok(Acquired::Queued) => {
@@ -206,16 +205,17 @@ impl<'a> Attempt<'a> {
                     if !self.alone {
                         return self.in_context(Err(error));
                     }
-                    // A try starts over, too, but not for longer than a lease.
-                    let (now, lease) = (self.engine.clock.now(), self.options.lease());
-                    if matches!(wait, Wait::Try) && too_slow.pause(now, lease).is_none() {
-                        return Err(Error::new(
+                    // A try starts over, too, but not for longer than an answer may take.
+                    let limit = self.options.lease().min(self.engine.backend.response_timeout());
+                    if matches!(wait, Wait::Try)
+                        && too_slow.pause(self.engine.clock.now(), limit).is_none()
+                    {
+                        return self.in_context(Err(Error::new(
                             ErrorKind::Unavailable,
                             "the claim has ended in the store, and so have the ones after it: try \
                              again, and check that the store answers well within a lease",
                         )
-                        .with_source(error)
-                        .during("acquire"));
+                        .with_source(error)));
                     }
                 }
                 Err(error) => {

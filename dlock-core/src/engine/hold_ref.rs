@@ -160,7 +160,7 @@ impl HoldRef {
     /// Leaves the claim to the store until `until`, without a holder. The renewal task renews it
     /// once more for the rest of the time, with the usual retries, and then forgets it. This is the
     /// [last renewal](Renewal::is_last), which an earlier one that arrives later does not change.
-    /// `shutdown` waits for it. `schedules/part.rs` tests it.
+    /// `shutdown` waits for it. `schedules/renewal.rs` tests it.
     pub(crate) fn part(mut self, until: Instant) {
         let ended = self.until_ended();
         self.token = None;
@@ -207,7 +207,7 @@ impl HoldRef {
             Some(Renewed::Unknown) => {
                 let text = "the store can't tell whether the lock is held: try again";
                 let error = Error::new(ErrorKind::Unavailable, text);
-                return Err(error.during("downgrade").with_lock(hold.name()));
+                return Err(error.at("downgrade", hold.name(), engine.backend.store()));
             }
             answer => {
                 let how = answer.map_or(Ended::Revoked, |gone| reason(*gone));

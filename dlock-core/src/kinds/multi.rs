@@ -234,7 +234,6 @@ fn late(lost: &Error, lease: Duration) -> Error {
         ),
     )
     .with_certainty(Certainty::NotApplied)
-    .during("acquire")
     .with_source(lost.clone())
 }
 
@@ -277,14 +276,17 @@ impl Group {
                 ErrorKind::Unavailable => waits && retries,
                 _ => false,
             };
-            match budget.pause(now, lease) {
+            // A try ends after the time that an answer may take.
+            let store = &first.engine().backend;
+            let limit = if waits { lease } else { lease.min(store.response_timeout()) };
+            match budget.pause(now, limit) {
                 Some(next) if again => {
                     let paused = pause(next, wait.deadline(), &first.name).await;
                     let failure = (error.kind() == ErrorKind::Unavailable).then_some(error);
                     paused.map_err(|ended| explained(ended, failure, &first.name))?;
                 }
                 _ if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotHeld) => {
-                    return Err(late(&error, lease));
+                    return Err(late(&error, lease).at("acquire", &first.name, store.store()));
                 }
                 _ => return Err(error),
             }

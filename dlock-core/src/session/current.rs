@@ -156,6 +156,10 @@ async fn open_next<S: StoreSession>(weak: &Weak<Sessions<S>>, remainder: S::Rema
         }
         drop(sessions);
         pause.wait().await;
+        // The store was dropped meanwhile, and needs no session.
+        if weak.strong_count() == 0 {
+            return;
+        }
     }
 }
 

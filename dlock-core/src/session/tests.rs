@@ -224,6 +224,7 @@ async fn room_is_not_given_after_the_end() {
 #[derive(Clone, Default)]
 struct TestStore {
     is_down: Arc<AtomicBool>,
+    is_silent: Arc<AtomicBool>,
     /// The sessions that were opened, each with what the one before has left.
     opened: Arc<Mutex<Vec<Option<u32>>>>,
 }
@@ -241,6 +242,9 @@ impl StoreSession for TestSession {
     ) -> Result<Arc<Self>, Error> {
         if store.is_down.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Unavailable, "the store is down"));
+        }
+        if store.is_silent.load(Ordering::SeqCst) {
+            pending::<()>().await;
         }
         store.opened.lock().push(remainder.copied());
         let patience = Duration::from_millis(200);
@@ -276,6 +280,22 @@ async fn a_caller_gets_the_next_session() {
     until(|| !sessions.current().is_over()).await;
     assert!(!sessions.living().await.unwrap().has_claims());
     assert_eq!(*store.opened.lock(), [None, Some(7)]);
+}
+
+#[tokio::test]
+async fn a_store_that_never_answered_is_reported_as_such() {
+    let store = TestStore::default();
+    let opened = Sessions::<TestSession>::open(
+        "test:".to_owned(),
+        store.clone(),
+        current_runtime().unwrap(),
+    );
+    let sessions = Arc::new(opened.await.unwrap());
+    sessions.start();
+    store.is_silent.store(true, Ordering::SeqCst);
+    sessions.living().await.unwrap().end();
+    let error = sessions.living().await.err().unwrap();
+    assert_eq!(error.to_string(), no_answer().to_string());
 }
 
 #[test]

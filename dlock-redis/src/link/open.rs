@@ -41,6 +41,9 @@ const BUFFER: usize = 1024;
 /// The longest time for which one address of a host name is tried alone.
 const ALONE: Duration = Duration::from_millis(250);
 
+/// The limit for the look-up of a host name.
+const LOOKUP: Duration = Duration::from_secs(2);
+
 /// Connects to one server, without any check of it.
 ///
 /// The driver takes the first address of a host name that accepts a connection. That may be one that
@@ -97,13 +100,14 @@ pub(super) async fn connection(
 }
 
 /// Returns the addresses of a host name. None for an address, a socket, and a name that does not
-/// resolve: the driver reports that.
+/// resolve in time: the driver reports that.
 async fn addresses(addr: &ConnectionAddr) -> Vec<SocketAddr> {
     match addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }
             if host.parse::<IpAddr>().is_err() =>
         {
-            let found = lookup_host((host.as_str(), *port)).await;
+            let found = timeout(LOOKUP, lookup_host((host.as_str(), *port))).await;
+            let found = found.ok().and_then(Result::ok);
             let mut found = found.map(Vec::from_iter).unwrap_or_default();
             found.dedup();
             found

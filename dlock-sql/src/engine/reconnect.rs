@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{Backoff, Clock, Error, Instant};
+use dlock_core::{Backoff, Certainty, Clock, Error, Instant};
 
 use super::fault::{Fault, Remedy};
 
@@ -58,13 +58,19 @@ impl ReconnectPauses {
         if left <= STEP {
             return Ok(());
         }
-        Err(Fault { error: error.clone(), remedy: *remedy }.before_anything_was_sent())
+        // No row caused it, since nothing was sent. Perhaps a connect would succeed.
+        let remedy = match remedy {
+            Remedy::Apart | Remedy::Unclear => Remedy::Retry,
+            remedy => *remedy,
+        };
+        let error = error.clone().with_certainty(Certainty::NotApplied);
+        Err(Fault { error, remedy })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dlock_core::{Certainty, ErrorKind};
+    use dlock_core::ErrorKind;
 
     use super::*;
 

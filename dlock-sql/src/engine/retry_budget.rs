@@ -19,7 +19,7 @@ const AT_ONCE: u32 = 4;
 const SHORTEST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// The time for which a store that is being opened tries to connect.
+/// The time for which a store that is being opened goes on to connect after a failure.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const SOON: Duration = Duration::from_millis(250);
 
@@ -30,9 +30,10 @@ pub(crate) struct RetryBudget {
     at_once: u32,
     backoff: Backoff,
     certainty: Certainty,
-    /// The faults with these remedies are returned to the caller, from `left_from` on.
+    /// The faults with these remedies are returned to the caller, once they have lasted for `grace`.
     left: &'static [Remedy],
-    left_from: Instant,
+    grace: Duration,
+    first_left: Option<Instant>,
     sleeper: Sleeper,
 }
 
@@ -72,7 +73,8 @@ impl RetryBudget {
             backoff: Backoff::between(SHORTEST, LONGEST),
             certainty: Certainty::NotApplied,
             left: &[],
-            left_from: Instant::from_nanos(0),
+            grace: Duration::ZERO,
+            first_left: None,
             sleeper: Sleeper::default(),
         }
     }
@@ -111,8 +113,7 @@ impl RetryBudget {
     /// is retried.
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn to_open(time: Duration) -> Self {
-        let left_from = Clock::Boot.now().saturating_add(SOON.min(time / 4));
-        Self { left: &[Remedy::Connect], left_from, ..Self::of(time) }
+        Self { left: &[Remedy::Connect], grace: SOON, ..Self::of(time) }
     }
 
     /// Waits until it is time for the next retry.
@@ -122,7 +123,8 @@ impl RetryBudget {
     pub(crate) async fn after(&mut self, fault: Fault) -> Result<(), Error> {
         let now = Clock::Boot.now();
         let certainty = self.certainty_of(&fault);
-        let is_left = now >= self.left_from && self.left.contains(&fault.remedy);
+        let is_left = self.left.contains(&fault.remedy)
+            && now.since(*self.first_left.get_or_insert(now)) >= self.grace;
         if fault.remedy == Remedy::None || is_left || now >= self.until {
             return Err(fault.error.with_certainty(certainty));
         }

@@ -220,8 +220,9 @@ pub async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &str) ->
     queue(other, &waiting).await?;
     let busy = other.acquire(&attempt(lock)).await?;
     let state = client.inspect(&held.name).await?;
-    let holder = state.holders.first().map(|holder| holder.claim);
-    if busy != Acquired::Busy || holder != Some(held.claim) {
+    let [holder, waiter] = [&state.holders, &state.waiters].map(|claims| claims.first());
+    let seen = [holder, waiter].map(|claim| claim.map(|claim| claim.claim));
+    if busy != Acquired::Busy || seen != [Some(held.claim), Some(waiting.claim)] {
         return Err(Stop::failed(format!("a held lock is {busy:?}: {state:?}")));
     }
     free(client, &held).await?;

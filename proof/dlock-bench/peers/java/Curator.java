@@ -1,5 +1,5 @@
 // Curator's recipes as a subject of `dlock-bench compare`: it reads the lines that are described
-// in src/subject/line.rs and answers each.
+// in src/subject/serve.rs and answers each.
 // Arguments: where the server is, and the nanoseconds by which this clock is behind the parent's.
 import java.io.BufferedReader;
 import java.io.InputStreamReader;

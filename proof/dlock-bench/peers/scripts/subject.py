@@ -1,4 +1,4 @@
-"""The lines of `dlock-bench compare`, which src/subject/line.rs describes, for locks in Python.
+"""The lines of `dlock-bench compare`, which src/subject/serve.rs describes, for locks in Python.
 
 A task is a thread. A lock is an object with acquire() and release(), made for each thread.
 """

@@ -35,9 +35,10 @@ fn a_test_that_panics_leaves_nothing_behind() {
         });
     });
     // If the machine stalls, the test is repeated in another process, and does not panic in this one.
-    let _ = catch_unwind(panics);
-    if let Some((pid, directory)) = left.into_inner().unwrap() {
-        assert!(!is_alive(pid) && !directory.exists());
+    let caught = catch_unwind(panics);
+    match left.into_inner().unwrap() {
+        Some((pid, directory)) => assert!(!is_alive(pid) && !directory.exists()),
+        None => assert!(caught.is_ok(), "the server does not start"),
     }
 }
 

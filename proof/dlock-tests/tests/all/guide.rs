@@ -38,6 +38,38 @@ fn missing(text: &Text, span: &str) -> Option<String> {
     gone.then(|| format!("{}: there is no {span}", text.path))
 }
 
+/// The tests that a line names as in "`one` and `two` in `tests/file.rs`", if they are not in
+/// that file.
+fn missing_tests(text: &Text, line: &str) -> Vec<String> {
+    // Text and spans take turns.
+    let parts: Vec<_> = line.split('`').collect();
+    let mut wrong = Vec::new();
+    for at in (3..parts.len()).step_by(2).filter(|at| parts[*at].ends_with(".rs")) {
+        let beside = Path::new(&text.path).parent().expect("a file is in a folder");
+        let paths = [root().join(parts[at]), root().join(beside).join(parts[at])];
+        let Some(code) = paths.iter().find_map(|path| fs::read_to_string(path).ok()) else {
+            continue;
+        };
+        let mut name = at;
+        while name >= 3 && [" in ", " and ", ", "].contains(&parts[name - 1]) {
+            name -= 2;
+            let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            if parts[name].chars().all(is_name) && !code.contains(parts[name]) {
+                wrong.push(format!("{}: no {} in {}", text.path, parts[name], parts[at]));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_test_that_a_text_names_is_in_its_file() {
+    let texts = texts(root());
+    let lines = texts.iter().flat_map(|text| text.content.lines().map(move |line| (text, line)));
+    let wrong: Vec<_> = lines.flat_map(|(text, line)| missing_tests(text, line)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 #[test]
 fn every_link_leads_to_a_file_and_a_heading() {
     let texts = texts(root());
