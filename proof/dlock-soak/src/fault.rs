@@ -71,6 +71,9 @@ pub enum Fault {
     FollowerCut,
     /// All that one server of an ensemble and the others send each other is delayed.
     MemberSlow,
+    /// One server of an ensemble is killed, stopped or cut off from the others. The next fault may
+    /// follow before all servers serve again.
+    MemberAway,
     /// The server removes old revisions, which waiters may watch from.
     HistoryCompacted,
 }
@@ -163,6 +166,7 @@ impl fmt::Display for Fault {
             Self::LeaderMoved => "leader moved",
             Self::FollowerCut => "follower cut off",
             Self::MemberSlow => "member slow",
+            Self::MemberAway => "member away",
             Self::HistoryCompacted => "history compacted",
         })
     }

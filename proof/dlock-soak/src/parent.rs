@@ -207,16 +207,26 @@ impl Running {
     /// replacement.
     ///
     /// # Errors
-    /// If it had already exited, or if the replacement can't be started.
+    /// If it had already exited, which the report contains as a violation, or if the replacement
+    /// can't be started.
     pub async fn kill_one(&mut self) -> Verdict {
         let at = self.any();
         let new = self.begin().await?;
         let mut old = std::mem::replace(&mut self.processes[at], new);
         let (number, files) = (old.number, old.files.clone());
         self.dead.push((number, files));
-        let killed = old.kill().await?;
-        self.done(KILL, killed, Some(number));
-        Ok(())
+        match old.kill().await {
+            Ok(killed) => {
+                self.done(KILL, killed, Some(number));
+                Ok(())
+            }
+            Err(stop) => {
+                // Its replacement takes its place, so it would not be reported at the end.
+                let text = stop.into_text();
+                self.broke(number, text.clone());
+                Err(Stop::failed(text))
+            }
+        }
     }
 
     /// Stops one of the processes for this time. A concurrent call stops another process.

@@ -129,6 +129,7 @@ impl Scene {
             Findings { injections: self.injections.split_off(0), ..Findings::default() };
         let is_weak = |one: &Injection| self.promise(one.fault) == Promise::Exclusion;
         let weak = found.injections.iter().any(is_weak);
+        self.topology.until_well().await?;
         match self.running.finish().await {
             Ok(report) => {
                 found.violations = report.violations();

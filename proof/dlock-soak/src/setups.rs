@@ -53,8 +53,9 @@ pub static SETUPS: &[Setup] = {
     use Fault::{
         CancelStorm, Failover, FollowerCut, HistoryCompacted, HolderClock, HolderKilled,
         HolderStalled, HolderStopped, LaggingFailover, LeaderCut, LeaderKilled, LeaderMoved,
-        LeaderStopped, MemberSlow, MinorityAway, PushesLost, ScriptsForgotten, ServerEmptied,
-        ServerKilled, ServerStopped, SessionsEnded, SlotMoved, Takeover, TasksAborted,
+        LeaderStopped, MemberAway, MemberSlow, MinorityAway, PushesLost, ScriptsForgotten,
+        ServerEmptied, ServerKilled, ServerStopped, SessionsEnded, SlotMoved, Takeover,
+        TasksAborted,
     };
     use Promise::{All, Exclusion, Tokens};
 
@@ -125,14 +126,14 @@ pub static SETUPS: &[Setup] = {
         setup("zk", "zk", "an ensemble of three", FEW).with(&[
             OF_HOLDERS,
             OF_NETWORK,
-            (All, &[PushesLost, LeaderKilled, LeaderStopped, LeaderCut, FollowerCut]),
+            (All, &[PushesLost, LeaderKilled, LeaderStopped, LeaderCut, FollowerCut, MemberAway]),
         ]),
         setup("etcd-single", "etcd", "one server", FEW).with(ONE_WITH_SESSIONS),
         setup("etcd", "etcd", "a cluster of three", FEW).with(&[
             OF_HOLDERS,
             OF_NETWORK,
             (All, &[PushesLost, LeaderKilled, LeaderStopped, LeaderCut, LeaderMoved]),
-            (All, &[FollowerCut, MemberSlow, HistoryCompacted]),
+            (All, &[FollowerCut, MemberAway, MemberSlow, HistoryCompacted]),
         ]),
     ]
 };
@@ -160,7 +161,7 @@ impl Setup {
             "memory" => Box::new(Plain::memory()),
             "sqlite" => Box::new(Plain::sqlite()?),
             "redis-sentinel" => Box::new(Sentinel::start().await?),
-            "redis-cluster" => Box::new(Cluster::start().await?),
+            "redis-cluster" => Box::new(Cluster::start(faults).await?),
             "redis-quorum" => Box::new(Quorum::start().await?),
             "zk" => Box::new(Three::zookeeper(faults).await?),
             "etcd" => Box::new(Three::etcd().await?),

@@ -5,11 +5,15 @@ mod network;
 pub(super) mod redis;
 pub(super) mod single;
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use dlock_core::{DynBackend, Error};
-use dlock_testkit::Stop;
+use dlock_testkit::{Stop, Verdict};
 use futures_util::future::BoxFuture;
 use tempfile::TempDir;
 
@@ -39,6 +43,14 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync {
     /// If the store can't be repaired.
     async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         Ok(Effect::Missed(format!("{fault}: not of this store")))
+    }
+
+    /// Waits until the store serves as before its faults.
+    ///
+    /// # Errors
+    /// If it does not in time.
+    async fn until_well(&self) -> Verdict {
+        Ok(())
     }
 
     /// Whether the store deletes old records only while a client is connected.
@@ -133,13 +145,26 @@ fn some(from: u64, to: u64) -> Duration {
     Duration::from_millis(rand::random_range(from..=to))
 }
 
-/// Returns a random length of an outage: mostly short, sometimes up to the longest one, for which
-/// leases and sessions expire.
-fn outage(longest: Duration) -> Duration {
-    if rand::random_bool(0.2) {
-        longest.mul_f64(rand::random_range(0.1..=1.0))
-    } else {
-        some(50, 900)
+/// The lengths of a store's outages. The first one and every third one after it are long, so that
+/// leases and sessions expire. The others are short, so that many faults happen.
+#[derive(Debug)]
+struct Outages {
+    longest: Duration,
+    count: AtomicUsize,
+}
+
+impl Outages {
+    fn up_to(longest: Duration) -> Self {
+        Self { longest, count: AtomicUsize::new(0) }
+    }
+
+    /// Returns the length of the next one.
+    fn next(&self) -> Duration {
+        if self.count.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
+            self.longest.mul_f64(rand::random_range(0.6..=1.0))
+        } else {
+            some(50, 900)
+        }
     }
 }
 
@@ -151,4 +176,20 @@ fn is_restarted(before: Option<u32>, after: Option<u32>) -> bool {
 /// Whether the process of a server stands still. Systems that do not show it are believed.
 fn is_stopped(pid: Option<u32>) -> bool {
     !cfg!(target_os = "linux") || pid.is_some_and(dlock_testlab::is_stopped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_outage_and_every_third_one_are_long() {
+        let longest = Duration::from_secs(4);
+        let outages = Outages::up_to(longest);
+        for turn in 0..9 {
+            let time = outages.next();
+            assert_eq!(time >= longest.mul_f64(0.6), turn % 3 == 0, "{turn}: {time:?}");
+            assert!(time <= longest, "{turn}: {time:?}");
+        }
+    }
 }

@@ -88,6 +88,18 @@ async fn misbehaviour_is_found(how: &'static str, what: &'static str) -> Verdict
     is(report.check().is_err(), "it is to be wrong")
 }
 
+/// It is also found if a kill comes after it, which puts another process in its place.
+async fn an_exit_before_a_kill_is_found() -> Verdict {
+    let (_directory, address) = store()?;
+    let load = Load::new("bad").with_processes(1).with_env(MISBEHAVE, "exit");
+    let mut load = load.start(&address).await?;
+    sleep(Duration::from_millis(1800)).await;
+    is(load.kill_one().await.is_err(), "a process is killed that has exited")?;
+    let found = load.finish().await?.violations();
+    let is_found = found.iter().any(|(_, wrong)| wrong.contains("was to be killed"));
+    is(is_found, &format!("not found: {found:?}"))
+}
+
 fn main() {
     let misbehaves =
         |name, how, what| Scenario::new(name, move || misbehaviour_is_found(how, what));
@@ -95,6 +107,7 @@ fn main() {
         Scenario::new("orders_are_obeyed", orders_are_obeyed),
         misbehaves("a_panic_is_found", "panic", "panicked at"),
         misbehaves("an_end_by_itself_is_found", "exit", "ended by itself"),
+        Scenario::new("an_exit_before_a_kill_is_found", an_exit_before_a_kill_is_found),
         misbehaves("a_leak_is_found", "leak", "files after"),
     ];
     run("sqlite", connect, scenarios)

@@ -1,6 +1,9 @@
 //! Three servers of ZooKeeper or etcd that replace each other.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use dlock_testkit::{Stop, Verdict};
@@ -8,7 +11,7 @@ use dlock_testlab::{Protocol, Proxy, etcd, zookeeper};
 use tokio::time::sleep;
 
 use super::{
-    Effect, Fault, Topology, is_restarted, is_stopped, network::Network, outage, some,
+    Effect, Fault, Outages, Topology, is_restarted, is_stopped, network::Network, some,
     with_sessions,
 };
 use crate::plan::Load;
@@ -31,6 +34,9 @@ const SYNC_LIMITS: [Duration; 2] = [Duration::from_millis(800), LONGEST];
 pub(crate) struct Three {
     servers: Servers,
     networks: Vec<Network>,
+    outages: Outages,
+    /// The revision of the last compaction.
+    compacted: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -51,7 +57,9 @@ macro_rules! each {
 
 /// Returns options of servers whose sessions end soon after they should.
 pub(super) fn zookeeper_options(faults: &[Fault]) -> zookeeper::Options {
-    let limit = SYNC_LIMITS[usize::from(faults.contains(&Fault::FollowerCut))];
+    let cuts = faults.contains(&Fault::FollowerCut);
+    let is_long = faults == [Fault::FollowerCut] || cuts && rand::random();
+    let limit = SYNC_LIMITS[usize::from(is_long)];
     zookeeper::Options::new().with_tick(Duration::from_millis(100)).with_sync_limit(limit)
 }
 
@@ -78,9 +86,22 @@ impl Three {
     async fn of(servers: Servers, protocol: Protocol) -> Result<Self, Stop> {
         let mut networks = Vec::new();
         for address in servers.addresses() {
-            networks.push(Network::over(Proxy::start_for(&address, protocol).await?, LONGEST));
+            networks.push(Network::over(Proxy::start_for(&address, protocol).await?));
         }
-        Ok(Self { servers, networks })
+        // A new cluster has revision 1.
+        let (outages, compacted) = (Outages::up_to(LONGEST), AtomicU64::new(1));
+        Ok(Self { servers, networks, outages, compacted })
+    }
+
+    /// Kills, stops or isolates a server, and repairs it, while others may still recover. Does not
+    /// wait until all serve.
+    async fn member_away(&self) -> Result<Effect, Stop> {
+        let (servers, node) = (&self.servers, rand::random_range(0..self.networks.len()));
+        match rand::random_range(0..3) {
+            0 => servers.kill(node).await,
+            1 => servers.stop(node, self.outages.next()).await,
+            _ => servers.cut(node, Fault::MemberAway, self.outages.next()).await,
+        }
     }
 }
 
@@ -117,19 +138,19 @@ impl Servers {
             sleep(some(0, 600)).await;
             servers.nodes()[node].restart().await?;
         });
-        Ok(Effect::seen(is_restarted(before, self.pid(node)), "the leader was not killed"))
+        Ok(Effect::seen(is_restarted(before, self.pid(node)), "the server was not killed"))
     }
 
-    async fn stop(&self, node: usize) -> Result<Effect, Stop> {
+    async fn stop(&self, node: usize, time: Duration) -> Result<Effect, Stop> {
         each!(self, servers => servers.nodes()[node].pause()?);
-        sleep(outage(LONGEST)).await;
+        sleep(time).await;
         let stopped = is_stopped(self.pid(node));
         each!(self, servers => servers.nodes()[node].resume()?);
-        Ok(Effect::seen(stopped, "the leader was not stopped"))
+        Ok(Effect::seen(stopped, "the server was not stopped"))
     }
 
     /// Cuts a server off from both others, or a follower of ZooKeeper from its leader.
-    async fn cut(&self, node: usize, fault: Fault) -> Result<Effect, Stop> {
+    async fn cut(&self, node: usize, fault: Fault, time: Duration) -> Result<Effect, Stop> {
         let before = self.held_bytes();
         match self {
             Self::ZooKeeper(servers) if fault == Fault::FollowerCut => {
@@ -137,7 +158,7 @@ impl Servers {
             }
             _ => each!(self, servers => servers.isolate(node)),
         }
-        sleep(outage(LONGEST)).await;
+        sleep(time).await;
         let held = self.held_bytes() > before;
         each!(self, servers => servers.heal(node));
         Ok(Effect::seen(held, "the servers sent each other nothing"))
@@ -152,8 +173,12 @@ impl Servers {
     }
 }
 
-/// Injects a fault that only etcd has.
-async fn inject_into_etcd(servers: &etcd::Ensemble, fault: Fault) -> Result<Effect, Stop> {
+/// Injects a fault that only etcd has. `compacted` is the revision of the last compaction.
+async fn inject_into_etcd(
+    servers: &etcd::Ensemble,
+    fault: Fault,
+    compacted: &AtomicU64,
+) -> Result<Effect, Stop> {
     match fault {
         Fault::LeaderMoved => {
             let (followers, before) = (servers.followers().await?, servers.leader().await?);
@@ -171,7 +196,8 @@ async fn inject_into_etcd(servers: &etcd::Ensemble, fault: Fault) -> Result<Effe
         }
         _ => {
             let revision = servers.nodes()[0].compact().await?;
-            Ok(Effect::seen(revision > 1, "there was no old revision"))
+            let before = compacted.swap(revision, Ordering::Relaxed);
+            Ok(Effect::seen(revision > before, "there was no old revision"))
         }
     }
 }
@@ -190,21 +216,31 @@ impl Topology for Three {
     async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
         use Fault::{
             FollowerCut, HistoryCompacted, LeaderCut, LeaderKilled, LeaderMoved, LeaderStopped,
-            MemberSlow,
+            MemberAway, MemberSlow,
         };
-        let servers = &self.servers;
+        let (servers, outages) = (&self.servers, &self.outages);
+        // After `MemberAway`, the leader may change at any moment.
+        let missed = |stop: Stop| Effect::Missed(stop.into_text());
         let effect = match (fault, servers) {
             (LeaderKilled, _) => servers.kill(servers.leader().await?).await?,
-            (LeaderStopped, _) => servers.stop(servers.leader().await?).await?,
-            (LeaderCut, _) => servers.cut(servers.leader().await?, fault).await?,
-            (FollowerCut, _) => servers.cut(servers.some_follower().await?, fault).await?,
-            (LeaderMoved | MemberSlow | HistoryCompacted, Servers::Etcd(servers)) => {
-                inject_into_etcd(servers, fault).await?
+            (LeaderStopped, _) => servers.stop(servers.leader().await?, outages.next()).await?,
+            (LeaderCut, _) => servers.cut(servers.leader().await?, fault, outages.next()).await?,
+            (FollowerCut, _) => {
+                let node = servers.some_follower().await?;
+                servers.cut(node, fault, outages.next()).await.unwrap_or_else(missed)
             }
-            _ => return Network::inject_one(&self.networks, fault).await,
+            (MemberAway, _) => return self.member_away().await,
+            (LeaderMoved | MemberSlow | HistoryCompacted, Servers::Etcd(servers)) => {
+                inject_into_etcd(servers, fault, &self.compacted).await.unwrap_or_else(missed)
+            }
+            _ => return Network::inject_one(&self.networks, fault, outages).await,
         };
         servers.until_well().await?;
         Ok(effect)
+    }
+
+    async fn until_well(&self) -> Verdict {
+        self.servers.until_well().await
     }
 
     fn is_swept_by_clients(&self) -> bool {

@@ -6,20 +6,18 @@ use dlock_testkit::Stop;
 use dlock_testlab::{Door, Flow, Proxy};
 use tokio::time::sleep;
 
-use super::{Effect, Fault, outage, some};
+use super::{Effect, Fault, Outages, some};
 
 /// The network in front of one server.
 #[derive(Debug)]
 pub(super) struct Network {
     proxy: Proxy,
-    /// The longest time without data, after which leases and sessions have expired.
-    longest: Duration,
 }
 
 impl Network {
     /// Returns the network over this proxy.
-    pub(super) fn over(proxy: Proxy, longest: Duration) -> Self {
-        Self { proxy, longest }
+    pub(super) fn over(proxy: Proxy) -> Self {
+        Self { proxy }
     }
 
     /// Returns the address that replaces the server's address in a URL.
@@ -29,11 +27,15 @@ impl Network {
 
     /// Injects one fault into the network of a server that has clients, which is chosen at random,
     /// and repairs the network.
-    pub(super) async fn inject_one(networks: &[Self], fault: Fault) -> Result<Effect, Stop> {
+    pub(super) async fn inject_one(
+        networks: &[Self],
+        fault: Fault,
+        outages: &Outages,
+    ) -> Result<Effect, Stop> {
         let first = rand::random_range(0..networks.len());
         let mut effect = Effect::Missed("there is no way to a server".to_owned());
         for network in networks[first..].iter().chain(&networks[..first]) {
-            effect = network.inject(fault).await?;
+            effect = network.inject(fault, outages).await?;
             if effect == Effect::Proven {
                 break;
             }
@@ -42,7 +44,7 @@ impl Network {
     }
 
     /// Injects one fault, and repairs the network.
-    pub(super) async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {
+    pub(super) async fn inject(&self, fault: Fault, outages: &Outages) -> Result<Effect, Stop> {
         let proxy = &self.proxy;
         let (count, what): (fn(&Proxy) -> u64, _) = match fault {
             Fault::ConnectionsCut => (Proxy::cuts, "connection was cut"),
@@ -64,7 +66,7 @@ impl Network {
             }
             Fault::HalfOpen => {
                 proxy.half_open();
-                sleep(outage(self.longest)).await;
+                sleep(outages.next()).await;
                 self.cut_some();
             }
             Fault::RequestsHeld => {

@@ -102,11 +102,14 @@ impl Topology for Sentinel {
 #[derive(Debug)]
 pub(crate) struct Cluster {
     servers: RedisCluster,
+    /// Whether each grant waits for a replica. Only a replica that takes over needs that.
+    is_durable: bool,
 }
 
 impl Cluster {
-    pub(crate) async fn start() -> Result<Self, Stop> {
-        Ok(Self { servers: RedisCluster::start(&Options::new()).await? })
+    pub(crate) async fn start(faults: &[Fault]) -> Result<Self, Stop> {
+        let servers = RedisCluster::start(&Options::new()).await?;
+        Ok(Self { servers, is_durable: faults != [Fault::SlotMoved] })
     }
 
     /// Returns the slot of a lock that is in use.
@@ -129,7 +132,8 @@ impl Cluster {
 #[async_trait]
 impl Topology for Cluster {
     fn url(&self) -> String {
-        format!("{}?{OPTIONS}&dlock.durability=1", self.servers.url())
+        let durability = if self.is_durable { "&dlock.durability=1" } else { "" };
+        format!("{}?{OPTIONS}{durability}", self.servers.url())
     }
 
     async fn inject(&self, fault: Fault) -> Result<Effect, Stop> {

@@ -15,11 +15,10 @@ use dlock_testlab::{
 use tokio::time::sleep;
 
 use super::{
-    Connect, Effect, Fault, Topology,
+    Connect, Effect, Fault, Outages, Topology,
     ensemble::{self, LONGEST, etcd_options, zookeeper_options},
     is_restarted, is_stopped, many_locks,
     network::Network,
-    outage,
     redis::{OPTIONS, without_guard},
     some, with_sessions,
 };
@@ -43,6 +42,7 @@ const MARK: &str = "soak_mark";
 pub(crate) struct Single {
     server: Server,
     network: Network,
+    outages: Outages,
     /// Its clock, if it is stepped.
     clock: Option<SteppedClock>,
     /// The data with which it restarts, if it forgets its own.
@@ -96,8 +96,9 @@ impl Single {
             Some(protocol) => Proxy::start_for(&server.address(), protocol).await?,
             None => Proxy::start(&server.address()).await?,
         };
-        let network = Network::over(proxy, server.longest());
-        let mut single = Self { server, network, clock, copy: None, is_guarded };
+        let network = Network::over(proxy);
+        let outages = Outages::up_to(server.longest());
+        let mut single = Self { server, network, outages, clock, copy: None, is_guarded };
         if forgets {
             // A database without its tables would be useless.
             drop(connect(single.direct_url()).await?);
@@ -150,7 +151,7 @@ impl Topology for Single {
         match fault {
             Fault::ServerStopped => {
                 each!(server, server => server.pause()?);
-                sleep(outage(server.longest())).await;
+                sleep(self.outages.next()).await;
                 let stopped = is_stopped(server.pid());
                 each!(server, server => server.resume()?);
                 Ok(Effect::seen(stopped, "the server was not stopped"))
@@ -177,7 +178,7 @@ impl Topology for Single {
             Fault::ClockAhead => self.step_clock(FAR, true, 1).await,
             Fault::ClockBehind => self.step_clock(FAR, false, 1).await,
             Fault::ClockStrobing => self.step_clock(NEAR, true, 20).await,
-            _ => self.network.inject(fault).await,
+            _ => self.network.inject(fault, &self.outages).await,
         }
     }
 
