@@ -78,7 +78,7 @@ impl Backend for Etcd {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.sessions.current().patience()
+        self.sessions.current().response_timeout()
     }
 
     fn events(&self) -> Option<StoreEvents> {

@@ -31,7 +31,7 @@ impl Session {
             }
             Ok(())
         };
-        let proven = tokio::time::timeout(self.patience(), proving).await;
+        let proven = tokio::time::timeout(self.response_timeout(), proving).await;
         proven.unwrap_or_else(|_| Err(no_answer()))
     }
 

@@ -133,7 +133,7 @@ impl Session {
                 continue;
             }
             tracing::warn!(target: "dlock", %failure, "deleting a key failed, will be retried");
-            tokio::time::sleep(self.patience()).await;
+            tokio::time::sleep(self.response_timeout()).await;
         }
     }
 

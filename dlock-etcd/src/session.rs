@@ -176,7 +176,7 @@ impl Session {
                 () = self.until_over() => None,
             }
         };
-        let link = tokio::time::timeout(self.patience(), link).await;
+        let link = tokio::time::timeout(self.response_timeout(), link).await;
         link.ok().flatten().ok_or_else(|| {
             let why = "no member can be reached, or the session has ended";
             Failure::new(FailureKind::Disconnected, Certainty::NotApplied, why)
@@ -200,7 +200,7 @@ impl Session {
 
     /// Sends a request that is no vote.
     pub(crate) async fn ask<R: Unary>(&self, request: R) -> Result<(Header, R::Response), Failure> {
-        let deadline = tokio::time::Instant::now() + self.patience();
+        let deadline = tokio::time::Instant::now() + self.response_timeout();
         let answer = self.on_link(async |link| link.client.call(request, deadline).await).await;
         self.note(answer)
     }
@@ -212,7 +212,7 @@ impl Session {
         &self,
         request: R,
     ) -> Result<(Header, R::Response), Failure> {
-        self.voted_by(request, self.patience(), false).await
+        self.voted_by(request, self.response_timeout(), false).await
     }
 
     /// Like [`voted`](Self::voted), with another limit of time. `is_first`: it does not wait for
@@ -322,7 +322,7 @@ impl Session {
                 }
             }
         };
-        match tokio::time::timeout(self.patience(), answer).await {
+        match tokio::time::timeout(self.response_timeout(), answer).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(no_answer()),
         }

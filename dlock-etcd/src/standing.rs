@@ -81,7 +81,7 @@ impl Session {
                 Ok(_) if tries < 3 => tries += 1,
                 answer => {
                     let failure = answer.err().unwrap_or_else(behind_others);
-                    let is_late = Clock::Boot.now().since(began) > self.patience();
+                    let is_late = Clock::Boot.now().since(began) > self.response_timeout();
                     if is_late || self.is_over() || !is_passing(&failure) {
                         return Err(failure);
                     }

@@ -87,7 +87,7 @@ impl Session {
             let mut created = 0;
             // The session may move to another member while this one seems to be well.
             let mut replaced = std::pin::pin!(replaced(self.link.subscribe(), link.number));
-            let mut long = std::pin::pin!(tokio::time::sleep(self.patience()));
+            let mut long = std::pin::pin!(tokio::time::sleep(self.response_timeout()));
             let next = loop {
                 let seen = tokio::select! {
                     // First what has happened to the own key.

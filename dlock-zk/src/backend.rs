@@ -80,7 +80,7 @@ impl Backend for ZooKeeper {
     }
 
     fn response_timeout(&self) -> Duration {
-        self.sessions.current().patience()
+        self.sessions.current().response_timeout()
     }
 
     fn events(&self) -> Option<StoreEvents> {

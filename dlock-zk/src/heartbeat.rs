@@ -51,8 +51,7 @@ impl Session {
     /// meanwhile, unless that is proven already.
     ///
     /// # Errors
-    /// `Timeout` if that is not proven within [`patience`](Self::patience), and those of a
-    /// heartbeat.
+    /// `Timeout` if that is not proven within the response timeout, and those of a heartbeat.
     pub(crate) async fn prove(self: &Arc<Self>, until: Instant) -> Result<(), ZkError> {
         if self.proof.until() >= until {
             return Ok(());
@@ -67,7 +66,7 @@ impl Session {
             }
         };
         // Boxed, since this is rare.
-        timeout(self.patience(), Box::pin(proving)).await.unwrap_or(Err(ZkError::Timeout))
+        timeout(self.response_timeout(), Box::pin(proving)).await.unwrap_or(Err(ZkError::Timeout))
     }
 
     /// Waits until the servers certainly keep the session for most of a lease that begins now.

@@ -68,12 +68,12 @@ impl Session {
         }
     }
 
-    /// Returns the answer of some work, if it arrives within [`Session::patience`].
+    /// Returns the answer of some work, if it arrives within [`Session::response_timeout`].
     pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match tokio::time::timeout(self.patience(), answer).await {
+        match tokio::time::timeout(self.response_timeout(), answer).await {
             Ok(answer) => answer,
             Err(_) => Err(no_answer()),
         }

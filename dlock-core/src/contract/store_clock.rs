@@ -86,9 +86,9 @@ impl StoreClock {
         None
     }
 
-    /// Returns the deadline of a request that is sent `now` and whose sender waits for `patience`:
-    /// the time of the store's clock, in microseconds, until which the store may execute it. `None`
-    /// before the first sample.
+    /// Returns the deadline of a request that is sent `now` and whose sender waits for the response
+    /// timeout: the time of the store's clock, in microseconds, until which the store may execute
+    /// it. `None` before the first sample.
     ///
     /// While the store's clock shows the deadline or less, the sender still waits. So a store that
     /// refuses requests after their deadline never acts for a sender that has given up, however
@@ -96,19 +96,19 @@ impl StoreClock {
     /// answered by `now`.
     ///
     /// The deadline is computed from the smallest time that the clock can show now, minus 0.1 % of
-    /// the time since the last sample, for drift. This margin is at most a quarter of the patience,
-    /// so that a request after a long pause is not refused and needs no second attempt. So if the
-    /// clocks drift apart, a sample is needed at least once in 250 times the `patience`; after
-    /// that, the deadline is late by the drift. A step back that has not been seen makes the
+    /// the time since the last sample, for drift. This margin is at most a quarter of the timeout, so
+    /// that a request after a long pause is not refused and needs no second attempt. So if the
+    /// clocks drift apart, a sample is needed at least once in 250 times the timeout; after that,
+    /// the deadline is late by the drift. A step back that has not been seen makes the
     /// deadline late by the step. After a step forward the deadline is too early, and the store
     /// refuses the request: the answer shows the clock, and the sender may retry.
-    pub fn deadline(&self, now: Instant, patience: Duration) -> Option<u64> {
+    pub fn deadline(&self, now: Instant, response_timeout: Duration) -> Option<u64> {
         let Bounds { low, answered, .. } = self.0?;
         let nanos = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX / 4);
-        let patience = nanos(patience);
-        let passed = nanos(now.since(answered)) + patience;
-        let margin = (passed / DRIFT).min(patience / MARGIN);
-        let deadline = low + i128::from(now.as_nanos()) + patience - margin;
+        let response_timeout = nanos(response_timeout);
+        let passed = nanos(now.since(answered)) + response_timeout;
+        let margin = (passed / DRIFT).min(response_timeout / MARGIN);
+        let deadline = low + i128::from(now.as_nanos()) + response_timeout - margin;
         Some(u64::try_from(deadline.max(0) / 1000).unwrap_or(u64::MAX))
     }
 }
@@ -153,9 +153,9 @@ impl StoreClocks {
 
     /// Returns the deadline of a request that is sent now, by this shard's clock, as
     /// [`StoreClock::deadline`] does.
-    pub fn deadline(&self, shard: u32, patience: Duration) -> Option<u64> {
+    pub fn deadline(&self, shard: u32, response_timeout: Duration) -> Option<u64> {
         let clocks = self.clocks.lock();
-        clocks.get(&shard).and_then(|clock| clock.deadline(Clock::Boot.now(), patience))
+        clocks.get(&shard).and_then(|clock| clock.deadline(Clock::Boot.now(), response_timeout))
     }
 
     /// Returns a receiver of all future steps.
@@ -273,18 +273,18 @@ mod tests {
 
     #[test]
     fn a_deadline_needs_a_sight_and_follows_a_step() {
-        let (mut clock, patience) = (StoreClock::new(), Duration::from_secs(5));
-        assert_eq!(clock.deadline(at(SECOND), patience), None);
+        let (mut clock, response_timeout) = (StoreClock::new(), Duration::from_secs(5));
+        assert_eq!(clock.deadline(at(SECOND), response_timeout), None);
         for (sent, ahead) in [(100, 0), (101, 3600), (102, 0)] {
             let sent = sent * SECOND;
             sample(&mut clock, sent, 1000, 1000, ahead * SECOND.cast_signed());
             let shown = EPOCH + (sent / 1000).checked_add_signed(ahead * 1_000_000).unwrap();
-            let deadline = clock.deadline(at(sent + 2000), patience).unwrap();
+            let deadline = clock.deadline(at(sent + 2000), response_timeout).unwrap();
             assert!((shown + 4_990_000..=shown + 5_000_002).contains(&deadline), "{deadline}");
         }
         // After any pause, a request still has time for an answer.
         let later = 100_000 * SECOND;
-        let deadline = clock.deadline(at(later), patience).unwrap();
+        let deadline = clock.deadline(at(later), response_timeout).unwrap();
         assert!(deadline > EPOCH + later / 1000 + 3_500_000, "{deadline}");
         assert_eq!(clock.deadline(at(later), Duration::MAX), Some(u64::MAX));
     }
@@ -334,7 +334,7 @@ mod tests {
                 (0u64..60 * SECOND, 0u64..20 * SECOND, 0u64..20 * SECOND), 1..20
             ),
             idle in 0u64..200 * SECOND,
-            patience in SECOND..10 * SECOND,
+            response_timeout in SECOND..10 * SECOND,
             late in 1u64..600 * SECOND,
         ) {
             let (mut clock, mut sent, mut now) = (StoreClock::new(), 1000 * SECOND, 0);
@@ -348,9 +348,9 @@ mod tests {
                 now = now.max(sent + to + back);
             }
             now += idle;
-            let deadline = clock.deadline(at(now), Duration::from_nanos(patience)).unwrap();
+            let deadline = clock.deadline(at(now), Duration::from_nanos(response_timeout)).unwrap();
             // The resolution of the store's clock is one microsecond.
-            prop_assert!(shows(now + patience + late + 1000) > deadline);
+            prop_assert!(shows(now + response_timeout + late + 1000) > deadline);
         }
     }
 }

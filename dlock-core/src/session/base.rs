@@ -47,7 +47,7 @@ pub struct SessionBase<C> {
     ending: Notify,
     events: StoreEventSender,
     runtime: Handle,
-    patience: Duration,
+    response_timeout: Duration,
     no_answer: fn() -> Error,
     /// The reason why requests fail, or why there is no next session yet.
     last_error: Mutex<Option<Error>>,
@@ -73,13 +73,13 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     /// Begins a session whose request was sent at `began`, which is its first beat.
     ///
     /// The `events` are those of the backend. All requests run on the `runtime`, timers included,
-    /// since a caller's runtime may end. A caller waits for an answer for `patience`, and then gets
-    /// the error `no_answer`.
+    /// since a caller's runtime may end. A caller waits for an answer for `response_timeout`, and
+    /// then gets the error `no_answer`.
     pub fn new(
         began: Instant,
         events: StoreEventSender,
         runtime: Handle,
-        patience: Duration,
+        response_timeout: Duration,
         no_answer: fn() -> Error,
     ) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
             ending: Notify::new(),
             events,
             runtime,
-            patience,
+            response_timeout,
             no_answer,
             last_error: Mutex::new(None),
         }
@@ -261,8 +261,8 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     // --- its requests ---
 
     /// Returns how long a caller waits for an answer.
-    pub fn patience(&self) -> Duration {
-        self.patience
+    pub fn response_timeout(&self) -> Duration {
+        self.response_timeout
     }
 
     /// Returns the error for a missing answer.
@@ -297,11 +297,12 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let (runtime, patience, no_answer) = (self.runtime.clone(), self.patience, self.no_answer);
+        let (runtime, response_timeout, no_answer) =
+            (self.runtime.clone(), self.response_timeout, self.no_answer);
         // Boxed once: it is moved to a task, and perhaps to a second one.
         let mut work = Box::pin(work);
         let seen = self.runtime.spawn(async move {
-            match tokio::time::timeout(patience, &mut work).await {
+            match tokio::time::timeout(response_timeout, &mut work).await {
                 Ok(answer) => answer,
                 Err(_) => {
                     runtime.spawn(work);
@@ -349,9 +350,9 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
             tokio::select! {
                 permit = &mut permit => return permit.map_err(|_| not_sent()),
                 () = self.until_over() => return Err(not_sent()),
-                () = tokio::time::sleep(self.patience) => {
+                () = tokio::time::sleep(self.response_timeout) => {
                     let silent = Clock::Boot.now().since(self.beat().max(began));
-                    if silent >= self.patience {
+                    if silent >= self.response_timeout {
                         return Err(not_sent());
                     }
                 }

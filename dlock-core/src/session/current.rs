@@ -108,7 +108,7 @@ impl<S: StoreSession> Sessions<S> {
         }
         let mut sessions = self.current.subscribe();
         let next = sessions.wait_for(|session| !session.is_over());
-        match time::timeout(session.patience(), next).await {
+        match time::timeout(session.response_timeout(), next).await {
             Ok(Ok(next)) => Ok(Arc::clone(&next)),
             _ => Err(session.error()),
         }
@@ -141,7 +141,7 @@ async fn open_next<S: StoreSession>(weak: &Weak<Sessions<S>>, remainder: S::Rema
     let Some(sessions) = weak.upgrade() else { return };
     let (config, events) = (sessions.config.clone(), sessions.events.clone());
     let runtime = sessions.runtime.clone();
-    let mut pause = Backoff::between(SHORTEST, sessions.current().patience() / 4);
+    let mut pause = Backoff::between(SHORTEST, sessions.current().response_timeout() / 4);
     drop(sessions);
     loop {
         let opening = S::open(&config, events.clone(), runtime.clone(), Some(&remainder));

@@ -59,11 +59,17 @@ fn no_answer() -> Error {
     Error::new(ErrorKind::Unavailable, "no answer")
 }
 
-fn session(patience: Duration) -> (TestSession, StoreEvents) {
+fn session(response_timeout: Duration) -> (TestSession, StoreEvents) {
     let events = StoreEventSender::new(16);
     let (now, received) = (Clock::Boot.now(), events.subscribe());
     (
-        TestSession(SessionBase::new(now, events, current_runtime().unwrap(), patience, no_answer)),
+        TestSession(SessionBase::new(
+            now,
+            events,
+            current_runtime().unwrap(),
+            response_timeout,
+            no_answer,
+        )),
         received,
     )
 }
@@ -247,8 +253,9 @@ impl StoreSession for TestSession {
             pending::<()>().await;
         }
         store.opened.lock().push(remainder.copied());
-        let patience = Duration::from_millis(200);
-        let base = SessionBase::new(Clock::Boot.now(), events, runtime, patience, no_answer);
+        let response_timeout = Duration::from_millis(200);
+        let base =
+            SessionBase::new(Clock::Boot.now(), events, runtime, response_timeout, no_answer);
         Ok(Arc::new(Self(base)))
     }
 

@@ -156,12 +156,12 @@ impl Jobs {
     }
 
     fn queue_of(&self, ops: &[PendingOp]) -> &Lanes<Job> {
-        &self.writers[ops.first().map_or(0, |pending| self.home(&pending.name))]
+        &self.writers[ops.first().map_or(0, |pending| self.writer_of(&pending.name))]
     }
 
     /// Returns the index of the worker for a name. The hash has no random state, so that a name
     /// always has the same worker: with two, an operation could overtake another on the same name.
-    fn home(&self, name: &LockName) -> usize {
+    fn writer_of(&self, name: &LockName) -> usize {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
         let many = u64::try_from(self.writers.len()).unwrap_or(1).max(1);
         usize::try_from(hash % many).unwrap_or(0)

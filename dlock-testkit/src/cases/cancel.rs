@@ -179,14 +179,14 @@ pub(crate) async fn a_thousand_at_random(cx: Cx) -> Verdict {
         crew.go(async move {
             for round in 0..rounds {
                 let mutex = locks.mutex(&names[rand::random_range(0..2) + actor / 4 * 2])?;
-                // If a store is slower than the patience, cancelled requests pile up. Without this
+                // If a store is slower than the limit, cancelled requests pile up. Without this
                 // wait it would have to process thousands of them before the renewals of other
                 // cases.
                 if round % 8 == 7 {
                     mutex.lock().await?.release().await?;
                 }
-                let patience = Duration::from_micros(rand::random_range(0..3_000));
-                match tokio::time::timeout(patience, mutex.lock()).await {
+                let limit = Duration::from_micros(rand::random_range(0..3_000));
+                match tokio::time::timeout(limit, mutex.lock()).await {
                     Ok(guard) if rand::random_bool(0.5) => drop(guard?),
                     Ok(guard) => {
                         guard?.release().await?;

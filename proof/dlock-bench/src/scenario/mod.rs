@@ -108,11 +108,11 @@ impl Counter<'_> {
 
     /// Waits until free locks have left nothing on the server. Returns the number of entries that
     /// remain at the end, which is not zero if this takes too long, and the time that it took.
-    pub(crate) fn until_empty(&mut self, patience: Duration) -> Result<(f64, Duration), Failure> {
+    pub(crate) fn until_empty(&mut self, limit: Duration) -> Result<(f64, Duration), Failure> {
         let start = clock::now();
         loop {
             let (left, took) = (self.entries()?, clock::since(start));
-            if left == 0.0 || took > patience {
+            if left == 0.0 || took > limit {
                 return Ok((left, took));
             }
             std::thread::sleep(PAUSE);

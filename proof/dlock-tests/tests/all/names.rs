@@ -180,10 +180,6 @@ const AVOIDED: [&str; 16] = [
     "withdraw",
 ];
 
-/// Public names that have such a word, with the reason.
-const PUBLIC: [(&str, &str, &str); 1] =
-    [("dlock-core", "patience", "`SessionBase::patience` is in the golden API")];
-
 /// A name in segments: `PgEars` is `pg_ears`.
 fn segments(name: &str) -> String {
     let mut snake = String::new();
@@ -236,14 +232,11 @@ fn names_have_no_avoided_word() {
         assert!(listed || word == "told", "`{word}` is not in the glossary");
     }
     let mut wrong = Vec::new();
-    for (name, folder) in folders() {
+    for (_, folder) in folders() {
         let parts = ["benches", "examples", "src", "tests"].map(|part| folder.join(part));
         let sources: Vec<_> =
             parts.iter().filter(|part| part.is_dir()).flat_map(|part| rust_files(part)).collect();
-        let is_public = |found: &String| {
-            PUBLIC.iter().any(|(of, word, _)| *of == name && found.ends_with(&format!(": {word}")))
-        };
-        wrong.extend(avoided_names(&sources).into_iter().filter(|found| !is_public(found)));
+        wrong.extend(avoided_names(&sources));
     }
     assert!(wrong.is_empty(), "use the terms of docs/contributing/prose.md: {wrong:#?}");
 }
