@@ -133,7 +133,7 @@ impl Load {
         self
     }
 
-    /// Declares that the test [notes](Running::note) every fault of the store and of the network.
+    /// Declares that the test [notes](crate::Running::note) every fault of the store and of the network.
     /// Then the checks for times without faults also apply between the faults, not only after the
     /// last one.
     #[must_use]
