@@ -133,9 +133,9 @@ impl Load {
         self
     }
 
-    /// Declares that the test [notes](crate::Running::note) every fault of the store and of the network.
-    /// Then the checks for times without faults also apply between the faults, not only after the
-    /// last one.
+    /// Declares that the test [notes](crate::Running::note) every fault of the store and of the
+    /// network. Then the checks for times without faults also apply between the faults, not only
+    /// after the last one.
     #[must_use]
     pub fn with_faults_noted(mut self) -> Self {
         self.faults_noted = true;
