@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
 
-use dlock_core::{Acquired, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion, Level};
+use dlock_core::{Acquired, ConfigIssue, DynBackend, Error, ErrorKind, Exclusion, Level, Mode};
 use dlock_sql::{Postgres, PostgresConfig};
 use dlock_testlab::{
     Stop, Verdict,
@@ -15,8 +15,8 @@ use dlock_testlab::{
 use sqlx::{PgPool, postgres::PgPoolOptions};
 
 use crate::support::{
-    attempt, connect, exclusive, free, granted, queue, run, says, start, start_pooler, take,
-    works_fully,
+    ask, attempt, connect, exclusive, free, granted, queue, renew, run, says, start, start_pooler,
+    take, works, works_fully,
 };
 
 pub(crate) async fn pool(server: &PostgresServer) -> Result<PgPool, Stop> {
@@ -162,13 +162,20 @@ fn a_used_pooler_connection_commits_like_a_new_one() {
                     CREATE TRIGGER tell BEFORE INSERT OR UPDATE ON dlock_lock FOR EACH ROW \
                     EXECUTE FUNCTION tell()";
         server.run_sql(tell).await?;
-        let (other, new) = (connect(&server.url()).await?, "SHOW synchronous_commit");
+        let new = "SHOW synchronous_commit";
         let client = connect(&format!("{}?dlock.pooler=true", bouncer.url())).await?;
         let usual = server.query_at(&server.url(), new).await?;
         let left = if usual.concat() == ["off"] { "local" } else { "off" };
         server.query_at(&bouncer.url(), &format!("SET synchronous_commit = {left}")).await?;
         assert_eq!(server.query_at(&bouncer.url(), new).await?.concat(), [left]);
-        works_fully(&client, &other, "a").await?;
+        // Nothing waits: a claim that only joins a queue is not on disk at once.
+        works(&client, "a").await?;
+        for mode in [Mode::Shared, Mode::permits(2, 3)?] {
+            let request = ask("a", mode);
+            take(&client, &request).await?;
+            renew(&client, &request).await?;
+            free(&client, &request).await?;
+        }
         let seen = server.query("SELECT DISTINCT how FROM commits").await?;
         assert_eq!(seen, usual);
         Ok(())
