@@ -265,16 +265,18 @@ impl StoreSession for TestSession {
     }
 }
 
+/// Opens the first session of the store, and starts the task that serves all.
+async fn sessions_of(store: &TestStore) -> Arc<Sessions<TestSession>> {
+    let opened = Sessions::open("test:".to_owned(), store.clone(), current_runtime().unwrap());
+    let sessions = Arc::new(opened.await.unwrap());
+    sessions.start();
+    sessions
+}
+
 #[tokio::test]
 async fn a_caller_gets_the_next_session() {
     let store = TestStore::default();
-    let opened = Sessions::<TestSession>::open(
-        "test:".to_owned(),
-        store.clone(),
-        current_runtime().unwrap(),
-    );
-    let sessions = Arc::new(opened.await.unwrap());
-    sessions.start();
+    let sessions = sessions_of(&store).await;
     let first = sessions.living().await.unwrap();
     let held = first.held(LEASE);
     store.is_down.store(true, Ordering::SeqCst);
@@ -292,13 +294,7 @@ async fn a_caller_gets_the_next_session() {
 #[tokio::test]
 async fn a_store_that_never_answered_is_reported_as_such() {
     let store = TestStore::default();
-    let opened = Sessions::<TestSession>::open(
-        "test:".to_owned(),
-        store.clone(),
-        current_runtime().unwrap(),
-    );
-    let sessions = Arc::new(opened.await.unwrap());
-    sessions.start();
+    let sessions = sessions_of(&store).await;
     store.is_silent.store(true, Ordering::SeqCst);
     sessions.living().await.unwrap().end();
     let error = sessions.living().await.err().unwrap();
@@ -308,14 +304,7 @@ async fn a_store_that_never_answered_is_reported_as_such() {
 #[test]
 fn a_session_ends_with_the_runtime_that_serves_it() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let sessions = runtime.block_on(async {
-        let runtime = current_runtime().unwrap();
-        let sessions =
-            Sessions::<TestSession>::open("test:".to_owned(), TestStore::default(), runtime).await;
-        let sessions = Arc::new(sessions.unwrap());
-        sessions.start();
-        sessions
-    });
+    let sessions = runtime.block_on(sessions_of(&TestStore::default()));
     let held = sessions.current().held(LEASE);
     runtime.shutdown_timeout(LEASE);
     assert!(sessions.current().is_over() && held.is_over());
