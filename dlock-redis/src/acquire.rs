@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dlock_core::{AcquireRequest, Acquired, Error, Queue, machine::conflict};
 
 use crate::{
+    durable::won,
     error::no_token,
     keys::Bucket,
     release::claim_ended,
@@ -37,7 +38,7 @@ impl Store {
         let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
         let answer = match &self.durable {
             None => self.session.run(&call).await,
-            Some(durable) => durable.run(&call).await,
+            Some(durable) => durable.run(&call, won).await,
         };
         match answer.and_then(|value| status(&value)) {
             Ok(answer) => self.settle(request, call.sending().began(), answer),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
 use redis::Value;
 
-use crate::{error::unreadable, keys::Keys, reply::statuses, store::Store};
+use crate::{durable::won, error::unreadable, keys::Keys, reply::statuses, store::Store};
 
 /// The mark before the channel of a claim that is never skipped: see `notify` in `lock.lua`.
 const STRICT: char = '!';
@@ -53,7 +53,7 @@ impl Store {
         let call = call.acquiring(&self.session.unanswered, requests);
         let answer = match &self.durable {
             None => self.session.run(&call).await,
-            Some(durable) => durable.run(&call).await,
+            Some(durable) => durable.run(&call, won).await,
         };
         let answers = match answer.and_then(|value| statuses(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,

@@ -62,10 +62,11 @@ pub(crate) struct Login {
 
 /// The number of replicas that must know of a grant before it counts.
 ///
-/// A replica that knows of a grant keeps it when it takes over. But Redis does not promise to
-/// promote such a replica, and dlock does not wait for the replication of renewals. So durability
-/// narrows the window in which a failover may grant a lock twice, but does not close it. Fencing
-/// tokens do.
+/// A replica that knows of a grant keeps it when it takes over. Renewals wait for replicas as well,
+/// so that such a replica ends no lease earlier than its holder does; if too few replicas answer for
+/// a whole lease, holders lose their locks. But Redis does not promise to promote a replica that
+/// knows of the grant. So durability narrows the window in which a failover may grant a lock twice,
+/// but does not close it. Fencing tokens do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {

@@ -1,9 +1,10 @@
-//! Grants that have to be on replicas before they count (`dlock.durability`).
+//! Grants and renewals that have to be on replicas before they count (`dlock.durability`).
 //!
 //! `WAIT` waits until a number of replicas has all that its own connection wrote before, and blocks
-//! that connection meanwhile. So durable acquires have a separate connection. `WAIT` is sent right
-//! behind the script, in the same round trip. If too few replicas answer, the acquire fails with an
-//! unknown outcome, and the core releases the claim.
+//! that connection meanwhile. So durable acquires and renewals have a separate connection. `WAIT` is
+//! sent right behind the script, in the same round trip. If too few replicas answer, the script fails
+//! with an unknown outcome. The core then releases a claim that it wanted to acquire. It repeats a
+//! renewal; until one has succeeded, the holder believes in the lease that the replicas know.
 
 use std::time::Duration;
 
@@ -61,15 +62,20 @@ impl Durable {
         })
     }
 
-    /// Runs an acquire and waits for the replicas.
+    /// Runs an acquire or a renewal and waits for the replicas. `has_lease` says whether an answer
+    /// grants or renews a lease.
     ///
     /// # Errors
-    /// `Unavailable`, with an unknown outcome, if too few replicas have the grant. The core then
-    /// releases the claim.
-    pub(crate) async fn run(&self, call: &Call<'_>) -> Result<Value, Error> {
+    /// `Unavailable`, with an unknown outcome, if too few replicas have that lease.
+    pub(crate) async fn run(
+        &self,
+        call: &Call<'_>,
+        has_lease: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Error> {
         let mut retries = Retries::new(self.timeout);
         loop {
             match self.send(retries.commands(call).into_owned(), call.sending()).await {
+                Ok((value, _)) if !has_lease(&value) => return Ok(value),
                 Ok((value, waited)) => return self.judge(value, waited),
                 Err(error) => retries.pause_after(error).await?,
             }
@@ -99,7 +105,7 @@ impl Durable {
         let claim =
             (request.claim, &request.name, request.mode, lease_argument(request.lease, false));
         let call = session.scripts.renew(&[claim], Phase::Waits);
-        let value = self.run(&call).await?;
+        let value = self.run(&call, won).await?;
         let since = call.sending().began();
         match statuses(&value)?.as_slice() {
             [ClaimStatus::Held(token)] => Ok(Some(QueuedGrant { token: *token, since })),
@@ -123,9 +129,6 @@ impl Durable {
     }
 
     fn judge(&self, value: Value, waited: RedisResult<Value>) -> Result<Value, Error> {
-        if !won(&value) {
-            return Ok(value);
-        }
         let replicas = match waited {
             Ok(Value::Int(replicas)) => replicas,
             Ok(_) => 0,
@@ -138,7 +141,7 @@ impl Durable {
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "only {replicas} of {} replicas have the grant, so it does not count: check that \
+                "only {replicas} of {} replicas have the lease, so it does not count: check that \
                  they run and keep up, or lower dlock.durability",
                 self.replicas
             ),
@@ -147,7 +150,7 @@ impl Durable {
     }
 }
 
-/// Returns whether the answer to a script for one claim or several grants a lock.
+/// Returns whether the answer to a script for one claim or several shows that a lock is held.
 pub(crate) fn won(value: &Value) -> bool {
     let held = |answer: &Value| status(answer).is_ok_and(ClaimStatus::is_held);
     match value {

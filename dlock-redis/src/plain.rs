@@ -26,6 +26,7 @@ use crate::{
     examine::examine,
     list::list_plain,
     release::{ReleaseTarget, claim_ended, release},
+    renew::renewed_exclusive,
     reply::millis,
     session::Session,
 };
@@ -163,7 +164,8 @@ impl Backend for Plain {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let keys: Vec<_> = renewals.iter().map(|r| r.claim.name.as_str()).collect();
         let renewals = Vec::from_iter(renewals);
-        let (.., gone) = self.0.session.renew_exclusive(&keys, &renewals, 0).await?;
+        let call = self.0.session.scripts.renew_exclusive(&keys, &renewals, 0);
+        let (_, gone) = renewed_exclusive(&self.0.session.run(&call).await?)?;
         let mut answers = vec![Renewed::Kept; renewals.len()];
         for at in gone {
             if let Some(answer) = answers.get_mut(at) {

@@ -5,13 +5,14 @@
 
 use dlock_core::{Error, Instant, Mode, Renewal, Renewed};
 use futures_util::future::{join_all, try_join_all};
+use redis::Value;
 
 use crate::{
+    durable::won,
     error::unreadable,
     keys::Keys,
     reply::{self, ClaimStatus, lease_argument, renewed},
-    scripts::{Phase, Renewing},
-    session::Session,
+    scripts::{Call, Phase, Renewing},
     store::Store,
 };
 
@@ -82,7 +83,10 @@ impl Store {
         phase: Phase,
     ) -> Result<(Instant, Vec<ClaimStatus>), Error> {
         let call = self.session.scripts.renew(claims, phase);
-        let answer = self.session.run(&call).await?;
+        let answer = match phase {
+            Phase::Holds => self.run_renewal(&call, won).await?,
+            Phase::Waits => self.session.run(&call).await?,
+        };
         let sent = call.sending().began();
         if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
             self.clocks.observe(self.shard(name), at, sent);
@@ -110,10 +114,28 @@ impl Store {
         let keys: Vec<_> = renewals.iter().map(|renewal| Keys::of(&renewal.claim.name)).collect();
         let keys: Vec<_> =
             keys.iter().map(Keys::holder).chain(keys.iter().map(Keys::last_token)).collect();
-        let retention = self.session.scripts.retention;
-        let (at, sent, gone) = self.session.renew_exclusive(&keys, renewals, retention).await?;
-        self.clocks.observe(self.shard(&first.claim.name), at, sent);
+        let scripts = &self.session.scripts;
+        let call = scripts.renew_exclusive(&keys, renewals, scripts.retention);
+        let renews = |answer: &Value| {
+            renewed_exclusive(answer).is_ok_and(|(_, gone)| gone.len() < renewals.len())
+        };
+        let answer = self.run_renewal(&call, renews).await?;
+        let (at, gone) = renewed_exclusive(&answer)?;
+        self.clocks.observe(self.shard(&first.claim.name), at, call.sending().began());
         Ok(gone)
+    }
+
+    /// Runs a renewal. Replicas must have it if they must have grants: otherwise a replica that
+    /// takes over would end the lease earlier than the holder believes.
+    async fn run_renewal(
+        &self,
+        call: &Call<'_>,
+        renews: impl Fn(&Value) -> bool,
+    ) -> Result<Value, Error> {
+        match &self.durable {
+            None => self.session.run(call).await,
+            Some(durable) => durable.run(call, renews).await,
+        }
     }
 
     /// Returns why a claim is not held: whether the server has lost its data about the name.
@@ -129,26 +151,8 @@ impl Store {
     }
 }
 
-impl Session {
-    /// Restarts the leases of exclusive holders with RENEW_EXCLUSIVE on these keys. Returns the
-    /// server's clock, the time of the request, and the indices of the claims that do not hold their
-    /// locks exclusively.
-    pub(crate) async fn renew_exclusive(
-        &self,
-        keys: &[&str],
-        renewals: &[&Renewal],
-        retention: u64,
-    ) -> Result<(u64, Instant, Vec<usize>), Error> {
-        let mut call = self.scripts.renew_exclusive.on(keys.len()).arg(keys);
-        for renewal in renewals {
-            call = call
-                .arg(renewal.claim.id.to_string())
-                .arg(lease_argument(renewal.lease, renewal.is_last));
-        }
-        let call = call.arg(retention);
-        let answer = self.run(&call).await?;
-        let (at, gone) =
-            reply::renewed_exclusive(&answer).ok_or_else(|| unreadable("a renewal", &answer))?;
-        Ok((at, call.sending().began(), gone))
-    }
+/// Reads the answer to RENEW_EXCLUSIVE: the server's clock, in microseconds, and the indices of the
+/// claims that do not hold their locks exclusively.
+pub(crate) fn renewed_exclusive(answer: &Value) -> Result<(u64, Vec<usize>), Error> {
+    reply::renewed_exclusive(answer).ok_or_else(|| unreadable("a renewal", answer))
 }

@@ -9,13 +9,15 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode};
+use dlock_core::{
+    AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode, Renewal,
+};
 use redis::{Cmd, Pipeline, ToRedisArgs};
 
 use crate::{
     keys::Keys,
     link::window::{Kind, Role, Sending},
-    reply::{fails_if_busy, millis},
+    reply::{fails_if_busy, lease_argument, millis},
     unanswered::Unanswered,
 };
 
@@ -48,7 +50,7 @@ pub(crate) struct Scripts {
     pub(crate) acquire_all: Script,
     release: Script,
     pub(crate) release_plain: Script,
-    pub(crate) renew_exclusive: Script,
+    renew_exclusive: Script,
     renew: Script,
     inspect: Script,
     pub(crate) quorum_token: Script,
@@ -115,6 +117,22 @@ impl Scripts {
     /// INSPECT for this name.
     pub(crate) fn inspect(&self, name: &LockName) -> Call<'_> {
         self.inspect.on(Keys::COUNT).keys(&Keys::of(name))
+    }
+
+    /// RENEW_EXCLUSIVE for these claims, on these keys. Their names are in one slot.
+    pub(crate) fn renew_exclusive(
+        &self,
+        keys: &[&str],
+        renewals: &[&Renewal],
+        retention: u64,
+    ) -> Call<'_> {
+        let mut call = self.renew_exclusive.on(keys.len()).arg(keys);
+        for renewal in renewals {
+            call = call
+                .arg(renewal.claim.id.to_string())
+                .arg(lease_argument(renewal.lease, renewal.is_last));
+        }
+        call.arg(retention)
     }
 
     /// RENEW for these claims. Their names are in one slot. As far as this client knows, either all

@@ -1,7 +1,8 @@
 //! Lost data: grants that replicas must confirm, and servers that restart without their data.
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, ClaimId, DynBackend, Error, GuardState, Queue, Released,
+    AcquireRequest, Acquired, Certainty, ClaimId, DynBackend, Ended, Error, GuardState, Queue,
+    Released,
 };
 use dlock_testlab::{
     Door, Flow, Proxy, Stop, Verdict,
@@ -38,7 +39,7 @@ pub(crate) fn a_grant_without_replicas_is_refused_and_released() {
         }
         let refused = ask("refused", secs(60));
         let error = within(SOON, backend.acquire(&refused)).await?.unwrap_err();
-        assert_unavailable(&error, &["only 0 of 1 replicas have the grant", "dlock.durability"]);
+        assert_unavailable(&error, &["only 0 of 1 replicas have the lease", "dlock.durability"]);
         assert_eq!(error.certainty(), Certainty::Unknown);
         assert_eq!(backend.release(&refused.as_claim()).await?, Released::Released);
         assert!(backend.inspect(&refused.name).await?.is_free());
@@ -89,6 +90,31 @@ pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
         sleep(secs(2)).await;
         assert_eq!(next.state(), GuardState::Held);
         within(SOON, next.release()).await??;
+        Ok(())
+    });
+}
+
+/// A replica that takes over must not end a lease earlier than its holder does.
+pub(crate) fn a_renewal_without_replicas_does_not_count() {
+    with_redis(async {
+        let servers = RedisSentinel::start(&Options::new()).await?;
+        let url = format!("{}?dlock.durability=1&dlock.response_timeout=2s", servers.url());
+        let locks = locks(&url, secs(3)).await?;
+        // Exclusive and shared holders are renewed by different scripts.
+        let mut guards = Vec::new();
+        until("replicas know of grants", async || {
+            guards.clear();
+            let (writer, readers) = (locks.mutex("a")?, locks.rw("b")?);
+            guards.extend(writer.try_lock().await.ok().flatten());
+            guards.extend(readers.read().try_lock().await.ok().flatten());
+            Ok(guards.len() == 2)
+        })
+        .await?;
+        servers.cut_replicas().await?;
+        for guard in &guards {
+            // The master still knows the lease, and answers every renewal.
+            assert_eq!(within(SOON, guard.lost()).await?, Ended::Expired);
+        }
         Ok(())
     });
 }

@@ -54,6 +54,7 @@ fn main() {
         data_loss {
             a_grant_without_replicas_is_refused_and_released,
             a_waiters_grant_reaches_replicas_and_a_new_master,
+            a_renewal_without_replicas_does_not_count,
             durability_applies_to_every_bucket_of_a_cluster,
             a_master_does_not_vote_soon_after_its_start,
             a_server_restarted_during_a_request_grants_nothing,
