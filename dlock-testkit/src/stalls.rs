@@ -16,6 +16,10 @@ const SLOT: Duration = Duration::from_millis(50);
 /// The number of recorded slots: ten minutes.
 const SLOTS: usize = 12_000;
 
+/// The longest wait for a record. The measuring thread has as little time as the tests on a machine
+/// that is busy.
+const RECORDED: Duration = Duration::from_secs(10);
+
 /// A case failed for a reason of its own if the machine stalled for less than this part of the lease.
 const PART: u32 = 4;
 
@@ -46,9 +50,12 @@ impl Stalls {
 
     /// Returns the longest time for which the machine stalled within any period of this length.
     pub(crate) fn worst(self, period: Duration) -> Duration {
-        // What is not recorded yet belongs to it too.
-        thread::sleep(SLOT + STEP);
         let Some(seen) = SEEN.get() else { return Duration::ZERO };
+        // What is not recorded yet belongs to it too.
+        let end = now();
+        while seen.lock().back().is_none_or(|(at, _)| *at < end) && now().since(end) < RECORDED {
+            thread::sleep(STEP);
+        }
         let seen: Vec<_> = seen.lock().iter().filter(|(at, _)| *at >= self.0).copied().collect();
         worst(&seen, period)
     }
@@ -73,6 +80,8 @@ fn measure() {
     let (mut began, mut late) = (last, Duration::ZERO);
     loop {
         thread::sleep(STEP);
+        #[cfg(test)]
+        drop(tests::STALLED.lock());
         let now = now();
         late += now.since(last).saturating_sub(STEP);
         last = now;
@@ -135,7 +144,7 @@ pub fn tell(line: &str) {
 /// Stops the measuring thread for this long, as a stall of the machine would.
 #[cfg(test)]
 pub(crate) fn stall(time: Duration) {
-    let _held = SEEN.get().unwrap().lock();
+    let _held = tests::STALLED.lock();
     thread::sleep(time);
 }
 
@@ -146,6 +155,9 @@ mod tests {
     use super::*;
 
     const LEASE: Duration = Duration::from_millis(400);
+
+    /// The measuring thread does not run while a test holds it.
+    pub(super) static STALLED: Mutex<()> = Mutex::new(());
 
     fn at(start: Instant, late: &[u64]) -> Vec<(Instant, Duration)> {
         let slot =
@@ -176,6 +188,22 @@ mod tests {
     fn a_failure_while_the_machine_stalls_is_repeated() {
         let (verdict, again) = tried(|| {
             stall(LEASE);
+            Err(Stop::failed("lost"))
+        });
+        assert!(verdict.is_ok() && again, "{verdict:?}");
+    }
+
+    #[test]
+    fn a_stall_that_goes_on_after_the_failure_counts() {
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (verdict, again) = tried(|| {
+            thread::spawn(move || {
+                let _held = STALLED.lock();
+                begun.send(()).unwrap();
+                thread::sleep(LEASE * 2);
+            });
+            begins.recv()?;
+            thread::sleep(LEASE);
             Err(Stop::failed("lost"))
         });
         assert!(verdict.is_ok() && again, "{verdict:?}");

@@ -122,7 +122,11 @@ pub(crate) async fn a_renewal_restarts_the_lease(cx: Cx) -> Verdict {
     ensure_eq!(renew(&a, &held, Duration::from_secs(300)).await?, Renewed::Kept, "the renewal");
     pass(cx.renewed() + cx.lease()).await;
     ensure!(tried(&b, &next).await?.is_none(), "a renewed lease ended at its first end");
-    ensure_eq!(renew_last(&a, &held, cx.lease()).await?, Renewed::Kept, "the last renewal");
+    let asked = now();
+    let last = renew_last(&a, &held, cx.lease()).await?;
+    // An answer that takes longer than the lease may say that the lease has ended.
+    let is_kept = last == Renewed::Kept || now().since(asked) >= cx.lease();
+    ensure!(is_kept, "the last renewal: {last:?}");
     cx.free(&b, &name).await
 }
 
