@@ -152,8 +152,11 @@ fn a_row_is_read_and_compared() {
     assert!(!fits(Cost { bytes: 301, ..cost }, &table["take"]));
 }
 
-/// Who waits has made himself known by then.
-const WAITS: Duration = Duration::from_millis(100);
+/// Two clients are quiet if nothing goes over their wires in so many pauses of this length.
+const PAUSE: Duration = Duration::from_millis(40);
+const QUIET: u32 = 3;
+/// How often their wires are looked at. A client that polls is never quiet.
+const LOOKS: u32 = 50;
 /// How many are many.
 const MANY: usize = 32;
 
@@ -220,6 +223,23 @@ async fn renewal(one: &Client, count: usize, tally: &mut Tally) -> Verdict {
     Ok(())
 }
 
+/// Waits until the waiters are known and what the operations before have left to do is done. Returns
+/// what the clients have spent until then.
+async fn quiet(one: &Client, other: &Client) -> Result<(Cost, Cost), Stop> {
+    let spent = || Ok::<_, Stop>((one.spent_now()?, other.spent_now()?));
+    let (mut before, mut unchanged) = (spent()?, 0);
+    for _ in 0..LOOKS {
+        tokio::time::sleep(PAUSE).await;
+        let now = spent()?;
+        unchanged = if now == before { unchanged + 1 } else { 0 };
+        before = now;
+        if unchanged == QUIET {
+            break;
+        }
+    }
+    Ok(before)
+}
+
 /// A lock that so many wait for, and that is passed on for the second time: who has waited for it
 /// itself is no quiet holder.
 async fn queue(one: &Client, other: &Client, waiters: usize, tally: &mut Tally) -> Verdict {
@@ -248,8 +268,7 @@ async fn queue(one: &Client, other: &Client, waiters: usize, tally: &mut Tally) 
     tally.note(format!("inspect, {waiters} waiting"), one.cost_of(look).await?);
 
     let passes = async {
-        tokio::time::sleep(WAITS).await;
-        let before = (one.spent_now()?, other.spent_now()?);
+        let before = quiet(one, other).await?;
         one.free(&holder).await?;
         Ok::<_, Stop>(before)
     };
