@@ -28,8 +28,16 @@ const MARGIN: i128 = 4;
 /// difference by more than 1 % of the time that has passed, plus the uncertainty of both samples,
 /// plus 10 ms. So clocks that drift apart by less than 1 % are never reported as a step, however
 /// long answers take.
+///
+/// Answers may arrive in another order than the store gave them, for example over several
+/// connections. So after a step, an answer may still show the clock from before it. Such an answer
+/// is ignored: its request was sent before the step was seen, and it fits the earlier difference.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StoreClock(Option<Bounds>);
+pub struct StoreClock {
+    bounds: Option<Bounds>,
+    /// The bounds from before the last step, and the time at which that step was seen.
+    before: Option<(Bounds, Instant)>,
+}
 
 /// A step of a store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +61,7 @@ struct Bounds {
 impl StoreClock {
     /// Creates a clock without samples.
     pub const fn new() -> Self {
-        Self(None)
+        Self { bounds: None, before: None }
     }
 
     /// Records that the store's clock showed `micros` between `sent` and `answered` of the holder's
@@ -64,26 +72,22 @@ impl StoreClock {
         let low = shown - i128::from(answered.as_nanos());
         let high = shown - i128::from(sent.as_nanos());
         let seen = Bounds { low, high, sent, answered };
-        let last = self.0.replace(seen)?;
-        // From the earlier request to the later answer, since answers may arrive in another order
-        // than the requests. The longer time allows more drift, so drift is never reported as a
-        // step.
-        let passed = answered.max(last.answered).since(sent.min(last.sent));
-        let drift = i128::try_from(passed.as_nanos() / 100).unwrap_or(i128::MAX / 4);
-        let slack = drift + LEAST;
-        if low > last.high + slack {
-            return Some(step(true, high - last.low));
+        let Some(last) = self.bounds else {
+            self.bounds = Some(seen);
+            return None;
+        };
+        let Some(step) = seen.step_since(&last) else {
+            self.bounds = Some(seen.within(&last));
+            return None;
+        };
+        if let Some((before, noticed)) = self.before
+            && sent < noticed
+            && seen.step_since(&before).is_none()
+        {
+            return None;
         }
-        if high < last.low - slack {
-            return Some(step(false, last.high - low));
-        }
-        // Both ranges hold, so keep their intersection: a slow answer does not widen the known
-        // range.
-        let (low, high) = (low.max(last.low - drift), high.min(last.high + drift));
-        if low <= high {
-            self.0 = Some(Bounds { low, high, ..seen });
-        }
-        None
+        (self.bounds, self.before) = (Some(seen), Some((last, answered)));
+        Some(step)
     }
 
     /// Returns the deadline of a request that is sent `now` and whose sender waits for the response
@@ -103,13 +107,41 @@ impl StoreClock {
     /// deadline late by the step. After a step forward the deadline is too early, and the store
     /// refuses the request: the answer shows the clock, and the sender may retry.
     pub fn deadline(&self, now: Instant, response_timeout: Duration) -> Option<u64> {
-        let Bounds { low, answered, .. } = self.0?;
+        let Bounds { low, answered, .. } = self.bounds?;
         let nanos = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX / 4);
         let response_timeout = nanos(response_timeout);
         let passed = nanos(now.since(answered)) + response_timeout;
         let margin = (passed / DRIFT).min(response_timeout / MARGIN);
         let deadline = low + i128::from(now.as_nanos()) + response_timeout - margin;
         Some(u64::try_from(deadline.max(0) / 1000).unwrap_or(u64::MAX))
+    }
+}
+
+impl Bounds {
+    /// Returns the largest difference by which the two clocks may have drifted apart between these
+    /// samples.
+    fn drift_since(&self, last: &Self) -> i128 {
+        // From the earlier request to the later answer, since answers may arrive in another order
+        // than the requests. The longer time allows more drift, so drift is never reported as a
+        // step.
+        let passed = self.answered.max(last.answered).since(self.sent.min(last.sent));
+        i128::try_from(passed.as_nanos() / 100).unwrap_or(i128::MAX / 4)
+    }
+
+    fn step_since(&self, last: &Self) -> Option<ClockStep> {
+        let slack = self.drift_since(last) + LEAST;
+        if self.low > last.high + slack {
+            return Some(step(true, self.high - last.low));
+        }
+        (self.high < last.low - slack).then(|| step(false, last.high - self.low))
+    }
+
+    /// Returns the intersection of both ranges, since both hold: a slow answer does not widen the
+    /// known range.
+    fn within(self, last: &Self) -> Self {
+        let drift = self.drift_since(last);
+        let (low, high) = (self.low.max(last.low - drift), self.high.min(last.high + drift));
+        if low <= high { Self { low, high, ..self } } else { self }
     }
 }
 
@@ -227,6 +259,23 @@ mod tests {
         );
         let step = sample(&mut clock, base + 12 * SECOND, 1000, 1000, SECOND.cast_signed());
         assert!(step.is_some_and(|step| step.forward));
+    }
+
+    #[test]
+    fn an_overtaken_answer_reports_no_step() {
+        for ahead in [5 * SECOND.cast_signed(), -5 * SECOND.cast_signed()] {
+            let mut clock = StoreClock::new();
+            let base = 100 * SECOND;
+            assert_eq!(sample(&mut clock, base, 1000, 1000, 0), None);
+            let step = sample(&mut clock, base + SECOND, 1000, 1000, ahead);
+            assert!(step.is_some_and(|step| step.forward == (ahead > 0)));
+            // The store read its clock before the step, and the answer took long.
+            assert_eq!(sample(&mut clock, base + SECOND - 5000, 1000, SECOND, 0), None);
+            assert_eq!(sample(&mut clock, base + 2 * SECOND, 1000, 1000, ahead), None);
+            // A request that was sent later shows a step.
+            let back = sample(&mut clock, base + 3 * SECOND, 1000, 1000, 0);
+            assert!(back.is_some_and(|step| step.forward == (ahead < 0)));
+        }
     }
 
     const HOUR: u64 = 3_600_000_000;
