@@ -152,10 +152,10 @@ fn a_row_is_read_and_compared() {
     assert!(!fits(Cost { bytes: 301, ..cost }, &table["take"]));
 }
 
-/// Two clients are quiet if nothing goes over their wires in so many pauses of this length.
+/// Two clients have settled if nothing goes over their wires in so many pauses of this length.
 const PAUSE: Duration = Duration::from_millis(40);
-const QUIET: u32 = 3;
-/// How often their wires are looked at. A client that polls is never quiet.
+const UNCHANGED: u32 = 3;
+/// How often their wires are looked at. A client that polls never settles.
 const LOOKS: u32 = 50;
 /// How many are many.
 const MANY: usize = 32;
@@ -225,7 +225,7 @@ async fn renewal(one: &Client, count: usize, tally: &mut Tally) -> Verdict {
 
 /// Waits until the waiters are known and what the operations before have left to do is done. Returns
 /// what the clients have spent until then.
-async fn quiet(one: &Client, other: &Client) -> Result<(Cost, Cost), Stop> {
+async fn settled(one: &Client, other: &Client) -> Result<(Cost, Cost), Stop> {
     let spent = || Ok::<_, Stop>((one.spent_now()?, other.spent_now()?));
     let (mut before, mut unchanged) = (spent()?, 0);
     for _ in 0..LOOKS {
@@ -233,7 +233,7 @@ async fn quiet(one: &Client, other: &Client) -> Result<(Cost, Cost), Stop> {
         let now = spent()?;
         unchanged = if now == before { unchanged + 1 } else { 0 };
         before = now;
-        if unchanged == QUIET {
+        if unchanged == UNCHANGED {
             break;
         }
     }
@@ -268,7 +268,7 @@ async fn queue(one: &Client, other: &Client, waiters: usize, tally: &mut Tally) 
     tally.note(format!("inspect, {waiters} waiting"), one.cost_of(look).await?);
 
     let passes = async {
-        let before = quiet(one, other).await?;
+        let before = settled(one, other).await?;
         one.free(&holder).await?;
         Ok::<_, Stop>(before)
     };
