@@ -26,6 +26,8 @@ pub mod observe;
 #[cfg(all(test, dlock_schedules))]
 mod schedules;
 pub mod session;
+#[cfg(dlock_sim)]
+pub mod sim;
 mod stores;
 mod support;
 mod sync;

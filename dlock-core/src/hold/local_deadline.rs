@@ -40,6 +40,10 @@ pub(crate) fn holder_lease(stored: Duration, delay: Duration) -> Duration {
 /// that run at different rates, and another 10 ms, for the store's tick and the holder's own
 /// delays.
 pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
+    #[cfg(dlock_sim)]
+    if crate::sim::is_left_out(crate::sim::Rule::Margin) {
+        return since.saturating_add(lease);
+    }
     since.saturating_add(lease).saturating_sub(margin(lease))
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn paused() -> Error {
 }
 
 /// Returns whether tokio's time is paused here. tokio has no function for this.
-#[cfg(not(dlock_schedules))]
+#[cfg(not(any(dlock_schedules, dlock_sim)))]
 pub(crate) fn is_paused() -> bool {
     let tokio = tokio::time::Instant::now();
     let real = Clock::Boot.now();
@@ -137,7 +137,7 @@ pub(crate) fn is_paused() -> bool {
     tokio::time::Instant::now() == tokio
 }
 
-#[cfg(dlock_schedules)]
+#[cfg(any(dlock_schedules, dlock_sim))]
 pub(crate) const fn is_paused() -> bool {
     false
 }
@@ -151,7 +151,12 @@ fn boot_nanos() -> u64 {
     nanos(time::now())
 }
 
-#[cfg(all(unix, not(dlock_schedules)))]
+#[cfg(dlock_sim)]
+fn boot_nanos() -> u64 {
+    crate::sim::clock()
+}
+
+#[cfg(all(unix, not(any(dlock_schedules, dlock_sim))))]
 fn boot_nanos() -> u64 {
     use rustix::time::{ClockId, clock_gettime};
 
@@ -165,7 +170,7 @@ fn boot_nanos() -> u64 {
         + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-#[cfg(not(any(unix, dlock_schedules)))]
+#[cfg(not(any(unix, dlock_schedules, dlock_sim)))]
 #[expect(clippy::disallowed_methods, reason = "the best clock that the standard library offers")]
 fn boot_nanos() -> u64 {
     use std::sync::OnceLock;

@@ -138,7 +138,34 @@ async fn attempt(
     if let Some(address) = address {
         settings = settings.set_dns_resolver(Resolved(address));
     }
-    client.get_multiplexed_async_connection_with_config(&settings).await
+    #[cfg(not(dlock_sim))]
+    let connection = client.get_multiplexed_async_connection_with_config(&settings).await;
+    #[cfg(dlock_sim)]
+    let connection = simulated(config, client.get_connection_info(), settings).await;
+    connection
+}
+
+/// Connects in the network of a simulation.
+#[cfg(dlock_sim)]
+async fn simulated(
+    config: &RedisConfig,
+    info: &ConnectionInfo,
+    settings: AsyncConnectionConfig,
+) -> Result<MultiplexedConnection, RedisError> {
+    let opening = async {
+        let stream = dlock_core::sim::connect(&info.addr().to_string()).await?;
+        let (redis, settings) = (info.redis_settings(), settings);
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(redis, stream, settings).await?;
+        if let Ok(runtime) = dlock_core::current_runtime() {
+            runtime.spawn(driver);
+        }
+        Ok(connection)
+    };
+    let limit = config.response_timeout.min(Duration::from_secs(2));
+    timeout(limit, opening)
+        .await
+        .map_err(|_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)))?
 }
 
 /// The address of a host name. A certificate is still checked for the name.

@@ -98,7 +98,8 @@ where
     }
     let locks = runtime.block_on(connected(connect, &orders.store))?;
     let (phase, phases) = watch::channel(Phase::Storm);
-    let mut crew = runtime.block_on(async { Crew::begin(locks, orders, phases) })?;
+    let log = Log::open(orders.process, Path::new(&orders.log), Path::new(&orders.resource))?;
+    let mut crew = runtime.block_on(async { Crew::begin(locks, orders, phases, log) })?;
     say("ready");
     for line in lines {
         let line = line?;
@@ -162,8 +163,8 @@ fn die_with_parent() {
     }
 }
 
-/// The tasks of a child.
-struct Crew {
+/// The tasks of a process.
+pub(super) struct Crew {
     locks: Locks,
     orders: Orders,
     log: Arc<Log>,
@@ -178,7 +179,12 @@ struct Crew {
 
 impl Crew {
     /// Starts the tasks; the caller must be within the runtime.
-    fn begin(locks: Locks, orders: Orders, phases: watch::Receiver<Phase>) -> Result<Self, Stop> {
+    pub(super) fn begin(
+        locks: Locks,
+        orders: Orders,
+        phases: watch::Receiver<Phase>,
+        log: Log,
+    ) -> Result<Self, Stop> {
         let given = locks.guarantees();
         let can = |target: &&Target| match target.kind {
             Kind::Fair => given.fairness >= Fairness::Fifo,
@@ -186,8 +192,7 @@ impl Crew {
             Kind::Mutex | Kind::ReadWrite | Kind::Multi => true,
         };
         let targets: Arc<[Target]> = orders.targets.iter().filter(can).cloned().collect();
-        let (file, resource) = (Path::new(&orders.log), Path::new(&orders.resource));
-        let log = Arc::new(Log::open(orders.process, file, resource)?);
+        let log = Arc::new(log);
         let cancels = Arc::new(Cancels::default());
         cancels.percent.store(orders.cancels, Ordering::Relaxed);
         let mut self_check = JoinSet::new();
@@ -210,7 +215,7 @@ impl Crew {
                 Arc::clone(&self.targets),
                 self.phases.clone(),
             );
-            let worker = worker.with_lease(self.orders.lease);
+            let worker = worker.with_lease(self.orders.lease, self.orders.long);
             self.workers.spawn(worker.with_cancels(Arc::clone(&self.cancels)).work());
             self.next += 1;
         }
@@ -244,7 +249,7 @@ impl Crew {
     }
 
     /// Shuts down in order, once the phase requires it.
-    async fn end(mut self) -> Verdict {
+    pub(super) async fn end(mut self) -> Verdict {
         while let Some(task) = self.workers.join_next().await {
             task??;
         }
@@ -303,7 +308,11 @@ async fn record_early(log: Arc<Log>) -> Verdict {
 
 /// Records the resources that the process uses, if the system shows them.
 fn record_resources(log: &Log, when: When) -> Verdict {
-    let count = |of: &str| std::fs::read_dir(of).map(Iterator::count);
+    let count = |of: &str| match log.is_simulated() {
+        // The process has nothing of its own but tasks.
+        true => Ok(0),
+        false => std::fs::read_dir(of).map(Iterator::count),
+    };
     let (Ok(fds), Ok(threads)) = (count("/proc/self/fd"), count("/proc/self/task")) else {
         return Ok(());
     };

@@ -198,9 +198,11 @@ impl Acquisition {
         [CLOCK_STEP, STORE_RESET].contains(&how.as_str()).then_some(*at)
     }
 
-    /// Whether the release was answered with a loss before the local deadline.
+    /// Whether the release was answered with a loss before the local deadline, and the holder had not
+    /// learned of it before.
     pub(super) fn was_gone(&self) -> bool {
-        self.left.as_ref().is_some_and(|(at, how)| how == GONE && *at < self.until)
+        let knew = self.lost.as_ref().is_some_and(|(_, how)| how == EXPIRED);
+        !knew && self.left.as_ref().is_some_and(|(at, how)| how == GONE && *at < self.until)
     }
 
     /// Whether the result of the attempt is unknown although its process was not killed and its
@@ -264,17 +266,37 @@ pub(super) fn client_holds(acquisitions: &[Acquisition]) -> History {
 
 /// Returns the same holds, but ends each excused one at the beginning of its excuse.
 pub(super) fn excused_holds(acquisitions: &[Acquisition], excuses: &[Excuse]) -> History {
-    history(
-        acquisitions
-            .iter()
-            .filter_map(|acquisition| {
-                let excused = excuses.iter().filter(|excuse| excuse.covers(acquisition));
-                let cut = excused.map(|excuse| excuse.at).chain(acquisition.cut).min();
-                let acquisition = Acquisition { cut, ..acquisition.clone() };
-                acquisition.was_held().then(|| acquisition.events())
-            })
-            .flatten(),
-    )
+    history(acquisitions.iter().flat_map(|acquisition| excused(acquisition, excuses)))
+}
+
+/// Returns the same holds, and also what is left of each excused one after its excuse. A holder may
+/// rely on a lease that the store has lost for as long as that lease; then no renewal succeeds, and
+/// it has to know.
+pub(super) fn excused_parts(
+    acquisitions: &[Acquisition],
+    excuses: &[Excuse],
+    lease: Duration,
+) -> History {
+    history(acquisitions.iter().flat_map(|acquisition| {
+        let of_it = excuses.iter().filter(|excuse| excuse.covers(acquisition));
+        let again = of_it.map(|excuse| excuse.excused_until.saturating_add(lease)).max();
+        let rest = again.zip(acquisition.got).map(|(again, (got, token))| {
+            // A process that was frozen may hear of its grant later than that.
+            let since = again.max(got);
+            // Another number, since it is compared as a hold of its own.
+            let hold = u64::MAX - acquisition.hold;
+            Acquisition { hold, asked: since, got: Some((since, token)), ..acquisition.clone() }
+        });
+        let rest = rest.filter(Acquisition::was_held).map(|rest| rest.events());
+        excused(acquisition, excuses).into_iter().chain(rest.unwrap_or_default())
+    }))
+}
+
+fn excused(acquisition: &Acquisition, excuses: &[Excuse]) -> Vec<Event> {
+    let excused = excuses.iter().filter(|excuse| excuse.covers(acquisition));
+    let cut = excused.map(|excuse| excuse.at).chain(acquisition.cut).min();
+    let acquisition = Acquisition { cut, ..acquisition.clone() };
+    if acquisition.was_held() { acquisition.events() } else { Vec::new() }
 }
 
 /// Returns all grants, with or without a hold, for the checker of tokens.
@@ -404,6 +426,20 @@ mod tests {
         assert!(is_right(4, 7), "it began within the fault");
         assert!(!is_right(55, 58), "they overlapped before");
         assert!(!is_right(1, 4), "it began after the fault");
+    }
+
+    #[test]
+    fn an_excused_hold_ends_within_a_lease() {
+        let first = "1 ask 0 storm x 1 a\n1 got 5 7 80\n1 let 70\n";
+        let both = acquisitions(&[(first, None), (LATER, None)]);
+        let (at, excused_until) = (Instant::from_nanos(40), Instant::from_nanos(45));
+        let excuses = [Excuse { at, excused_until }];
+        let is_right = |lease| {
+            let lease = Duration::from_nanos(lease);
+            exclusion::check(&excused_parts(&both, &excuses, lease)).is_ok()
+        };
+        assert!(is_right(25), "it ends in time");
+        assert!(!is_right(5), "it goes on beside the next one");
     }
 
     #[test]

@@ -59,6 +59,11 @@
 //! also apply between the faults. After a fault through which the store loses its record of the
 //! holders, overlapping holds are [excused](Running::excuse), and nothing else is.
 //!
+//! # Simulations
+//!
+//! A simulation runs the same work in its own process and in its own time, and collects it in a
+//! [`Story`].
+//!
 //! # Checks
 //!
 //! The checkers of [`history`](dlock_testkit::history) judge holds and tokens. Other checks find
@@ -103,6 +108,7 @@ mod run;
 mod scene;
 #[cfg(feature = "topologies")]
 mod setups;
+mod story;
 mod times;
 #[cfg(feature = "topologies")]
 mod topology;
@@ -121,4 +127,5 @@ pub use report::Report;
 pub use run::{Judged, Scenario, Storm, effort, run};
 #[cfg(feature = "topologies")]
 pub use setups::{FaultRow, FaultRows, SETUPS, Setup};
+pub use story::{Story, ToWorld};
 pub use verdict::Check;

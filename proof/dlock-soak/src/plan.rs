@@ -18,6 +18,8 @@ pub struct Load {
     pub(super) leases: Vec<Duration>,
     /// The percentage of attempts that are cancelled.
     pub(super) cancels: u32,
+    /// The percentage of holds that last for about a lease or longer.
+    pub(super) long: u32,
     pub(super) targets: Vec<Target>,
     pub(super) env: Vec<(String, String)>,
     pub(super) faults_noted: bool,
@@ -60,6 +62,7 @@ impl Load {
             tasks: 4,
             leases: [300, 400, 500].map(Duration::from_millis).into(),
             cancels: 15,
+            long: 5,
             targets: Vec::new(),
             env: Vec::new(),
             faults_noted: false,
@@ -102,6 +105,13 @@ impl Load {
     #[must_use]
     pub fn with_cancels(mut self, percent: u32) -> Self {
         self.cancels = percent.min(100);
+        self
+    }
+
+    /// Sets the percentage of holds that last for about a lease or longer, while faults are injected.
+    #[must_use]
+    pub fn with_long_holds(mut self, percent: u32) -> Self {
+        self.long = percent.min(100);
         self
     }
 
@@ -177,6 +187,7 @@ impl Load {
             format!("tasks {}", self.tasks),
             format!("lease {lease}"),
             format!("cancels {}", self.cancels),
+            format!("long {}", self.long),
         ];
         for target in &self.targets {
             let kind = match target.kind {
@@ -235,6 +246,7 @@ pub(super) struct Orders {
     pub(super) tasks: usize,
     pub(super) lease: Duration,
     pub(super) cancels: u32,
+    pub(super) long: u32,
     pub(super) targets: Vec<Target>,
 }
 
@@ -251,6 +263,7 @@ impl Orders {
             "tasks" => self.tasks = rest.parse()?,
             "lease" => self.lease = Duration::from_millis(rest.parse()?),
             "cancels" => self.cancels = rest.parse()?,
+            "long" => self.long = rest.parse()?,
             "lock" => self.targets.push(rest.parse()?),
             _ => return Err(Stop::failed(format!("no such order: {line}"))),
         }

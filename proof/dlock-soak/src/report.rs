@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::{
     history::{self, Acquisition},
     lateness::Lateness,
-    line::{BUSY, CANCELLED, Line, Phase, REFUSED, TIMEOUT, UNAVAILABLE},
+    line::{BUSY, CANCELLED, Line, Phase, REFUSED, TIMEOUT, UNAVAILABLE, What},
     record::{self, Excuse, FaultRecord, KILL, Record, Run},
     resource::{self, Write},
     times::Times,
@@ -278,6 +278,75 @@ impl Report {
         all.sort_unstable();
         all
     }
+}
+
+/// The time around a violation that its timeline shows.
+const AROUND: Duration = Duration::from_millis(300);
+/// The largest number of lines of a timeline.
+const SHOWN: usize = 200;
+
+impl Report {
+    /// Returns what happened to a lock around the times that the text of a violation names, one line
+    /// for each event, in order of time.
+    pub fn timeline(&self, violation: &str) -> Vec<String> {
+        let is_named = |name: &&String| violation.contains(&format!("{name:?}"));
+        let name = self.by_name.keys().find(is_named);
+        let name = name.or_else(|| self.by_name.keys().find(|name| violation.contains(*name)));
+        let times = times_in(violation);
+        let (Some(name), Some(from), Some(to)) = (name, times.iter().min(), times.iter().max())
+        else {
+            return Vec::new();
+        };
+        let (from, to) = (from.saturating_sub(AROUND), to.saturating_add(AROUND));
+        let of_name = |process, hold| {
+            self.lines().any(|line| {
+                (line.process, line.hold) == (process, hold)
+                    && matches!(&line.what, What::Ask { name: of, .. } if of == name)
+            })
+        };
+        let mut shown = Vec::new();
+        for record in self.records.iter().filter(|one| one.at() >= from && one.at() <= to) {
+            let text = match record {
+                Record::Did(Line { what: What::Keep { .. }, .. }) => continue,
+                Record::Did(line) if line.hold.is_none() || of_name(line.process, line.hold) => {
+                    let hold = line.hold.map(|hold| format!(" hold {hold}")).unwrap_or_default();
+                    format!("process {}{hold}: {:?}", line.process, line.what)
+                }
+                Record::Did(_) => continue,
+                Record::Wrote(write) if &write.name == name => {
+                    let passed = if write.passed { "passes" } else { "is refused" };
+                    let (process, hold) = write.grant;
+                    format!(
+                        "process {process} hold {hold}: a write {passed}, token {}",
+                        write.token
+                    )
+                }
+                Record::Wrote(_) | Record::Run(_) => continue,
+                other => format!("{other:?}"),
+            };
+            shown.push(format!("{:?} {text}", record.at()));
+        }
+        shown.truncate(SHOWN);
+        shown
+    }
+}
+
+/// Returns the times in a text, as [`Instant`] prints them.
+fn times_in(text: &str) -> Vec<Instant> {
+    let times = text.split("Instant(").skip(1).filter_map(|rest| {
+        let number = rest.split(')').next()?;
+        let (number, unit) =
+            number.split_at(number.find(|c: char| c.is_ascii_alphabetic() || c == '\u{b5}')?);
+        let unit = match unit {
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "ns" => 1e-9,
+            _ => 1e-6,
+        };
+        let time = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok()?;
+        Some(Instant::from_nanos(0).saturating_add(time))
+    });
+    times.collect()
 }
 
 #[cfg(test)]

@@ -147,7 +147,8 @@ impl Report {
     pub fn overlaps(&self) -> Vec<String> {
         let mut found = Vec::new();
         for (name, acquisitions) in &self.by_name {
-            let history = history::excused_holds(acquisitions, &self.excuses);
+            let (excuses, lease) = (&self.excuses, self.run.longest_lease);
+            let history = history::excused_parts(acquisitions, excuses, lease);
             let counted =
                 capacity(acquisitions).map_or(Ok(()), |all| permits::check(&history, all));
             for verdict in [exclusion::check(&history), shared::check(&history), counted] {
@@ -284,7 +285,14 @@ impl Report {
         // Until an answer has shown the clock step or the reset, the store's message about it may
         // also reach clients that acquired the lock shortly after it.
         let shown = self.run.longest_lease + SETTLING;
-        let soon = |excuse: &Excuse, at: Instant| {
+        // No answer comes while a fault lasts.
+        let disturbed = |process, from: Instant, to: Instant| -> Duration {
+            let faults = self.faults.iter();
+            let felt = faults.filter(|fault| fault.process.is_none_or(|of| of == process));
+            felt.map(|fault| fault.until.min(to).since(fault.at.max(from))).sum()
+        };
+        let soon = |excuse: &Excuse, process, at: Instant| {
+            let shown = shown + disturbed(process, excuse.at, at);
             at >= excuse.at && at <= excuse.excused_until.saturating_add(shown)
         };
         let excused = |acquisition: &&Acquisition| {
@@ -293,7 +301,7 @@ impl Report {
             self.excuses.iter().any(|excuse| {
                 excuse.covers(acquisition)
                     || left.is_some_and(|at| excuse.covers_release(acquisition, at))
-                    || warned.is_some_and(|at| soon(excuse, at))
+                    || warned.is_some_and(|at| soon(excuse, acquisition.process(), at))
             })
         };
         let kept = || self.all().filter(|acquisition| !excused(acquisition));

@@ -2,6 +2,7 @@
 //! the log file of its process.
 
 use std::{
+    fmt,
     fs::{File, OpenOptions},
     io::Write,
     path::Path,
@@ -45,6 +46,8 @@ pub(super) struct Worker {
     targets: Arc<[Target]>,
     phases: watch::Receiver<Phase>,
     lease: Duration,
+    /// The percentage of long holds.
+    long: u32,
     cancels: Arc<Cancels>,
 }
 
@@ -67,11 +70,11 @@ impl Worker {
         let rng = StdRng::seed_from_u64(seed.wrapping_mul(1000).wrapping_add(task as u64));
         let lease = LockOptions::MIN_LEASE;
         let cancels = Arc::default();
-        Self { task, rng, locks, log, targets, phases, lease, cancels }
+        Self { task, rng, locks, log, targets, phases, lease, long: 0, cancels }
     }
 
-    pub(super) fn with_lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
+    pub(super) fn with_lease(self, lease: Duration, long: u32) -> Self {
+        Self { lease, long, ..self }
     }
 
     pub(super) fn with_cancels(self, cancels: Arc<Cancels>) -> Self {
@@ -207,10 +210,11 @@ impl Worker {
         writes: &mut Vec<(u64, FencingToken, &str)>,
         since: Instant,
     ) -> Verdict {
-        let time = match (attempt.phase, self.rng.random_range(0..20)) {
+        let is_long = self.rng.random_range(0..100) < self.long;
+        let time = match attempt.phase {
             // This time may exceed the lease, unless the lease is renewed.
-            (Phase::Storm, 0) => self.lease.mul_f64(self.rng.random_range(0.8..2.0)),
-            (Phase::Storm, _) => Duration::from_micros(self.rng.random_range(0..20_000)),
+            Phase::Storm if is_long => self.lease.mul_f64(self.rng.random_range(0.8..2.0)),
+            Phase::Storm => Duration::from_micros(self.rng.random_range(0..20_000)),
             _ => Duration::from_micros(self.rng.random_range(0..4_000)),
         };
         let writer = attempt.target.kind == Kind::ReadWrite && attempt.mode == Mode::Exclusive;
@@ -362,10 +366,20 @@ pub(super) fn kind(error: &Error) -> String {
 /// The log of one process. A written line survives the death of the process.
 #[derive(Debug)]
 pub(super) struct Log {
-    process: usize,
-    file: File,
-    resource: Writer,
+    to: To,
     next: AtomicU64,
+}
+
+#[derive(Debug)]
+enum To {
+    Files { process: usize, file: File, resource: Writer },
+    Simulation(Box<dyn Collector>),
+}
+
+/// Receives the lines and the writes of a simulated process.
+pub(super) trait Collector: fmt::Debug + Send + Sync {
+    fn line(&self, hold: Option<u64>, at: Instant, what: What);
+    fn write(&self, hold: u64, at: Instant, token: FencingToken, name: &str);
 }
 
 impl Log {
@@ -373,7 +387,17 @@ impl Log {
     pub(super) fn open(process: usize, path: &Path, resource: &Path) -> Result<Self, Stop> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let resource = Writer::open(process, resource)?;
-        Ok(Self { process, file, resource, next: AtomicU64::new(1) })
+        Ok(Self { to: To::Files { process, file, resource }, next: AtomicU64::new(1) })
+    }
+
+    /// Returns the log of a simulated process.
+    pub(super) fn of(collector: impl Collector + 'static) -> Self {
+        Self { to: To::Simulation(Box::new(collector)), next: AtomicU64::new(1) }
+    }
+
+    /// Returns whether the process is simulated.
+    pub(super) fn is_simulated(&self) -> bool {
+        matches!(self.to, To::Simulation(_))
     }
 
     /// Records that an attempt begins. Returns the number that identifies it in later lines.
@@ -385,22 +409,38 @@ impl Log {
 
     /// Writes to the resource that the lock protects, and not to the log.
     pub(super) fn apply(&self, hold: u64, token: FencingToken, name: &str) -> Verdict {
-        self.resource.write(hold, token, name)
+        match &self.to {
+            To::Files { resource, .. } => resource.write(hold, token, name),
+            To::Simulation(collector) => {
+                collector.write(hold, now(), token, name);
+                Ok(())
+            }
+        }
     }
 
     /// Writes one line about an acquisition, in one system call.
     pub(super) fn write(&self, hold: u64, at: Instant, what: What) -> Verdict {
-        self.append(&Line { process: self.process, hold: Some(hold), at, what })
+        self.append(Some(hold), at, what)
     }
 
     /// Writes one line about the process, in one system call.
     pub(super) fn write_own(&self, at: Instant, what: What) -> Verdict {
-        self.append(&Line { process: self.process, hold: None, at, what })
+        self.append(None, at, what)
     }
 
-    fn append(&self, line: &Line) -> Verdict {
-        // Several tasks write at the same time: the system appends each write as a whole.
-        Ok((&self.file).write_all(format!("{line}\n").as_bytes())?)
+    fn append(&self, hold: Option<u64>, at: Instant, what: What) -> Verdict {
+        match &self.to {
+            To::Files { process, file, .. } => {
+                let line = Line { process: *process, hold, at, what };
+                // Several tasks write at the same time: the system appends each write as a whole.
+                let mut file = file;
+                Ok(file.write_all(format!("{line}\n").as_bytes())?)
+            }
+            To::Simulation(collector) => {
+                collector.line(hold, at, what);
+                Ok(())
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A small library is preloaded into the server. It adds an offset to the system's wall clock. Its
 //! source is compiled once per process, which needs a C compiler and Linux. The offset is in a file
 //! that the servers have mapped, so a step takes effect in all of them at once, while they run. The
-//! clocks of the tests and of the machine don't change.
+//! clocks of the tests and of the machine don't change. The clock can also stand still.
 
 use std::{
     fs::{File, Permissions, set_permissions},
@@ -25,6 +25,8 @@ const SOURCE: &str = include_str!("../shim/clock.c");
 const COMPILE: &str = "cc -shared -fPIC -O2 -o clock.so clock.c";
 const LIBRARY: &str = "clock.so";
 const OFFSET: &str = "offset";
+/// The position in the file of the time at which the clock stands still.
+const STILL: u64 = 8;
 
 /// Never dropped: its watchdog removes the directory when the process ends.
 static SHIM: OnceCell<Directory> = OnceCell::const_new();
@@ -84,6 +86,14 @@ impl SteppedClock {
         self.set(|offset| offset.saturating_sub(nanos(by)))
     }
 
+    /// Makes the clock stand still at this time since 1970, until the next step.
+    ///
+    /// # Errors
+    /// If the file can't be written.
+    pub fn stop_at(&self, time: Duration) -> Verdict {
+        Ok(self.0.file.write_all_at(&nanos(time).to_ne_bytes(), STILL)?)
+    }
+
     /// Sets the offset to zero.
     ///
     /// # Errors
@@ -103,6 +113,7 @@ impl SteppedClock {
         let stepped = to(*offset);
         // Written in place: the servers have mapped this file and would not see a replacement.
         self.0.file.write_all_at(&stepped.to_ne_bytes(), 0)?;
+        self.0.file.write_all_at(&0_i64.to_ne_bytes(), STILL)?;
         *offset = stepped;
         Ok(())
     }

@@ -76,6 +76,24 @@ fn the_clock_of_redis_steps_and_its_keys_end_by_it() {
 }
 
 #[test]
+fn a_clock_stands_still_until_it_is_stepped() {
+    with_redis(async {
+        let clock = SteppedClock::start().await?;
+        let server = RedisServer::start(&redis::Options::new().with_clock(&clock)).await?;
+        let time = async || server.command(&["TIME"]).await?.ok()?.texts();
+        for (seconds, micros) in [(2_000_000_000, 7), (1_000_000_000, 0)] {
+            clock.stop_at(Duration::new(seconds, micros * 1000))?;
+            for _ in 0..2 {
+                assert_eq!(time().await?, [seconds.to_string(), micros.to_string()]);
+            }
+        }
+        clock.reset()?;
+        assert!(time().await? != time().await?);
+        Ok(())
+    });
+}
+
+#[test]
 fn the_clock_of_postgres_steps() {
     with("postgres", async {
         let clock = SteppedClock::start().await?;
