@@ -64,14 +64,14 @@ impl Tally {
 
     /// The least that each costs more than once, with the least bytes of those times: what a client
     /// does from time to time gets between now and then, and what is late is missed.
-    pub(crate) fn usual(self) -> BTreeMap<String, Cost> {
-        let usual = |costs: Vec<Cost>| {
+    pub(crate) fn usual(&self) -> BTreeMap<String, Cost> {
+        let usual = |costs: &[Cost]| {
             let times = |cost: &Cost| costs.iter().filter(|c| c.counts() == cost.counts()).count();
             let least = |cost: &&Cost| (cost.counts(), cost.bytes);
             costs.iter().filter(|cost| times(cost) > 1).min_by_key(least).copied()
         };
-        let all = self.0.into_iter();
-        all.filter_map(|(operation, costs)| Some((operation, usual(costs)?))).collect()
+        let all = self.0.iter();
+        all.filter_map(|(operation, costs)| Some((operation.clone(), usual(costs)?))).collect()
     }
 }
 
