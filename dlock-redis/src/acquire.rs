@@ -36,10 +36,7 @@ impl Store {
         let channel = self.channel_for(request).await;
         let call = self.session.scripts.acquire(request, channel.as_deref(), 0);
         let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
-        let answer = match &self.durable {
-            None => self.session.run(&call).await,
-            Some(durable) => durable.run(&call, won).await,
-        };
+        let answer = self.run_durably(&call, won).await;
         match answer.and_then(|value| status(&value)) {
             Ok(answer) => self.settle(request, call.sending().began(), answer),
             Err(error) => {

@@ -51,10 +51,7 @@ impl Store {
             }
         }
         let call = call.acquiring(&self.session.unanswered, requests);
-        let answer = match &self.durable {
-            None => self.session.run(&call).await,
-            Some(durable) => durable.run(&call, won).await,
-        };
+        let answer = self.run_durably(&call, won).await;
         let answers = match answer.and_then(|value| statuses(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),

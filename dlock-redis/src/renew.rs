@@ -84,7 +84,7 @@ impl Store {
     ) -> Result<(Instant, Vec<ClaimStatus>), Error> {
         let call = self.session.scripts.renew(claims, phase);
         let answer = match phase {
-            Phase::Holds => self.run_renewal(&call, won).await?,
+            Phase::Holds => self.run_durably(&call, won).await?,
             Phase::Waits => self.session.run(&call).await?,
         };
         let sent = call.sending().began();
@@ -119,22 +119,23 @@ impl Store {
         let renews = |answer: &Value| {
             renewed_exclusive(answer).is_ok_and(|(_, gone)| gone.len() < renewals.len())
         };
-        let answer = self.run_renewal(&call, renews).await?;
+        let answer = self.run_durably(&call, renews).await?;
         let (at, gone) = renewed_exclusive(&answer)?;
         self.clocks.observe(self.shard(&first.claim.name), at, call.sending().began());
         Ok(gone)
     }
 
-    /// Runs a renewal. Replicas must have it if they must have grants: otherwise a replica that
-    /// takes over would end the lease earlier than the holder believes.
-    async fn run_renewal(
+    /// Runs a script that grants or renews leases, and waits for replicas if they must have them.
+    /// Renewals wait as grants do: otherwise a replica that takes over would end the lease earlier
+    /// than the holder believes. `has_lease` says whether an answer grants or renews a lease.
+    pub(crate) async fn run_durably(
         &self,
         call: &Call<'_>,
-        renews: impl Fn(&Value) -> bool,
+        has_lease: impl Fn(&Value) -> bool,
     ) -> Result<Value, Error> {
         match &self.durable {
             None => self.session.run(call).await,
-            Some(durable) => durable.run(call, renews).await,
+            Some(durable) => durable.run(call, has_lease).await,
         }
     }
 
