@@ -20,7 +20,7 @@ enum Setting {
 
 /// Private servers, which end with it.
 enum Servers {
-    Standalone(ZooKeeperServer),
+    Standalone(Box<ZooKeeperServer>),
     Ensemble(Ensemble),
 }
 
@@ -40,7 +40,9 @@ impl Store for Setting {
     async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
         let options = Options::new();
         Ok(Box::new(match self {
-            Self::Standalone => Servers::Standalone(ZooKeeperServer::start(&options).await?),
+            Self::Standalone => {
+                Servers::Standalone(Box::new(ZooKeeperServer::start(&options).await?))
+            }
             Self::Ensemble => Servers::Ensemble(Ensemble::start(&options).await?),
         }))
     }

@@ -16,6 +16,9 @@ use crate::support::{SOON, connect, exclusive, free, key_of, run, server, take, 
 /// As many that some of them are proposed before the server sees the end of the connection.
 const MANY: usize = 200;
 
+/// More proposals than the votes of a session make in the same time.
+const PROPOSED: f64 = 20.0;
+
 #[test]
 fn creations_that_arrive_late_create_no_keys() {
     run(async {
@@ -24,7 +27,9 @@ fn creations_that_arrive_late_create_no_keys() {
         let url = format!("etcd://{}?dlock.session_timeout=15s", proxy.address());
         let client = connect(&url).await?;
         works(&client, "a").await?;
-        for queue in [Queue::Enqueue, Queue::FailIfBusy] {
+        let mut queues = vec![Queue::Enqueue, Queue::FailIfBusy];
+        for _ in 0..2 * TRIES {
+            let Some(&queue) = queues.last() else { return Ok(()) };
             // Two locks each, or one request would have those of many.
             let two =
                 |at| ["a", "b"].map(|lock| exclusive(&format!("{at}{lock}")).with_queue(queue));
@@ -50,17 +55,25 @@ fn creations_that_arrive_late_create_no_keys() {
             let before = proposals().await?;
             proxy.abandon();
             proxy.arrive();
-            until("late requests arrive", async || {
-                Ok(proposals().await.is_ok_and(|now| now > before + 20.0))
-            })
-            .await?;
+            let arrived = async || Ok(proposals().await.is_ok_and(|now| now > before + PROPOSED));
+            // A busy server may see the end of the connection before it proposes them.
+            match timeout(SOON / 4, until("late requests arrive", arrived)).await {
+                Ok(arrived) => {
+                    arrived?;
+                    queues.pop();
+                }
+                Err(_) => println!("no request was proposed late: once more"),
+            }
             sleep(Duration::from_millis(500)).await;
             assert_eq!(client.list("", MANY).await?, [], "a late creation was applied");
             let next = exclusive("0a").with_queue(queue);
             assert!(take(&client, &next).await?.token > grants[0].token);
             free(&client, &next).await?;
         }
-        Ok(())
+        match queues[..] {
+            [] => Ok(()),
+            _ => Err(Stop::failed("no request was proposed late")),
+        }
     });
 }
 

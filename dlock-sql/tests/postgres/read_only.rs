@@ -62,7 +62,14 @@ fn commits_that_wait_for_a_standby_do_not_pile_up() {
         works(&client, "a").await?;
         server.run_sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'").await?;
         server.run_sql("SELECT pg_reload_conf()").await?;
-        until("commits wait", async || Ok(client.acquire(&exclusive("w")).await.is_err())).await?;
+        // The server reads its configuration a moment later, and a lock that is taken until then is
+        // found busy without a commit.
+        let mut names = (0..).map(|n| format!("w{n}"));
+        until("commits wait", async || {
+            let name = names.next().ok_or("no name is left")?;
+            Ok(client.acquire(&exclusive(&name)).await.is_err())
+        })
+        .await?;
         let wait = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         for n in 0..24 {
             let error = client.acquire(&exclusive(&format!("n{n}"))).await.err();

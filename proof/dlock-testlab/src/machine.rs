@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, TcpListener},
+    net::{Ipv4Addr, TcpListener, UdpSocket},
     ops::Range,
     path::PathBuf,
 };
@@ -18,20 +18,32 @@ const PORTS: Range<u16> = 15_000..32_000;
 /// The number of ports to try. Hardly any of them is taken.
 const ATTEMPTS: usize = 1000;
 
-/// Returns different ports of the loopback interface that were free a moment ago. Another process
-/// may take one before the server does; then the caller retries.
-pub(super) fn free_ports<const N: usize>() -> Result<[u16; N], Stop> {
+/// Ports that no other server of this library gets while this value lives, in any process. So a
+/// server that is killed or restarted keeps its port.
+///
+/// The servers use TCP only. A socket of UDP with the same number reserves the port, and the system
+/// closes it when the process ends.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    _sockets: Vec<UdpSocket>,
+}
+
+/// Reserves ports of the loopback interface. They were free a moment ago. A process that reserves
+/// nothing may take one before the server does; then the caller retries.
+pub(super) fn free_ports<const N: usize>() -> Result<([u16; N], Reserved), Stop> {
     let mut ports = [0; N];
-    // All listeners are held until the last port is known, so that the ports differ.
-    let mut held = Vec::with_capacity(N);
+    let mut sockets = Vec::with_capacity(N);
     for port in &mut ports {
         let mut attempts = (0..ATTEMPTS).map(|_| rand::random_range(PORTS));
-        let found = attempts.find_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
-        let listener = found.ok_or_else(|| Stop::failed(format!("{PORTS:?} are all taken")))?;
-        *port = listener.local_addr()?.port();
-        held.push(listener);
+        let found = attempts.find_map(|port| {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|_| socket)
+        });
+        let socket = found.ok_or_else(|| Stop::failed(format!("{PORTS:?} are all taken")))?;
+        *port = socket.local_addr()?.port();
+        sockets.push(socket);
     }
-    Ok(ports)
+    Ok((ports, Reserved { _sockets: sockets }))
 }
 
 /// Returns the path of the program, as a shell would find it.
@@ -85,8 +97,18 @@ mod tests {
 
     #[test]
     fn ports_differ() {
-        let [a, b, c] = free_ports().unwrap();
+        let ([a, b, c], _reserved) = free_ports().unwrap();
         assert!(a != b && b != c && a != c);
+    }
+
+    /// Each port is reserved once, although nothing listens on it.
+    #[test]
+    fn a_reserved_port_is_not_given_again() {
+        let reserved: Vec<_> = (0..100).map(|_| free_ports::<10>().unwrap()).collect();
+        let mut ports: Vec<_> = reserved.iter().flat_map(|(ports, _)| *ports).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 1000);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::{
     directory::{DATA, Directory, PUT, Snapshot, TAKE},
-    machine::free_ports,
+    machine::{Reserved, free_ports},
     process::{Daemon, Launch},
     wait::until,
 };
@@ -31,6 +31,7 @@ pub struct Server<O: 'static> {
     pub(super) daemon: Daemon,
     pub(super) directory: Directory,
     pub(super) ports: Ports,
+    _reserved: Reserved,
     // Boxed, because some are large.
     pub(super) options: Box<O>,
     kind: &'static Kind<O>,
@@ -42,6 +43,7 @@ pub(super) struct Ports {
     pub(super) clients: u16,
     pub(super) tls: u16,
     pub(super) peers: u16,
+    pub(super) elections: u16,
 }
 
 /// A kind of server.
@@ -58,9 +60,9 @@ pub(super) struct Kind<O: 'static> {
 }
 
 impl Ports {
-    pub(super) fn free() -> Result<Self, Stop> {
-        let [clients, tls, peers] = free_ports()?;
-        Ok(Self { clients, tls, peers })
+    pub(super) fn free() -> Result<(Self, Reserved), Stop> {
+        let ([clients, tls, peers, elections], reserved) = free_ports()?;
+        Ok((Self { clients, tls, peers, elections }, reserved))
     }
 }
 
@@ -88,11 +90,12 @@ impl<O: Clone + Send + Sync + 'static> Server<O> {
     pub(super) fn spawn(
         kind: &'static Kind<O>,
         directory: Directory,
-        ports: Ports,
+        (ports, reserved): (Ports, Reserved),
         options: &O,
     ) -> Result<Self, Stop> {
         let daemon = directory.start((kind.launch)(&directory, options, ports)?)?;
-        Ok(Self { daemon, directory, ports, options: Box::new(options.clone()), kind })
+        let options = Box::new(options.clone());
+        Ok(Self { daemon, directory, ports, _reserved: reserved, options, kind })
     }
 }
 

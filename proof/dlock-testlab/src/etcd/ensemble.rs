@@ -23,6 +23,7 @@ use crate::{
     Flow, Member, Proxy, Stop, Verdict,
     directory::Directory,
     ensemble::{Link, Links, NODES, in_role},
+    machine::Reserved,
     server::Ports,
     wait::{insist, until},
 };
@@ -56,12 +57,12 @@ impl Ensemble {
 
     async fn spawn(options: &Options) -> Result<Self, Stop> {
         let nodes = (0..NODES).map(|_| Ok((directory()?, Ports::free()?)));
-        let nodes: Vec<_> = nodes.collect::<Result<_, Stop>>()?;
+        let nodes: Vec<(Directory, (Ports, Reserved))> = nodes.collect::<Result<_, Stop>>()?;
         let links = link_all(&nodes).await?;
         let token = rand::random();
-        let nodes = nodes.into_iter().enumerate().map(|(node, (directory, ports))| {
+        let nodes = nodes.into_iter().enumerate().map(|(node, (directory, reserved))| {
             let options = options.clone().with_part(Part::Node(node, NODES, token));
-            EtcdServer::spawn(&KIND, directory, ports, &options)
+            EtcdServer::spawn(&KIND, directory, reserved, &options)
         });
         Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, links })
     }
@@ -121,10 +122,10 @@ impl Ensemble {
 }
 
 /// Links all nodes, with these directories and ports for peers.
-async fn link_all(nodes: &[(Directory, Ports)]) -> Result<Links, Stop> {
+async fn link_all(nodes: &[(Directory, (Ports, Reserved))]) -> Result<Links, Stop> {
     let mut links = Links::default();
     for (from, (directory, _)) in nodes.iter().enumerate() {
-        for (to, (_, ports)) in nodes.iter().enumerate().filter(|(to, _)| *to != from) {
+        for (to, (_, (ports, _))) in nodes.iter().enumerate().filter(|(to, _)| *to != from) {
             let listener = UnixListener::bind(directory.path().join(socket(to)))?;
             // It carries the messages of both, since a node connects to another one also to receive.
             let proxy = Proxy::start(&format!("127.0.0.1:{}", ports.peers)).await?;

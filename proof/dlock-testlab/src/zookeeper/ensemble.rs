@@ -16,7 +16,6 @@ use super::{
 use crate::{
     Flow, Member, Proxy, Stop, Verdict,
     ensemble::{Link, Links, NODES},
-    machine::free_ports,
     server::Ports,
 };
 
@@ -44,13 +43,13 @@ impl Ensemble {
     }
 
     async fn spawn(options: &Options) -> Result<Self, Stop> {
-        // The ports that the nodes listen on: for followers, and for the election.
-        let ports: [u16; 2 * NODES] = free_ports()?;
-        let ports: Vec<_> = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        let reserved: Vec<_> = (0..NODES).map(|_| Ports::free()).collect::<Result<_, _>>()?;
+        let ports: Vec<_> =
+            reserved.iter().map(|(ports, _)| (ports.peers, ports.elections)).collect();
         let links = link_all(&ports).await?;
-        let nodes = (0..NODES).map(|node| {
+        let nodes = reserved.into_iter().enumerate().map(|(node, reserved)| {
             let options = options.clone().with_node(node + 1, lines(&links, &ports, node));
-            ZooKeeperServer::spawn(&KIND, directory()?, Ports::free()?, &options)
+            ZooKeeperServer::spawn(&KIND, directory()?, reserved, &options)
         });
         Ok(Self { nodes: nodes.collect::<Result<_, _>>()?, links })
     }
@@ -77,7 +76,7 @@ impl Ensemble {
     }
 }
 
-/// Links all nodes, which listen on these ports.
+/// Links all nodes, which listen on these ports: for followers, and for the election.
 async fn link_all(ports: &[(u16, u16)]) -> Result<Links, Stop> {
     let mut links = Links::default();
     let mut listeners = Vec::new();
