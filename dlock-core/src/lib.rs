@@ -56,6 +56,7 @@ pub use stores::wrap::{Noted, Prefixed, TokenOffset, Traced};
 pub use support::backoff::Backoff;
 #[cfg(feature = "metrics")]
 pub use support::metrics;
+pub use support::race::race;
 pub use sync::runtime::{current_io_runtime, current_runtime};
 pub use vocabulary::answer::Answer;
 pub use vocabulary::claim::{Claim, ClaimId};

@@ -4,19 +4,19 @@
 //! the same member. A member is taken if it is no learner, belongs to the same cluster, and answers a
 //! vote. It is given up when a keepalive or a vote is late.
 //!
-//! Each address of each host is a candidate, and names are resolved again each time. Candidates are
-//! dialled in random order, each a while after the one before if that has not failed, and the first
-//! that will do is taken. So one that is silent costs little time.
+//! Names are resolved again each time. The hosts are dialled in random order, and so are the addresses
+//! of each host: the next one when one has failed, or a while after the one before. The first member
+//! that will do is taken. So one that does not answer costs little time.
 
 use std::{
     fmt,
     net::SocketAddr,
+    ops::ControlFlow,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use dlock_core::{Certainty, Clock, Error, ErrorKind};
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use dlock_core::{Certainty, Clock, Error, ErrorKind, race};
 use rand::seq::SliceRandom;
 use tokio::time::Instant;
 
@@ -26,10 +26,11 @@ use crate::{
         StatusResponse, dial,
     },
     config::EtcdConfig,
+    error::no_answer,
     key::Keys,
 };
 
-/// The part of the time for one candidate after which the next one is dialled as well.
+/// The part of the time for one address after which the next one is dialled as well.
 const STAGGER: u32 = 8;
 
 /// A connection to one member.
@@ -61,37 +62,13 @@ impl Link {
     ) -> Result<Self, Error> {
         let mut hosts = config.hosts.clone();
         hosts.shuffle(&mut rand::rng());
-        let mut last: Option<Error> = None;
-        let mut note = |error: Error| {
-            // An error that names a cause is of more use than "no connection".
-            if last.is_none() || error.kind() != ErrorKind::Unavailable {
-                last = Some(error);
-            }
-        };
-        let mut resolving: FuturesUnordered<_> =
-            hosts.iter().map(|host| resolve(host, each)).collect();
-        let (mut waiting, mut dialling) = (Vec::new(), FuturesUnordered::new());
-        let mut due = Instant::now();
-        loop {
-            if (dialling.is_empty() || Instant::now() >= due) && !waiting.is_empty() {
-                let (host, address) = waiting.swap_remove(rand::random_range(0..waiting.len()));
-                dialling.push(Self::to(host, address, config, cluster, each));
-                due = Instant::now() + each / STAGGER;
-            }
-            tokio::select! {
-                Some(found) = resolving.next() => match found {
-                    Ok(found) => waiting.extend(found),
-                    Err(failure) => note(failure.into()),
-                },
-                Some(link) = dialling.next() => match link {
-                    Ok(link) => return Ok(link),
-                    Err(error) => note(error),
-                },
-                () = tokio::time::sleep_until(due), if !waiting.is_empty() => {}
-                else => break,
-            }
-        }
-        Err(last.unwrap_or_else(crate::error::no_answer))
+        let pause = each / STAGGER;
+        let attempts = hosts.into_iter().map(|host| async move {
+            let addresses = resolve(&host, each).await?.into_iter();
+            let attempts = addresses.map(|at| Self::to(&host, at, config, cluster, each));
+            race(attempts, pause, judge).await.unwrap_or_else(|| Err(no_answer()))
+        });
+        race(attempts, pause, judge).await.unwrap_or_else(|| Err(no_answer()))
     }
 
     async fn to(
@@ -150,19 +127,25 @@ impl Link {
     }
 }
 
-/// Returns the addresses of `host:port`.
-async fn resolve(
-    host: &str,
-    within: Duration,
-) -> Result<impl Iterator<Item = (&str, SocketAddr)> + use<'_>, Failure> {
+/// Keeps an error that names a cause, since it is of more use than "no connection".
+fn judge(kept: Option<Error>, error: Error) -> ControlFlow<Error, Error> {
+    match kept {
+        Some(kept) if error.kind() == ErrorKind::Unavailable => ControlFlow::Continue(kept),
+        _ => ControlFlow::Continue(error),
+    }
+}
+
+/// Returns the addresses of `host:port`, in random order.
+async fn resolve(host: &str, within: Duration) -> Result<Vec<SocketAddr>, Failure> {
     let failed = |why: String| {
         let why = format!("{host:.80} has no address: {why}");
         Failure::new(FailureKind::Disconnected, Certainty::NotApplied, why)
     };
     match tokio::time::timeout(within, tokio::net::lookup_host(host)).await {
         Ok(Ok(found)) => {
-            let found: Vec<_> = found.collect();
-            Ok(found.into_iter().map(move |address| (host, address)))
+            let mut found: Vec<_> = found.collect();
+            found.shuffle(&mut rand::rng());
+            Ok(found)
         }
         Ok(Err(error)) => Err(failed(error.to_string())),
         Err(_) => Err(failed("no answer from the name server".to_owned())),

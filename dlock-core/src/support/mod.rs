@@ -7,5 +7,6 @@ pub(crate) mod lease_warning;
 pub(crate) mod meter;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub(crate) mod race;
 pub(crate) mod retry;
 pub(crate) mod tasks;

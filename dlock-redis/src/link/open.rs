@@ -6,6 +6,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
+    ops::ControlFlow,
     path::Path,
     sync::{
         Arc,
@@ -14,8 +15,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Clock, ConfigIssue, Error, ErrorKind, Instant};
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use dlock_core::{Clock, ConfigIssue, Error, ErrorKind, Instant, race};
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     PushInfo, PushKind, RedisConnectionInfo, RedisError, RedisFuture, Value,
@@ -56,46 +56,31 @@ pub(super) async fn connection(
     push: impl Fn(PushInfo) + Clone + Send + Sync + 'static,
 ) -> Result<MultiplexedConnection, RedisError> {
     let info = info(config, address, login)?;
-    let found = addresses(info.addr()).await;
-    let [_, _, ..] = &*found else { return attempt(config, info, None, push).await };
-    let mut waiting = found.into_iter().peekable();
-    let (mut trying, mut failed) = (FuturesUnordered::new(), None);
-    loop {
-        if let Some(address) = waiting.next() {
-            let (info, push) = (info.clone(), push.clone());
-            trying.push(async move {
-                // Only the connection that is used may report its end.
-                let used = Arc::new(AtomicBool::new(false));
-                let is_used = Arc::clone(&used);
-                let push = move |info| {
-                    if is_used.load(Ordering::Relaxed) {
-                        push(info);
-                    }
-                };
-                let connected = attempt(config, info, Some(address), push).await;
-                // An end before this is noticed by the first command.
-                used.store(true, Ordering::Relaxed);
-                connected
-            });
-        }
-        let next = trying.next();
-        let tried = match waiting.peek() {
-            Some(_) => timeout(ALONE, next).await.ok().flatten(),
-            None => next.await,
-        };
-        match tried {
-            Some(Ok(connected)) => return Ok(connected),
-            // Another address would give the same answer.
-            Some(Err(error)) if !error.is_io_error() => return Err(error),
-            Some(Err(error)) => {
-                let error = failed.unwrap_or(error);
-                if trying.is_empty() && waiting.peek().is_none() {
-                    return Err(error);
-                }
-                failed = Some(error);
+    let attempts = addresses(info.addr()).await.into_iter().map(|address| {
+        // Only the connection that is used may report its end.
+        let (used, push) = (Arc::new(AtomicBool::new(false)), push.clone());
+        let is_used = Arc::clone(&used);
+        let push = move |info| {
+            if is_used.load(Ordering::Relaxed) {
+                push(info);
             }
-            None => {}
+        };
+        let attempt = attempt(config, info.clone(), Some(address), push);
+        async move {
+            let connected = attempt.await;
+            // An end before this is noticed by the first command.
+            used.store(true, Ordering::Relaxed);
+            connected
         }
+    });
+    let judge = |kept: Option<RedisError>, error: RedisError| match error.is_io_error() {
+        true => ControlFlow::Continue(kept.unwrap_or(error)),
+        // Another address would give the same answer.
+        false => ControlFlow::Break(error),
+    };
+    match race(attempts, ALONE, judge).await {
+        Some(connected) => connected,
+        None => attempt(config, info, None, push).await,
     }
 }
 

@@ -2,9 +2,8 @@
 //!
 //! The drivers try the addresses of a name one after another. If one drops packets, they wait until
 //! the operating system gives up, which takes minutes. So dlock resolves the name itself, again for
-//! each connect, and starts an attempt at the next address when the attempts before have failed, or
-//! have not succeeded within [`PAUSE`] (as in RFC 8305). The first connection that is ready is
-//! used. An attempt contains the login and the first answer, so a server that accepts a connection
+//! each connect, and starts an attempt at the next address when one has failed, or the attempts
+//! before have not succeeded within [`PAUSE`]. The first connection that is ready is used. An attempt contains the login and the first answer, so a server that accepts a connection
 //! and stays silent does not win.
 //!
 //! The drivers have one option for the address and for the name in the certificate. So with TLS the
@@ -15,12 +14,11 @@
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
-    pin::Pin,
+    ops::ControlFlow,
     time::Duration,
 };
 
-use dlock_core::Certainty::NotApplied;
-use tokio::time::timeout;
+use dlock_core::{Certainty::NotApplied, race};
 
 use crate::engine::{Fault, Remedy};
 
@@ -80,7 +78,8 @@ where
             }
         }
     });
-    race(attempts, pause).await
+    let reached = race(attempts, pause, judge).await;
+    reached.unwrap_or_else(|| Err(Fault::cut("the host name has no address: check it")))
 }
 
 /// Returns the addresses of a host name that has several. Otherwise the driver needs no help.
@@ -113,47 +112,14 @@ fn routes(addresses: &[SocketAddr], is_encrypted: bool) -> Vec<Route> {
     }
 }
 
-/// Starts the attempts one after another, and returns the first success. An error that no retry
-/// remedies, such as a wrong password, ends all: another address would give the same answer. Of
-/// other errors the first one is returned that a server has sent, and else the last.
-async fn race<C, F>(attempts: impl IntoIterator<Item = F>, pause: Duration) -> Result<C, Fault>
-where
-    F: Future<Output = Result<C, Fault>>,
-{
-    let mut waiting = attempts.into_iter().peekable();
-    let mut running: Vec<Pin<Box<F>>> = Vec::new();
-    let mut failed: Option<Fault> = None;
-    loop {
-        running.extend(waiting.next().map(Box::pin));
-        let next = std::future::poll_fn(|cx| {
-            for at in 0..running.len() {
-                if let std::task::Poll::Ready(ended) = running[at].as_mut().poll(cx) {
-                    drop(running.swap_remove(at));
-                    return std::task::Poll::Ready(ended);
-                }
-            }
-            std::task::Poll::Pending
-        });
-        let ended = match waiting.peek() {
-            Some(_) => timeout(pause, next).await.ok(),
-            None => Some(next.await),
-        };
-        match ended {
-            Some(Ok(connected)) => return Ok(connected),
-            Some(Err(fault)) => {
-                let is_final = fault.remedy == Remedy::None;
-                let is_told =
-                    failed.as_ref().is_some_and(|fault| fault.error.certainty() == NotApplied);
-                let last = if is_told && !is_final { failed.take() } else { None };
-                let fault = last.unwrap_or(fault);
-                if is_final || running.is_empty() && waiting.peek().is_none() {
-                    return Err(fault);
-                }
-                failed = Some(fault);
-            }
-            None => {}
-        }
+/// Keeps the first error that a server has sent, and else the last one. An error that no retry
+/// remedies, such as a wrong password, ends the race: another address would give the same answer.
+fn judge(kept: Option<Fault>, fault: Fault) -> ControlFlow<Fault, Fault> {
+    if fault.remedy == Remedy::None {
+        return ControlFlow::Break(fault);
     }
+    let from_server = kept.filter(|kept| kept.error.certainty() == NotApplied);
+    ControlFlow::Continue(from_server.unwrap_or(fault))
 }
 
 #[cfg(target_os = "linux")]
@@ -254,74 +220,24 @@ pub(crate) fn shown(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
+    use std::future::ready;
 
     use dlock_core::{Certainty::Unknown, ConfigIssue};
-    use tokio::time::{Instant, sleep};
 
     use super::*;
 
-    type Attempt = Pin<Box<dyn Future<Output = Result<u8, Fault>>>>;
-
-    fn works(number: u8) -> Attempt {
-        Box::pin(ready(Ok(number)))
-    }
-
-    fn hangs() -> Attempt {
-        Box::pin(pending())
-    }
-
-    fn fails(fault: fn(&'static str) -> Fault, text: &'static str) -> Attempt {
-        Box::pin(async move { Err(fault(text)) })
-    }
-
-    fn refused(text: &'static str) -> Fault {
-        Fault::cut(text)
-    }
-
-    fn standby(text: &'static str) -> Fault {
-        Fault::passing(text)
-    }
-
-    fn wrong(text: &'static str) -> Fault {
-        Fault::config(ConfigIssue::Access, text)
-    }
-
-    fn slow(number: u8) -> Attempt {
-        Box::pin(async move {
-            sleep(PAUSE * 3).await;
-            Ok(number)
-        })
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_address_costs_one_pause_and_a_refusal_none() {
-        for (attempts, winner, pauses) in [
-            (vec![works(1), works(2)], 1, 0),
-            (vec![hangs(), works(2)], 2, 1),
-            (vec![hangs(), hangs(), works(3)], 3, 2),
-            (vec![fails(refused, "x"), works(2)], 2, 0),
-            (vec![hangs(), fails(standby, "x"), works(3)], 3, 1),
-            (vec![slow(1), hangs()], 1, 3),
-            (vec![slow(1), slow(2)], 1, 3),
-        ] {
-            let began = Instant::now();
-            assert_eq!(race(attempts, PAUSE).await.unwrap(), winner);
-            let waited = began.elapsed();
-            assert!(waited >= PAUSE * pauses && waited < PAUSE * (pauses + 1), "{waited:?}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_error_is_that_of_a_server_if_one_answered() {
-        for (attempts, text) in [
-            (vec![fails(refused, "a"), fails(refused, "b")], "b"),
-            (vec![fails(standby, "a"), fails(refused, "b")], "a"),
-            (vec![fails(refused, "a"), fails(standby, "b")], "b"),
-            (vec![fails(standby, "a"), fails(wrong, "b"), works(1)], "b"),
-            (vec![hangs(), fails(wrong, "b"), works(1)], "b"),
+        let (refused, standby) = (Fault::cut, Fault::passing);
+        let wrong = |text| Fault::config(ConfigIssue::Access, text);
+        for (faults, text) in [
+            (vec![refused("a"), refused("b")], "b"),
+            (vec![standby("a"), refused("b")], "a"),
+            (vec![refused("a"), standby("b")], "b"),
+            (vec![standby("a"), wrong("b"), refused("c")], "b"),
         ] {
-            let fault = race(attempts, PAUSE).await.unwrap_err();
+            let attempts = faults.into_iter().map(|fault| ready(Err::<(), _>(fault)));
+            let fault = race(attempts, PAUSE, judge).await.unwrap().unwrap_err();
             assert!(fault.error.to_string().contains(text), "{}", fault.error);
         }
         assert_eq!(refused("a").error.certainty(), Unknown);
