@@ -1,9 +1,7 @@
 //! The check at a connect: the members of the cluster, their versions, and what their number means
 //! for the guarantees.
 
-use dlock_core::{
-    Error, Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
-};
+use dlock_core::{Error, Guarantees, session::guarantees};
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
@@ -15,15 +13,7 @@ use crate::{
 
 /// Checks that the members can store locks, and returns the guarantees.
 pub(crate) async fn preflight(session: &Session) -> Result<Guarantees, Error> {
-    Ok(Guarantees::WEAKEST
-        .with_exclusion(Members::ask(session).await?.exclusion())
-        .with_fencing(Fencing::Durable)
-        .with_orphan_release(OrphanRelease::SessionEnd)
-        .with_fairness(Fairness::Fifo)
-        .with_wake_up(WakeUp::Push)
-        .with_scope(Scope::Network)
-        .with_permits(Permits::Counted)
-        .with_notes(Notes::Kept))
+    Ok(guarantees(Members::ask(session).await?.voters()))
 }
 
 /// The members, as the connected one lists them.
@@ -72,11 +62,10 @@ impl Members {
         Ok(Self { list: Some(join_all(asked).await) })
     }
 
-    /// Returns the guarantee of mutual exclusion.
-    fn exclusion(&self) -> Exclusion {
-        let voters = self.list.iter().flatten().filter(|seen| !seen.member.is_learner).count();
-        // A client that may not list the members can't know that there are several.
-        if voters > 1 { Exclusion::Failover } else { Exclusion::Restart }
+    /// Returns the number of voters. A client that may not list the members can't know that there are
+    /// several.
+    fn voters(&self) -> usize {
+        self.list.iter().flatten().filter(|seen| !seen.member.is_learner).count()
     }
 }
 

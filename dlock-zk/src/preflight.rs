@@ -7,10 +7,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use dlock_core::{
-    ClaimId, ConfigIssue, Error, ErrorKind, Exclusion, Fairness, Fencing, Guarantees, Notes,
-    OrphanRelease, Permits, Scope, WakeUp,
-};
+use dlock_core::{ClaimId, ConfigIssue, Error, ErrorKind, Guarantees, session::guarantees};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -45,20 +42,7 @@ pub(crate) async fn preflight(session: &Arc<Session>) -> Result<Guarantees, Erro
         warn_if_short(&config, session_timeout).await;
         warn_if_old(&config).await;
     });
-    // With several servers, a majority keeps the data if one of them fails.
-    let exclusion = match session.servers.voters {
-        Some(2..) => Exclusion::Failover,
-        _ => Exclusion::Restart,
-    };
-    Ok(Guarantees::WEAKEST
-        .with_exclusion(exclusion)
-        .with_fencing(Fencing::Durable)
-        .with_orphan_release(OrphanRelease::SessionEnd)
-        .with_fairness(Fairness::Fifo)
-        .with_wake_up(WakeUp::Push)
-        .with_scope(Scope::Network)
-        .with_permits(Permits::Counted)
-        .with_notes(Notes::Kept))
+    Ok(guarantees(session.servers.voters.unwrap_or(1)))
 }
 
 /// Creates the root and a node in it, as every lock does. So missing rights, a missing chroot and a

@@ -10,6 +10,7 @@
 //!   their end if their callers go away. A backend's session dereferences to this.
 //! - [`Sessions`]: the current session, and the task that opens the next one. For this, a backend's
 //!   session implements [`StoreSession`].
+//! - [`guarantees`]: the guarantees of such a store.
 //!
 //! If the store refuses to delete the key of a claim, [`SessionBase::owe`] keeps the claim and repeats
 //! the deletion: no claim is forgotten whose key may exist.
@@ -70,6 +71,26 @@ mod owed;
 pub use base::SessionBase;
 pub use current::{Sessions, StoreSession};
 pub use life::{KeptAlive, Life};
+
+use crate::{
+    Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
+};
+
+/// Returns the guarantees of a store with sessions whose servers agree by majority, and in which each
+/// claim is a key. If the number of `voters` is unknown, give one.
+pub fn guarantees(voters: usize) -> Guarantees {
+    // With several voters, a majority keeps the data if one of them fails.
+    let exclusion = if voters > 1 { Exclusion::Failover } else { Exclusion::Restart };
+    Guarantees::WEAKEST
+        .with_exclusion(exclusion)
+        .with_fencing(Fencing::Durable)
+        .with_orphan_release(OrphanRelease::SessionEnd)
+        .with_fairness(Fairness::Fifo)
+        .with_wake_up(WakeUp::Push)
+        .with_scope(Scope::Network)
+        .with_permits(Permits::Counted)
+        .with_notes(Notes::Kept)
+}
 
 #[cfg(test)]
 mod tests;
