@@ -7,7 +7,7 @@
 //! - [`end`] ends holds, and no other module does;
 //! - [`cancel`] cancels claims that are no longer needed;
 //! - [`release`] hands a hold off or releases it;
-//! - [`held`] is the right to do so;
+//! - [`hold_ref`] is the right to do so;
 //! - [`renewals`] is the task that renews holds; it also starts the engine.
 //!
 //! # Concurrency

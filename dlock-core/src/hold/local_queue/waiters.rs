@@ -1,6 +1,6 @@
 //! Tasks that wait for turns, first-come, first-served.
 //!
-//! The queue is used only under the mutex of its [`Queue`](super::Queue). A turn moves in two
+//! The queue is used only under the mutex of its [`LocalQueue`](super::LocalQueue). A turn moves in two
 //! steps: `give` removes the first task from `waiting` and puts its turn into `given`; the task,
 //! once it runs, fetches it with `take`. A task that is dropped between the two calls `leave`,
 //! which returns the turn, and hands it to the next task. So no turn is lost
