@@ -1,5 +1,4 @@
-//! Checks of what the cases of the suite can't see from where they stand. Each is one that a right
-//! store passes.
+//! Checks for mistakes that no case of the suite can see. A correct store passes all of them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,10 +11,11 @@ use libtest_mimic::Failed;
 
 use crate::toy::Toy;
 
-/// Longer than anything here takes on a machine that stands still.
+/// Longer than these checks take, even on a machine that stops for a while.
 const LEASE: Duration = Duration::from_secs(100);
 
-/// A guard is believed for no longer than a store lasts whose clock is fast by one in a hundred.
+/// The local deadline passes before the lease ends, even if the clock of the store is one percent
+/// fast.
 pub(crate) async fn the_deadline_passes_before_the_lease_of_a_fast_clock(
     toy: Toy,
 ) -> Result<(), Failed> {
@@ -24,12 +24,12 @@ pub(crate) async fn the_deadline_passes_before_the_lease_of_a_fast_clock(
         Locks::new(Arc::new(toy.another()))?.with_options(LockOptions::new().with_lease(LEASE))?;
     let guard = locks.mutex(&name)?.try_lock().await?.ok_or("a free lock is busy")?;
     let begun = now();
-    let ends = lease_ends(&toy, &name, |left| left - left / 100).await?;
-    let believed = now().saturating_add(guard.remaining());
-    one_after_the_other(guard.token(), [begun, believed], ends)
+    let ends = lease_ends(&toy, &name, |remaining| remaining - remaining / 100).await?;
+    let deadline = now().saturating_add(guard.remaining());
+    check_no_overlap(guard.token(), [begun, deadline], ends)
 }
 
-/// Who asks again for what it holds has it for no longer than before, or anew.
+/// If a held claim is acquired again, the local deadline of the answer passes before its lease ends.
 pub(crate) async fn the_deadline_of_a_found_claim_passes_before_the_lease(
     toy: Toy,
 ) -> Result<(), Failed> {
@@ -37,30 +37,31 @@ pub(crate) async fn the_deadline_of_a_found_claim_passes_before_the_lease(
     toy.acquire(&request).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let Acquired::Granted(grant) = toy.acquire(&request).await? else {
-        return Err("who holds it does not find it".into());
+        return Err("the repeated acquire of a held claim is not granted".into());
     };
-    let ends = lease_ends(&toy, &request.name, |left| left).await?;
-    let believed = grant.since.saturating_add(LEASE);
-    one_after_the_other(grant.token, [grant.since, believed], ends)
+    let ends = lease_ends(&toy, &request.name, |remaining| remaining).await?;
+    let deadline = grant.since.saturating_add(LEASE);
+    check_no_overlap(grant.token, [grant.since, deadline], ends)
 }
 
-/// Who is told that it has nothing has left nothing.
-pub(crate) async fn nothing_stays_of_a_lost_answer(toy: Toy) -> Result<(), Failed> {
+/// If an acquire fails because its answer was lost, no claim remains in the store.
+pub(crate) async fn no_claim_remains_after_a_lost_answer(toy: Toy) -> Result<(), Failed> {
     let name = LockName::new("lock")?;
     let locks = Locks::new(Arc::new(toy.clone()))?;
     if locks.mutex(&name)?.try_lock().await.is_ok() {
-        return Err("the answer did not get lost".into());
+        return Err("the answer was not lost".into());
     }
-    // What goes on in the background has come to its end then.
+    // Waits for the cancellation, which runs in the background.
     locks.shutdown(Duration::from_secs(20)).await?;
-    match toy.look(&name) {
-        left if left.is_empty() => Ok(()),
-        left => Err(format!("left behind: {left:?}").into()),
+    match toy.records(&name) {
+        records if records.is_empty() => Ok(()),
+        records => Err(format!("records remain: {records:?}").into()),
     }
 }
 
-/// When the store lets the next in, if what it says is left lasts so long: a little later, by as
-/// much as this thread stands still, which is little beside what the mistakes make.
+/// Returns the time at which the store grants the lock to the next claim, if the remaining lease that
+/// it reports has the length `lasts`. A pause of this thread makes it later, but by much less than the
+/// mistakes do.
 async fn lease_ends(
     toy: &Toy,
     name: &LockName,
@@ -71,14 +72,10 @@ async fn lease_ends(
     Ok(now().saturating_add(lasts(holder.remaining)))
 }
 
-/// That the one who believes for so long and one who is let in at the end of its lease do not
-/// hold together.
-fn one_after_the_other(
-    token: FencingToken,
-    believes: [Instant; 2],
-    ends: Instant,
-) -> Result<(), Failed> {
-    let hold = |actor, token: FencingToken, [from, to]: [Instant; 2]| Event {
+/// Checks that a hold from the grant to the local deadline does not overlap with that of the next
+/// claim, which is granted when the lease ends.
+fn check_no_overlap(token: FencingToken, hold: [Instant; 2], ends: Instant) -> Result<(), Failed> {
+    let event = |actor, token: FencingToken, [from, to]: [Instant; 2]| Event {
         actor,
         hold: token.get(),
         op: Op::Acquire(Mode::Exclusive),
@@ -86,7 +83,7 @@ fn one_after_the_other(
         answer: Some((from, Reply::Acked { token: Some(token), until: Some(to) })),
     };
     let next = [ends, ends.saturating_add(LEASE)];
-    let events = vec![hold(0, token, believes), hold(1, token.plus(1), next)];
+    let events = vec![event(0, token, hold), event(1, token.plus(1), next)];
     Ok(exclusion::check(&History { events, ended: Some(next[1]) })?)
 }
 

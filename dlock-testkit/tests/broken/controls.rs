@@ -1,5 +1,5 @@
-//! Checks of the checkers: nothing is taken for a proof, and what is wrong is found; and of the table
-//! of rules in the guide, which names cases that exist.
+//! Controls of the checkers: an empty history proves nothing, and an overlap is found. Also a check of
+//! the table of rules in the guide: the cases that it names exist.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -13,23 +13,23 @@ use libtest_mimic::Failed;
 type Control = fn() -> Result<(), Failed>;
 
 pub(crate) const ALL: [(&str, Control); 2] =
-    [("a_history_of_nothing_proves_nothing", nothing), ("two_at_once_are_found", two_at_once)];
+    [("an_empty_history_proves_nothing", empty_history), ("an_overlap_is_found", overlap)];
 
-fn nothing() -> Result<(), Failed> {
-    demand(at_least(&History::default(), 1).is_err(), "nothing counts as a grant")?;
-    demand(at_least(&history([1, 3]), 2).is_ok(), "two grants are not two")
+fn empty_history() -> Result<(), Failed> {
+    demand(at_least(&History::default(), 1).is_err(), "an empty history passes")?;
+    demand(at_least(&history([1, 3]), 2).is_ok(), "a history with two grants fails")
 }
 
-fn two_at_once() -> Result<(), Failed> {
-    demand(exclusion::check(&history([1, 2])).is_err(), "two at once pass")?;
-    demand(exclusion::check(&history([1, 3])).is_ok(), "one after the other does not pass")
+fn overlap() -> Result<(), Failed> {
+    demand(exclusion::check(&history([1, 2])).is_err(), "an overlap passes")?;
+    demand(exclusion::check(&history([1, 3])).is_ok(), "successive holds fail")
 }
 
 fn demand(is: bool, otherwise: &str) -> Result<(), Failed> {
     if is { Ok(()) } else { Err(otherwise.into()) }
 }
 
-/// Two holds that begin then, of a duration of two.
+/// Two holds that begin at these times and last two nanoseconds each.
 fn history(begin: [u64; 2]) -> History {
     let hold = |(actor, from): (usize, u64)| {
         let [from, to] = [from, from + 2].map(Instant::from_nanos);
@@ -52,11 +52,12 @@ const HEADING: &str = "### Rules and their cases";
 
 pub(crate) fn every_rule_names_cases_that_exist() -> Result<(), Failed> {
     let chapter = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(CHAPTER))?;
-    let (_, table) = chapter.split_once(HEADING).ok_or("the table is gone")?;
+    let (_, table) = chapter.split_once(HEADING).ok_or("the chapter has no such heading")?;
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
     let known: BTreeSet<String> = dlock_testkit::ALL.iter().map(Case::name).collect();
     for row in &rows {
-        let (_, cases) = row.trim_end_matches(" |").rsplit_once(" | ").ok_or("two columns")?;
+        let (_, cases) =
+            row.trim_end_matches(" |").rsplit_once(" | ").ok_or("a row has no second column")?;
         let named: Vec<&str> = cases.split('`').filter(|name| name.contains("::")).collect();
         if named.is_empty() {
             return Err(format!("no case for: {row}").into());
@@ -66,7 +67,7 @@ pub(crate) fn every_rule_names_cases_that_exist() -> Result<(), Failed> {
         }
     }
     if rows.len() < 20 {
-        return Err(format!("{} rules are in the table", rows.len()).into());
+        return Err(format!("the table has only {} rules", rows.len()).into());
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The suite is itself tested: stores that are wrong in one way each, every one of which must
-//! fail at least one case, and one that is right, which must pass them all, also when it promises
-//! next to nothing. The mistakes that lock services are known for have a number, and a summary says
-//! what caught each: `cargo test -p dlock-testkit --test broken -- mutant`.
+//! Tests of the suite itself. Each store with a fault must fail at least one case. A correct store
+//! must pass all cases, and so must a correct store that promises the least. The mistakes that lock
+//! services are known for have numbers, and a summary names what caught each of them:
+//! `cargo test -p dlock-testkit --test broken -- mutant`.
 
 mod checks;
 mod controls;
@@ -25,7 +25,7 @@ use toy::Toy;
 /// A store with a fault.
 struct Broken(Fault);
 
-/// A store that is right and promises next to nothing.
+/// A correct store with the weakest guarantees.
 struct Modest;
 
 struct Open {
@@ -40,7 +40,7 @@ impl Store for Broken {
     }
 
     async fn open(&self) -> Result<Box<dyn Opened>, Stop> {
-        // What never happens need not be waited for as long.
+        // With a fault, the wake-up may never come, so a short wait is enough.
         let wake_up = Duration::from_secs(if self.0 == Fault::None { 20 } else { 2 });
         Ok(Box::new(Open { toy: Toy::new(self.0), wake_up }))
     }
@@ -64,7 +64,7 @@ impl Opened for Open {
     }
 
     async fn leftovers(&self, name: &LockName) -> Result<Vec<String>, Stop> {
-        Ok(self.toy.look(name))
+        Ok(self.toy.records(name))
     }
 
     async fn forget(&self, name: &LockName) -> Result<bool, Stop> {
@@ -98,7 +98,7 @@ fn main() {
         })
     }));
     trials.extend(ALL.iter().map(|case| {
-        Trial::test(format!("right::{}", case.name()), || passes(Broken(Fault::None), case))
+        Trial::test(format!("correct::{}", case.name()), || passes(Broken(Fault::None), case))
     }));
     trials.extend(
         ALL.iter().map(|case| Trial::test(format!("modest::{}", case.name()), || modest(case))),
@@ -108,7 +108,7 @@ fn main() {
     conclusion.exit()
 }
 
-/// What the mutants were caught by, of those that were run.
+/// What caught each mutant that was run.
 #[derive(Clone, Default)]
 struct Summary(Arc<Mutex<BTreeMap<usize, Result<String, Failed>>>>);
 
@@ -116,7 +116,7 @@ impl Summary {
     fn trial(&self, number: usize, mutant: &'static Mutant) -> Trial {
         let summary = self.clone();
         Trial::test(format!("mutant::{number:02}_{}", mutant.name), move || {
-            summary.0.lock().insert(number, Err("it panics".into()));
+            summary.0.lock().insert(number, Err("it panicked".into()));
             let by = mutant.caught();
             summary.0.lock().insert(number, by.clone());
             by.map(drop)
@@ -140,21 +140,21 @@ impl Summary {
     }
 }
 
-/// Runs the cases that are expected to see it, then all others, up to the first that does.
+/// Runs the cases that should find the fault, then all others, until one of them fails.
 fn caught(fault: Fault) -> Result<String, Failed> {
     let listed = Fault::ALL.iter().find(|(other, _)| *other == fault);
-    let (_, candidates) = *listed.ok_or("no cases are listed for it")?;
+    let (_, candidates) = *listed.ok_or("no cases are listed for the fault")?;
     let is_candidate = |case: &&Case| candidates.contains(&case.name().as_str());
     let expected: Vec<&Case> = ALL.iter().filter(is_candidate).collect();
     if expected.len() != candidates.len() {
-        return Err(format!("{candidates:?} are not all cases").into());
+        return Err(format!("some of these cases do not exist: {candidates:?}").into());
     }
     for case in expected.into_iter().chain(ALL.iter().filter(|case| !is_candidate(case))) {
         if let Outcome::Failed(what) = outcome(fault, case)? {
             return Ok(format!("{case:?}: {what}"));
         }
     }
-    Err("every case passes".into())
+    Err("all cases pass".into())
 }
 
 fn outcome(fault: Fault, case: &Case) -> Result<Outcome, Failed> {
@@ -168,15 +168,17 @@ fn passes(store: impl Store, case: &Case) -> Result<(), Failed> {
     }
 }
 
-/// What is not promised is ignored or checked to be refused, and never passed.
+/// A case of a feature that is not promised is ignored, or checks that the store refuses it.
 fn modest(case: &Case) -> Result<(), Failed> {
     let outcome = Suite::new(Modest)?.try_case(case);
     let name = case.name();
     let is = |part: &str| name.contains(part);
     match outcome {
         Outcome::Failed(what) => Err(what.into()),
-        Outcome::Ignored { .. } if is("it_is_refused") => Err("what is not promised works".into()),
-        Outcome::Passed if is("fair::") && !is("it_is_refused") => Err("no order, yet fair".into()),
+        Outcome::Ignored { .. } if is("it_is_refused") => Err("a refused feature works".into()),
+        Outcome::Passed if is("fair::") && !is("it_is_refused") => {
+            Err("a store without order passes".into())
+        }
         _ => Ok(()),
     }
 }

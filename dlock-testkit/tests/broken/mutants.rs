@@ -1,4 +1,4 @@
-//! The mistakes that lock services are known for, each made here on purpose, and what catches it.
+//! The mutants: the mistakes that lock services are known for, and what has to catch each of them.
 
 use std::pin::Pin;
 
@@ -12,33 +12,33 @@ use tokio::runtime::Builder;
 
 use crate::{caught, checks, fault::Fault, toy::Toy};
 
-/// A mistake, and all that has to catch it.
+/// A mistake, with each way to make it.
 pub(crate) struct Mutant {
     pub(crate) name: &'static str,
     pub(crate) ways: &'static [Way],
 }
 
-/// Where the mistake is made, and what is to catch it.
+/// Where the mistake is made, and what has to catch it.
 pub(crate) enum Way {
-    /// In a store, which the cases are run on.
+    /// In a store. A case of the suite has to fail.
     Kit(Fault),
-    /// In a store, which this check is run on, and a right one beside it.
-    Check { name: &'static str, check: Check, right: fn() -> Toy, wrong: fn() -> Toy },
-    /// In the model of a protocol, by a rule that is taken out.
+    /// In a store. This check has to fail on it, and to pass on a correct store.
+    Check { name: &'static str, check: Check, correct: fn() -> Toy, wrong: fn() -> Toy },
+    /// In the model of a protocol, from which a rule is removed.
     Model { name: &'static str, without: fn() -> String },
 }
 
 type Check = fn(Toy) -> Pin<Box<dyn Future<Output = Result<(), Failed>>>>;
 
-/// In the order in which they are counted, from 1.
+/// In the order of their numbers, which begin at 1.
 pub(crate) const ALL: [Mutant; 26] = {
     use Fault::*;
     use Way::{Check, Kit, Model};
     [
-        Mutant { name: "release_without_owner_check", ways: &[Kit(ForgetsTheOwner)] },
-        Mutant { name: "release_by_name_after_a_new_grant", ways: &[Kit(ReleasesTheNext)] },
-        Mutant { name: "no_look_after_the_wait", ways: &[Kit(BelievesTheWakeUp)] },
-        Mutant { name: "belief_from_the_reply", ways: &[Kit(SinceTheReply)] },
+        Mutant { name: "release_without_owner_check", ways: &[Kit(ReleasesWithoutOwnerCheck)] },
+        Mutant { name: "release_by_name_after_a_new_grant", ways: &[Kit(ReleasesTheNextHolder)] },
+        Mutant { name: "no_check_after_the_wake_up", ways: &[Kit(TrustsTheWakeUp)] },
+        Mutant { name: "deadline_from_the_reply", ways: &[Kit(LeaseFromTheReply)] },
         Mutant {
             name: "no_margin",
             ways: &[Check {
@@ -46,17 +46,17 @@ pub(crate) const ALL: [Mutant; 26] = {
                 check: |toy| {
                     Box::pin(checks::the_deadline_passes_before_the_lease_of_a_fast_clock(toy))
                 },
-                right: || Toy::new(Fault::None),
-                wrong: || Toy::new(Fault::TakesTheMargin),
+                correct: || Toy::new(Fault::None),
+                wrong: || Toy::new(Fault::IgnoresTheMargin),
             }],
         },
-        Mutant { name: "renewal_without_owner_check", ways: &[Kit(RenewsTheNext)] },
+        Mutant { name: "renewal_without_owner_check", ways: &[Kit(RenewsTheNextHolder)] },
         Mutant {
             name: "late_renewal_shortens_the_lease",
             ways: &[
-                Kit(TheLastToArriveWins),
-                Kit(AResendCutsTheLease),
-                Kit(RenewsAfterTheLast),
+                Kit(LastRenewalToArriveWins),
+                Kit(ResendShortensTheLease),
+                Kit(RenewsAfterTheLastRenewal),
                 Model {
                     name: "late_renewal",
                     without: || {
@@ -65,9 +65,9 @@ pub(crate) const ALL: [Mutant; 26] = {
                 },
             ],
         },
-        Mutant { name: "failed_renewal_ignored", ways: &[Kit(RenewalAlwaysKept)] },
-        Mutant { name: "counted_tokens_and_lost_data", ways: &[Kit(CountsTokens)] },
-        Mutant { name: "random_tokens", ways: &[Kit(DrawsTokens)] },
+        Mutant { name: "failed_renewal_ignored", ways: &[Kit(RenewalAlwaysConfirmed)] },
+        Mutant { name: "counted_tokens_after_data_loss", ways: &[Kit(CountsTokens)] },
+        Mutant { name: "random_tokens", ways: &[Kit(RandomTokens)] },
         Mutant {
             name: "quorum_without_write_back",
             ways: &[Model {
@@ -82,17 +82,17 @@ pub(crate) const ALL: [Mutant; 26] = {
                 without: || quorum::without(quorum::Rule::Majority, EXCLUSION),
             }],
         },
-        Mutant { name: "place_in_the_directory_as_token", ways: &[Kit(ResetsTokens)] },
+        Mutant { name: "sequence_number_as_token", ways: &[Kit(ResetsTokens)] },
         Mutant {
-            name: "claim_of_the_session_before_adopted",
+            name: "claim_of_an_ended_session_is_adopted",
             ways: &[
                 Check {
                     name: "the_deadline_of_a_found_claim_passes_before_the_lease",
                     check: |toy| {
                         Box::pin(checks::the_deadline_of_a_found_claim_passes_before_the_lease(toy))
                     },
-                    right: || Toy::new(Fault::None),
-                    wrong: || Toy::new(Fault::AdoptsTheOld),
+                    correct: || Toy::new(Fault::None),
+                    wrong: || Toy::new(Fault::AdoptsTheOldClaim),
                 },
                 Model {
                     name: "zookeeper",
@@ -101,7 +101,7 @@ pub(crate) const ALL: [Mutant; 26] = {
             ],
         },
         Mutant {
-            name: "watch_without_another_look",
+            name: "watch_without_a_second_read",
             ways: &[
                 Kit(LosesWakeUps),
                 Model {
@@ -110,30 +110,30 @@ pub(crate) const ALL: [Mutant; 26] = {
                 },
             ],
         },
-        Mutant { name: "no_notice_and_no_poll", ways: &[Kit(TellsNobody)] },
+        Mutant { name: "no_notification_and_no_poll", ways: &[Kit(NeverNotifies)] },
         Mutant { name: "readers_pass_a_waiting_writer", ways: &[Kit(ReadersPassWriters)] },
-        Mutant { name: "entered_again_by_another_task", ways: &[Kit(EntersByClient)] },
-        Mutant { name: "who_is_dropped_stays", ways: &[Kit(WithdrawnStays)] },
+        Mutant { name: "reentered_by_another_task", ways: &[Kit(ReentersByClient)] },
+        Mutant { name: "dropped_waiter_stays", ways: &[Kit(CancelledWaiterStays)] },
         Mutant {
-            name: "unknown_taken_for_no",
+            name: "unknown_outcome_taken_for_a_refusal",
             ways: &[Check {
-                name: "nothing_stays_of_a_lost_answer",
-                check: |toy| Box::pin(checks::nothing_stays_of_a_lost_answer(toy)),
-                right: || Toy::losing(Certainty::Unknown),
+                name: "no_claim_remains_after_a_lost_answer",
+                check: |toy| Box::pin(checks::no_claim_remains_after_a_lost_answer(toy)),
+                correct: || Toy::losing(Certainty::Unknown),
                 wrong: || Toy::losing(Certainty::NotApplied),
             }],
         },
-        Mutant { name: "time_of_a_longer_transaction", ways: &[Kit(LeaseFromTheTransaction)] },
+        Mutant { name: "time_of_the_transaction_start", ways: &[Kit(LeaseFromTheTransaction)] },
         Mutant { name: "dead_waiters_stay", ways: &[Kit(KeepsDeadWaiters)] },
-        Mutant { name: "one_token_of_two_grants_accepted", ways: &[Kit(RepeatsTokens)] },
+        Mutant { name: "two_grants_with_one_token", ways: &[Kit(RepeatsTokens)] },
         Mutant {
-            name: "belief_from_a_late_answer",
-            ways: &[Kit(SinceTheAnswer), Kit(SinceTheWakeUp)],
+            name: "deadline_from_a_late_answer",
+            ways: &[Kit(LeaseFromTheAnswer), Kit(LeaseFromTheWakeUp)],
         },
         Mutant {
-            name: "several_at_once_and_one_by_one",
+            name: "sets_acquired_at_once_and_one_by_one",
             ways: &[
-                Kit(TogetherByClient),
+                Kit(SomeClientsAcquireOneByOne),
                 Model {
                     name: "multi",
                     without: || multi::without(multi::Rule::SameSteps, multi::NO_DEADLOCK),
@@ -145,7 +145,7 @@ pub(crate) const ALL: [Mutant; 26] = {
 };
 
 impl Mutant {
-    /// What each way was caught by.
+    /// Returns what caught the mistake, for each way to make it.
     pub(crate) fn caught(&self) -> Result<String, Failed> {
         let by: Result<Vec<String>, Failed> = self.ways.iter().map(Way::caught).collect();
         Ok(by?.join("; "))
@@ -160,10 +160,13 @@ impl Way {
     fn caught(&self) -> Result<String, Failed> {
         match self {
             Self::Kit(fault) => caught(*fault),
-            Self::Check { name, check, right, wrong } => {
+            Self::Check { name, check, correct, wrong } => {
                 let runtime = Builder::new_current_thread().enable_all().build()?;
-                runtime.block_on(check(right())).map_err(|what| {
-                    format!("{name} fails on a right store: {}", what.message().unwrap_or_default())
+                runtime.block_on(check(correct())).map_err(|what| {
+                    format!(
+                        "{name} fails on a correct store: {}",
+                        what.message().unwrap_or_default()
+                    )
                 })?;
                 match runtime.block_on(check(wrong())) {
                     Err(what) => Ok(format!("{name}: {}", what.message().unwrap_or_default())),

@@ -1,4 +1,4 @@
-//! The rules of one lock of the toy store, each with the ways in which it can be wrong.
+//! The rules of one lock of the toy store, and their faults.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::fault::Fault;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lock {
-    /// The next change lets nobody in.
+    /// The next change grants no claim.
     pub(crate) stuck: bool,
     pub(crate) last: u64,
     pub(crate) entries: Vec<Entry>,
-    /// When somebody first asked for it.
+    /// The time of the first request.
     pub(crate) began: Option<Instant>,
 }
 
@@ -24,14 +24,14 @@ pub(crate) struct Entry {
     pub(crate) mode: Mode,
     pub(crate) lease: Duration,
     pub(crate) since: Instant,
-    /// When it was granted, or joined the queue.
+    /// The time at which it was granted, or else joined the queue.
     pub(crate) came: Instant,
     pub(crate) until: Instant,
-    /// The last renewal has set `until`.
+    /// Whether the last renewal has set `until`.
     pub(crate) is_final: bool,
     pub(crate) block: u32,
     pub(crate) token: Option<u64>,
-    /// Whose connection it came by.
+    /// The client that sent it.
     pub(crate) client: u64,
     pub(crate) note: Option<Note>,
 }
@@ -70,7 +70,7 @@ impl Lock {
 
     pub(crate) fn end_leases(&mut self, fault: Fault, now: Instant) {
         self.entries.retain(|entry| match fault {
-            Fault::IgnoresLeaseEnd => true,
+            Fault::NeverExpiresLeases => true,
             Fault::KeepsDeadWaiters if entry.token.is_none() => true,
             _ => entry.until > now,
         });
@@ -96,7 +96,7 @@ impl Lock {
             let entry = &mut self.entries[at];
             let token = match fault {
                 Fault::ResetsTokens | Fault::CountsTokens => last + 1,
-                Fault::DrawsTokens => drawn(last),
+                Fault::RandomTokens => random(last),
                 Fault::RepeatsTokens => last.max(1),
                 _ if one_for_all => last,
                 _ => (last + 1).max(now.as_nanos() / 1000),
@@ -118,7 +118,7 @@ impl Lock {
 
     fn fits(&self, at: usize, fault: Fault) -> bool {
         let Entry { mode: mine, client, .. } = self.entries[at];
-        let ours = |entry: &Entry| fault == Fault::EntersByClient && entry.client == client;
+        let ours = |entry: &Entry| fault == Fault::ReentersByClient && entry.client == client;
         let held = self.entries.iter().filter(|entry| entry.token.is_some() && !ours(entry));
         let mut others = held.map(|entry| entry.mode);
         let one = |n: u32| if fault == Fault::WeightsIgnored { 1 } else { n };
@@ -136,7 +136,7 @@ impl Lock {
         }
     }
 
-    /// How old a claim is.
+    /// Returns the age of a claim.
     pub(crate) fn age(&self, entry: &Entry, fault: Fault, now: Instant) -> Duration {
         now.since(match (fault, self.began) {
             (Fault::AgeOfTheLease, _) => entry.since,
@@ -145,7 +145,7 @@ impl Lock {
         })
     }
 
-    /// What is shown of a claim's note.
+    /// Returns the note that `inspect` shows for a claim.
     pub(crate) fn note(&self, entry: &Entry, fault: Fault) -> Option<Note> {
         match fault {
             Fault::OneNoteForAll => self.entries.first()?.note.clone(),
@@ -163,12 +163,12 @@ impl Lock {
         }
     }
 
-    /// Tokens of a block that nobody saw may be given out again.
-    pub(crate) fn take_back(&mut self, gone: &Entry, used: u32, fault: Fault) {
-        let Some(token) = gone.token else { return };
-        let end = token + u64::from(gone.block) - 1;
-        let gives = matches!(fault, Fault::None | Fault::FloorEndsWithABlock);
-        if gives && self.last == end && (1..gone.block).contains(&used) {
+    /// Takes back the unused tokens of a block, so that they may be granted again.
+    pub(crate) fn take_back(&mut self, released: &Entry, used: u32, fault: Fault) {
+        let Some(token) = released.token else { return };
+        let end = token + u64::from(released.block) - 1;
+        let takes_back = matches!(fault, Fault::None | Fault::ReleasedBlockLowersTokens);
+        if takes_back && self.last == end && (1..released.block).contains(&used) {
             self.last = token + u64::from(used) - 1;
         }
     }
@@ -178,9 +178,9 @@ impl Entry {
     /// Renews the lease of a holder.
     pub(crate) fn renew(&mut self, lease: Duration, is_last: bool, fault: Fault, now: Instant) {
         let until = now.saturating_add(lease);
-        let is_final = self.is_final && fault != Fault::RenewsAfterTheLast;
+        let is_final = self.is_final && fault != Fault::RenewsAfterTheLastRenewal;
         match (is_last, is_final) {
-            _ if fault == Fault::TheLastToArriveWins => self.until = until,
+            _ if fault == Fault::LastRenewalToArriveWins => self.until = until,
             (false, false) => self.until = self.until.max(until),
             (false, true) => {}
             (true, false) => self.until = until,
@@ -196,8 +196,8 @@ impl Entry {
     }
 }
 
-/// A number that says nothing, the same after each number.
-fn drawn(last: u64) -> u64 {
+/// Returns a pseudo-random number that depends only on the last one.
+fn random(last: u64) -> u64 {
     (last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 13) + 1
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn now() -> Instant {
     Clock::Boot.now()
 }
 
-/// The same answer, of a lease that is believed to begin now.
+/// Returns the answer with a lease that begins now.
 pub(crate) fn read_now(acquired: Acquired) -> Acquired {
     match acquired {
         Acquired::Granted(grant) => Acquired::Granted(Grant::new(grant.token, grant.tokens, now())),
@@ -213,7 +213,7 @@ pub(crate) fn read_now(acquired: Acquired) -> Acquired {
     }
 }
 
-/// The same answer, of a lease that is believed to have begun so much later.
+/// Returns the answer with a lease that begins later by this duration.
 pub(crate) fn later(acquired: Acquired, by: Duration) -> Acquired {
     match acquired {
         Acquired::Granted(grant) => {

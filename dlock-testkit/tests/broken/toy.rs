@@ -1,5 +1,5 @@
-//! A small store in memory that is right without a fault, and wrong in one way with one. Written
-//! apart from the memory backend and from the model.
+//! A small store in memory, which is correct unless it has a fault. It shares no code with the memory
+//! backend and with the models.
 
 mod admin;
 
@@ -32,15 +32,15 @@ pub(crate) struct Toy {
     store: String,
     fault: Fault,
     modest: bool,
-    /// Which client this is, and how many there are.
+    /// The number of this client. `clients` is the number of all clients.
     client: u64,
     clients: Arc<AtomicU64>,
-    /// What the client is told of an acquire instead of its answer.
+    /// If set, the client loses the answer to each acquire, and gets an error with this certainty.
     loses: Option<Certainty>,
     names: Arc<Mutex<BTreeMap<String, Lock>>>,
     /// Whether a renewal of this client has begun and not ended.
     renewing: Arc<AtomicBool>,
-    /// Held while claims enter several queues, so that no two such entries mingle.
+    /// Held while claims join several queues, so that two sets do not interleave.
     entering: Arc<Mutex<()>>,
     changed: Arc<Notify>,
     /// The runtime of the client.
@@ -68,44 +68,44 @@ impl Toy {
         }
     }
 
-    /// One that is right and promises next to nothing.
+    /// Returns a correct store with the weakest guarantees.
     pub(crate) fn modest() -> Self {
         Self { modest: true, ..Self::new(Fault::None) }
     }
 
-    /// Another client of the store.
+    /// Returns another client of the store.
     pub(crate) fn another(&self) -> Self {
         let client = self.clients.fetch_add(1, Ordering::Relaxed) + 1;
         let store = match self.fault {
-            Fault::NamesByClient => format!("{} by {client}", self.store),
+            Fault::StoreNameByClient => format!("{} by {client}", self.store),
             _ => self.store.clone(),
         };
         let runtime = Handle::try_current().ok();
         Self { client, store, runtime, renewing: Arc::default(), ..self.clone() }
     }
 
-    /// A client to which the answers to acquires get lost, of which it is told this.
+    /// Returns a client that loses the answers to acquires, and gets errors of this certainty.
     pub(crate) fn losing(certainty: Certainty) -> Self {
         Self { loses: Some(certainty), ..Self::new(Fault::None) }
     }
 
-    /// Loses all that it knows of a name.
+    /// Loses all data of a name.
     pub(crate) fn forget(&self, name: &LockName) {
         self.names.lock().remove(&self.key(name));
     }
 
-    /// What the store holds of a name.
-    pub(crate) fn look(&self, name: &LockName) -> Vec<String> {
+    /// Returns the records of a name.
+    pub(crate) fn records(&self, name: &LockName) -> Vec<String> {
         let names = self.names.lock();
         let lock = names.get(&self.key(name));
         let entries = lock.iter().flat_map(|lock| &lock.entries);
-        // What has ended goes when somebody comes by.
+        // The next request removes expired claims.
         let alive = entries.filter(|entry| entry.until > now());
-        let mut left: Vec<String> = alive.map(|entry| format!("{entry:?}")).collect();
+        let mut records: Vec<String> = alive.map(|entry| format!("{entry:?}")).collect();
         if self.fault == Fault::LeavesRecords && lock.is_some() {
-            left.push("a record of who was there".to_owned());
+            records.push("a record of former claims".to_owned());
         }
-        left
+        records
     }
 
     fn key(&self, name: &LockName) -> String {
@@ -119,7 +119,7 @@ impl Toy {
         }
     }
 
-    /// Changes a lock after its leases have ended, and lets in whom it can.
+    /// Expires leases of a lock, changes it, and grants the claims that fit.
     fn with<T>(&self, name: &LockName, change: impl FnOnce(&mut Lock, Instant) -> T) -> T {
         let mut names = self.names.lock();
         let (lock, now) = (names.entry(self.key(name)).or_default(), now());
@@ -140,13 +140,13 @@ impl Toy {
             let other = lock.entries.iter().any(|e| capacity(e.mode) != capacity(request.mode));
             let known = lock.find(request.claim).is_some() && fault != Fault::CountsAResendTwice;
             if other && !known {
-                let text = "the name is in other use: use one kind";
+                let text = "the name is used by another kind of lock: use one kind";
                 return Err(Error::config(ConfigIssue::Capacity, text).with_lock(&request.name));
             }
             if let Some(entry) = lock.find(request.claim) {
                 match fault {
-                    Fault::AdoptsTheOld => entry.since = now,
-                    Fault::AResendCutsTheLease => {
+                    Fault::AdoptsTheOldClaim => entry.since = now,
+                    Fault::ResendShortensTheLease => {
                         entry.until = now.saturating_add(request.lease);
                     }
                     Fault::ResendKeepsTheLease => {}
@@ -159,7 +159,7 @@ impl Toy {
                 if let Some(entry) = lock.find(request.claim) {
                     entry.client = self.client;
                 }
-            } else if fault == Fault::ResendLosesThePlace {
+            } else if fault == Fault::ResendLosesThePosition {
                 lock.requeue(request.claim);
             }
             lock.grant(fault, now);
@@ -171,7 +171,7 @@ impl Toy {
                 Some(grant) => Ok(Acquired::Granted(grant)),
                 None if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 None => {
-                    if fault != Fault::TryStays {
+                    if fault != Fault::BusyTryStays {
                         lock.entries.retain(|entry| entry.id != request.claim);
                     }
                     Ok(Acquired::Busy)
@@ -186,20 +186,20 @@ impl Toy {
             let at = lock.entries.iter().position(|entry| entry.id == claim.id);
             let held = at.is_some_and(|at| lock.entries[at].token.is_some());
             let first = (!lock.entries.is_empty()).then_some(0);
-            let goes = match fault {
-                Fault::ForgetsTheOwner => first,
-                Fault::ReleasesAnothers if at.is_some() && !held => first,
-                Fault::ReleasesTheNext if at.is_none() => first,
-                Fault::WithdrawnStays if !held => None,
+            let removed = match fault {
+                Fault::ReleasesWithoutOwnerCheck => first,
+                Fault::CancelReleasesTheHolder if at.is_some() && !held => first,
+                Fault::ReleasesTheNextHolder if at.is_none() => first,
+                Fault::CancelledWaiterStays if !held => None,
                 _ => at,
             };
-            if let Some(goes) = goes {
-                let gone = lock.entries.remove(goes);
-                lock.take_back(&gone, claim.used, fault);
+            if let Some(removed) = removed {
+                let released = lock.entries.remove(removed);
+                lock.take_back(&released, claim.used, fault);
             }
             lock.stuck = match fault {
-                Fault::ReleaseLetsNobodyIn => held,
-                Fault::WithdrawalLetsNobodyIn => at.is_some() && !held,
+                Fault::ReleaseGrantsNobody => held,
+                Fault::CancelGrantsNobody => at.is_some() && !held,
                 _ => false,
             };
             match at {
@@ -208,7 +208,7 @@ impl Toy {
                 None => Released::AlreadyLost,
             }
         });
-        self.tell();
+        self.notify();
         released
     }
 
@@ -216,16 +216,16 @@ impl Toy {
         let fault = self.fault;
         let renewed = self.with(&renewal.claim.name, |lock, now| {
             let weaker = lock.find(renewal.claim.id).is_some_and(|e| e.mode != renewal.mode);
-            if weaker && fault == Fault::DowngradeLetsAWriterIn {
+            if weaker && fault == Fault::DowngradeGrantsAWriter {
                 lock.requeue(renewal.claim.id);
             }
-            lock.stuck = weaker && fault == Fault::DowngradeWakesNobody;
+            lock.stuck = weaker && fault == Fault::DowngradeGrantsNobody;
             let empty = lock.entries.is_empty();
             match lock.find(renewal.claim.id) {
                 Some(entry) if entry.token.is_some() || weaker => {
                     if fault != Fault::RenewalDoesNothing {
                         entry.renew(renewal.lease, renewal.is_last, fault, now);
-                        if fault == Fault::RenewsFromATransaction {
+                        if fault == Fault::RenewalFromTheTransaction {
                             entry.until = entry.until.saturating_sub(Duration::from_millis(200));
                         }
                     }
@@ -243,7 +243,7 @@ impl Toy {
                     }
                     Renewed::Kept
                 }
-                None if fault == Fault::RenewalResurrects && empty => {
+                None if fault == Fault::RenewsExpiredClaims && empty => {
                     let request = AcquireRequest::new(
                         renewal.claim.name.clone(),
                         renewal.mode,
@@ -253,8 +253,8 @@ impl Toy {
                     lock.join(&request, fault, now);
                     Renewed::Kept
                 }
-                _ if fault == Fault::RenewalAlwaysKept => Renewed::Kept,
-                None if fault == Fault::RenewsTheNext && !empty => {
+                _ if fault == Fault::RenewalAlwaysConfirmed => Renewed::Kept,
+                None if fault == Fault::RenewsTheNextHolder && !empty => {
                     let next = &mut lock.entries[0];
                     next.until = now.saturating_add(renewal.lease);
                     Renewed::Kept
@@ -262,34 +262,34 @@ impl Toy {
                 _ => Renewed::Lost,
             }
         });
-        self.tell();
+        self.notify();
         renewed
     }
 
-    fn tell(&self) {
-        if self.fault != Fault::TellsNobody {
+    fn notify(&self) {
+        if self.fault != Fault::NeverNotifies {
             self.changed.notify_waiters();
         }
     }
 
-    /// How a claim in the queue stands; it is a sign of life.
+    /// Returns the grant of a claim, if it has one. The request is a heartbeat of the waiter.
     fn standing(&self, request: &AcquireRequest) -> Result<Option<Grant>, Error> {
         let fault = self.fault;
         self.with(&request.name, |lock, now| {
-            if fault == Fault::RejoinsInSilence && lock.find(request.claim).is_none() {
+            if fault == Fault::RejoinsSilently && lock.find(request.claim).is_none() {
                 lock.join(request, fault, now);
             }
             lock.grant(fault, now);
             let last = lock.last;
             let Some(entry) = lock.find(request.claim) else {
-                if fault == Fault::BelievesTheWakeUp {
+                if fault == Fault::TrustsTheWakeUp {
                     let token = FencingToken::new(last + 1)?;
                     return Ok(Some(Grant::new(token, request.tokens, now)));
                 }
-                let text = "the place in the queue is gone: ask again";
+                let text = "the claim is not in the queue any more: retry";
                 return Err(Error::new(ErrorKind::NotHeld, text).with_lock(&request.name));
             };
-            if entry.token.is_none() && fault != Fault::ForgetsWaiters {
+            if entry.token.is_none() && fault != Fault::ExpiresLiveWaiters {
                 entry.until = now.saturating_add(request.lease);
             }
             Ok(entry.grant())
@@ -319,20 +319,20 @@ impl Backend for Toy {
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let answer = self.acquire_now(request);
         if let Some(certainty) = self.loses {
-            let lost = Error::new(ErrorKind::Unavailable, "the answer got lost: ask again");
+            let lost = Error::new(ErrorKind::Unavailable, "the answer was lost: retry");
             return Answer::ready(Err(lost.with_certainty(certainty)));
         }
         match self.fault {
-            Fault::TakesTheMargin => {
+            Fault::IgnoresTheMargin => {
                 let margin = request.lease / 100 + Duration::from_millis(10);
                 Answer::ready(answer.map(|acquired| later(acquired, margin)))
             }
-            Fault::SinceTheReply => Answer::later(async move {
+            Fault::LeaseFromTheReply => Answer::later(async move {
                 let pause = Duration::from_millis(150);
                 tokio::time::sleep(pause).await;
                 answer.map(|acquired| later(acquired, pause))
             }),
-            Fault::SinceTheAnswer => Answer::later(async move {
+            Fault::LeaseFromTheAnswer => Answer::later(async move {
                 tokio::task::yield_now().await;
                 answer.map(read_now)
             }),
@@ -341,7 +341,7 @@ impl Backend for Toy {
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
-        if self.fault == Fault::WaitingLosesThePlace {
+        if self.fault == Fault::WaitingLosesThePosition {
             self.with(&request.name, |lock, _| lock.requeue(request.claim));
         }
         loop {
@@ -353,7 +353,7 @@ impl Backend for Toy {
                     let runtime = self.runtime.as_ref().expect("a runtime");
                     runtime.spawn(pause).await.expect("the runtime of the client lives");
                 }
-                Fault::NoWakeUpAtLeaseEnd | Fault::TellsNobody => {
+                Fault::NoWakeUpAtLeaseEnd | Fault::NeverNotifies => {
                     if let Some(grant) = self.standing(request)? {
                         return Ok(grant);
                     }
@@ -365,7 +365,7 @@ impl Backend for Toy {
             }
             if let Some(grant) = self.standing(request)? {
                 return Ok(match self.fault {
-                    Fault::SinceTheWakeUp => Grant::new(grant.token, grant.tokens, now()),
+                    Fault::LeaseFromTheWakeUp => Grant::new(grant.token, grant.tokens, now()),
                     _ => grant,
                 });
             }
@@ -373,7 +373,7 @@ impl Backend for Toy {
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
-        if self.fault == Fault::BreaksWhenDropped {
+        if self.fault == Fault::DroppedRenewalBlocks {
             while self.renewing.swap(true, Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -394,7 +394,7 @@ impl Backend for Toy {
     async fn inspect(&self, name: &LockName) -> Result<LockState, Error> {
         let mut lock = self.names.lock().get(&self.key(name)).cloned().unwrap_or_default();
         let now = now();
-        if self.fault != Fault::InspectShowsTheDead {
+        if self.fault != Fault::InspectShowsExpired {
             lock.end_leases(self.fault, now);
         }
         let of = |held: bool| -> Vec<ClaimState> {
@@ -403,7 +403,7 @@ impl Backend for Toy {
                 ClaimState::new(
                     entry.id,
                     match self.fault {
-                        Fault::InspectLiesAboutModes => Mode::Exclusive,
+                        Fault::InspectShowsExclusiveOnly => Mode::Exclusive,
                         _ => entry.mode,
                     },
                     entry.token.and_then(|token| FencingToken::new(token).ok()),
@@ -425,8 +425,8 @@ impl Backend for Toy {
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         match self.fault {
-            Fault::SinceTheReply => return None,
-            Fault::TogetherByClient if self.client.is_multiple_of(2) => return None,
+            Fault::LeaseFromTheReply => return None,
+            Fault::SomeClientsAcquireOneByOne if self.client.is_multiple_of(2) => return None,
             _ => {}
         }
         let _entering = self.entering.lock();
@@ -442,7 +442,7 @@ impl Backend for Toy {
                 }
             }
         }
-        if self.fault == Fault::KeepsPartOfSeveral && answers.contains(&Acquired::Busy) {
+        if self.fault == Fault::KeepsPartOfASet && answers.contains(&Acquired::Busy) {
             answers.fill(Acquired::Busy);
         }
         Some(Answer::ready(Ok(answers)))

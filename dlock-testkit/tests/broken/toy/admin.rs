@@ -15,7 +15,10 @@ use crate::{
 impl Admin for Toy {
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<LockName>, Error> {
         match self.modest {
-            true => Err(Error::new(ErrorKind::Unsupported, "the modest do not list: inspect")),
+            true => Err(Error::new(
+                ErrorKind::Unsupported,
+                "this store does not list names: inspect them",
+            )),
             false => list(self.fault, &mut self.names.lock(), prefix, limit),
         }
     }
@@ -24,20 +27,20 @@ impl Admin for Toy {
         if self.modest {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "tokens of the modest do not rise: wait",
+                "this store does not raise tokens: use another store",
             ));
         }
         let fault = self.fault;
         self.with(name, |lock, _| match fault {
-            Fault::IgnoresTheFloor => {}
-            Fault::FloorEndsWithABlock => lock.last = lock.last.max(above.get()),
+            Fault::IgnoresRaisedTokens => {}
+            Fault::ReleasedBlockLowersTokens => lock.last = lock.last.max(above.get()),
             _ => lock.last = (lock.last + 1).max(above.get()),
         });
         Ok(())
     }
 }
 
-/// The names that begin with `prefix` and are held or waited for, at most `limit`.
+/// Returns at most `limit` names that begin with `prefix` and have a holder or a waiter.
 pub(crate) fn list(
     fault: Fault,
     locks: &mut BTreeMap<String, Lock>,
@@ -55,17 +58,17 @@ pub(crate) fn list(
     Ok(names)
 }
 
-/// Whether a name begins so.
+/// Returns whether a name begins with this prefix.
 fn begins(fault: Fault, name: &str, prefix: &str) -> bool {
     match fault {
         Fault::ListsByPattern => matches(name, prefix),
         Fault::ListsFolded => name.to_lowercase().starts_with(&prefix.to_lowercase()),
-        Fault::ListsBehind => name.starts_with(prefix) && name != prefix,
+        Fault::ListsLongerNamesOnly => name.starts_with(prefix) && name != prefix,
         _ => name.starts_with(prefix),
     }
 }
 
-/// How often a name is listed.
+/// Returns how often a name is listed.
 fn times(fault: Fault, lock: &Lock) -> usize {
     let mut counted = lock.entries.iter().filter(|entry| match fault {
         Fault::ListsHoldersOnly => entry.token.is_some(),
@@ -73,13 +76,13 @@ fn times(fault: Fault, lock: &Lock) -> usize {
         _ => true,
     });
     match fault {
-        Fault::ListsTheFree => 1,
+        Fault::ListsFreeNames => 1,
         Fault::ListsClaims => counted.count(),
         _ => usize::from(counted.next().is_some()),
     }
 }
 
-/// A pattern as `LIKE` has it, which need not reach to the end.
+/// Returns whether the beginning of the text matches a pattern of SQL's `LIKE`.
 fn matches(text: &str, pattern: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
