@@ -19,7 +19,7 @@ use tokio::runtime::{Builder, Runtime};
 const ROUNDS: usize = 9;
 
 fn main() -> Result<ExitCode, Error> {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that it runs.
     if std::env::args().any(|arg| arg == "--test") {
         return Ok(ExitCode::SUCCESS);
     }
@@ -67,7 +67,7 @@ fn workers() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// Acquire and release of a uncontended lock in memory.
+/// Acquire and release of an uncontended lock in memory.
 fn uncontended(report: &mut Report) -> Result<(), Error> {
     const CYCLES: u32 = 200_000;
     let runtime = single();
@@ -94,7 +94,7 @@ fn uncontended(report: &mut Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// 64 tasks that want one lock in SQLite.
+/// 64 tasks that contend for one lock in SQLite.
 #[cfg(feature = "sqlite")]
 fn hot(report: &mut Report) -> Result<(), Error> {
     const TASKS: usize = 64;
@@ -126,7 +126,7 @@ fn hot(report: &mut Report) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many times a second `tasks` tasks get through `cycle` with `lock`.
+/// Returns how many times a second this number of tasks completes `cycle` with `lock`.
 #[cfg(feature = "sqlite")]
 async fn contend<L, F, Fut>(tasks: usize, lasts: Duration, lock: L, cycle: F) -> f64
 where
@@ -151,7 +151,7 @@ where
     cycles / start.elapsed().as_secs_f64()
 }
 
-/// What 10,000 held locks take, in the process and on the way to the store.
+/// The cost of 10,000 held locks, in the process and on the way to the store.
 fn held(report: &mut Report) -> Result<(), Error> {
     const HELD: u32 = 10_000;
     let runtime = single();
@@ -179,14 +179,14 @@ fn held(report: &mut Report) -> Result<(), Error> {
     })
 }
 
-/// Bytes of memory that the process has in use.
+/// Returns the bytes of memory that the process uses.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: f64 = status.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0.0);
     pages * 4096.0
 }
 
-/// Seconds of processor time that the process has used.
+/// Returns the seconds of processor time that the process has used.
 fn processor_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();

@@ -43,7 +43,7 @@ pub fn name(data: &[u8]) {
 }
 
 /// A note: an accepted note is stored unchanged, obeys the bounds, and can be read from its ASCII
-/// form. A note that was read from an ASCII form has only that form.
+/// form. Each note has exactly one ASCII form.
 pub fn note(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let fits = (1..=Note::MAX_BYTES).contains(&text.len());
@@ -180,8 +180,8 @@ pub fn claim(data: &[u8]) {
     assert_eq!(claim.to_string().parse().ok(), Some(claim));
 }
 
-/// A row, snapshot and log with a line feed between them: the replayed state can be written, and
-/// reads as itself.
+/// A row, snapshot and log with a line feed between them: the replayed state survives a round trip
+/// through its text.
 pub fn machine_text(data: &[u8]) {
     let Ok(all) = std::str::from_utf8(data) else { return };
     let (snap, log) = all.split_once('\n').unwrap_or((all, ""));
@@ -203,7 +203,7 @@ pub fn machine_text(data: &[u8]) {
 }
 
 /// Operations at times: the text of an operation has the same effect as the operation, and the
-/// state obeys the rules.
+/// rules hold for the state.
 pub fn machine_log(data: &[u8]) {
     let mut bytes = data.iter();
     let (mut machine, mut log, mut now) = (Machine::default(), String::new(), 0u64);
@@ -248,7 +248,7 @@ pub fn machine_log(data: &[u8]) {
     assert_eq!((replayed.grants, replayed.now), (grants, now), "{log}");
 }
 
-/// Checks that a state can be written, reads as itself, and can be shown.
+/// Checks that a state survives a round trip through its text, and can be shown.
 fn sound(machine: &Machine, now: u64) {
     let snap = text::snapshot(machine);
     assert!(snap.is_ascii() && snap.ends_with(';'));
@@ -270,7 +270,7 @@ fn operation<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> (Op, u64) {
         3..6 => Mode::Shared,
         _ => Mode::permits(n.min(of), of).unwrap_or(Mode::Exclusive),
     };
-    // Now and then a number at the upper limit.
+    // Some numbers are at the upper limit.
     let lease = if lease == u8::MAX { u64::MAX } else { u64::from(lease) + 1 };
     let passed = next(bytes);
     let passed = match passed {

@@ -17,7 +17,7 @@ enum Setting {
     Ensemble,
 }
 
-/// Private servers, which end with it.
+/// Private servers, which end when this value is dropped.
 enum Servers {
     Single(Box<EtcdServer>),
     Ensemble(Ensemble),

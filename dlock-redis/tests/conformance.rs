@@ -18,7 +18,7 @@ enum Setting {
     Quorum,
 }
 
-/// Private servers, which end with it.
+/// Private servers, which end when this value is dropped.
 enum Servers {
     Single(Box<RedisServer>),
     Sentinel(RedisSentinel),
@@ -79,7 +79,7 @@ impl Opened for Servers {
     async fn forget(&self, name: &LockName) -> Result<bool, Stop> {
         for server in self.masters().await? {
             for (key, _) in keys_of(server, name).await? {
-                // A replica of a cluster's node has no say about it.
+                // A replica of a node of a cluster refuses the command.
                 server.command(&["DEL", &key]).await?;
             }
         }
@@ -93,7 +93,7 @@ impl Servers {
             Self::Single(server) => server.url(),
             Self::Sentinel(servers) => servers.url(),
             Self::Cluster(servers) => servers.url(),
-            // They have just been started, and nobody held anything before.
+            // The servers have just started, so no lock can have been lost.
             Self::Quorum(servers) => format!("{}?dlock.restart_guard=0s", servers.url()),
         }
     }
@@ -131,7 +131,7 @@ async fn alive(server: &RedisServer, key: &str, kind: &str) -> Result<Vec<String
         _ => return Ok(vec![key.to_owned()]),
     };
     let Ok(claims) = listed?.texts() else {
-        // A replica of a cluster's node sends elsewhere.
+        // A replica of a node of a cluster redirects the command.
         return Ok(Vec::new());
     };
     if kind == "r" {

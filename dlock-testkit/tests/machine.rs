@@ -53,9 +53,8 @@ fn log() -> impl Strategy<Value = Log> {
     any::<bool>().prop_flat_map(move |semaphore| prop::collection::vec(step(semaphore), 1..60))
 }
 
-/// The operations with the store's time of each, as clients really send them: a claim asks for one
-/// thing in all its life, a release tells how many tokens were handed out, and a renewal asks
-/// for no more than is held.
+/// The operations with their times, as real clients send them: a claim never changes its request, a
+/// release reports the number of used tokens, and a renewal never strengthens the claim.
 fn played(log: &Log) -> Vec<(Op, u64)> {
     let (mut machine, mut now) = (Machine::default(), 1_000);
     let (mut ops, mut asked) = (Vec::new(), BTreeMap::new());
@@ -72,7 +71,7 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
                 Op::Join { claim, mode, lease, block, home, note }
             }
             Op::Release { claim, .. } => {
-                // Every second client does not know.
+                // Every second client does not know the number of used tokens.
                 let knows = machine.grant_of(claim).filter(|_| passed % 2 == 0);
                 let passed = u32::try_from(passed).unwrap_or(u32::MAX);
                 let used = knows.map_or(0, |grant| grant.block.min(passed.saturating_add(1)));
@@ -90,7 +89,7 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
                 let is_last = is_last && held.is_some();
                 let (mode, lease) = match (held, asked.get(&claim)) {
                     (Some(held), _) => (weaker(held), lease),
-                    // A waiter keeps its place with what it asked for.
+                    // A waiter keeps its position with its original request.
                     (None, Some(&(mode, lease, _))) => (mode, lease),
                     (None, None) => (mode, lease),
                 };
@@ -104,7 +103,7 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
     ops
 }
 
-/// The same with those who join let in at once.
+/// Returns the same operations, with joined claims granted at once.
 fn letting_in(ops: Vec<(Op, u64)>) -> Vec<(Op, u64)> {
     let queue = Queue::Enqueue;
     let at_once = |(op, now)| match op {
@@ -155,8 +154,8 @@ proptest! {
         prop_assert_eq!(differs, None);
     }
 
-    /// A copy of an acquire that is delivered behind the release of its claim, in time or past its
-    /// deadline, is as good as none.
+    /// A copy of an acquire that arrives after the release of its claim has no effect, before or
+    /// after its deadline.
     #[test]
     fn a_late_copy_of_an_acquire_leaves_no_trace(
         log in log(), deadline in 0u64..80, places in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
@@ -182,7 +181,7 @@ proptest! {
             if at >= given_up && places.iter().any(|place| place.index(ops.len()) <= at) {
                 met += &format!("{} {now};", text::ops_text(Some(by), [&copy]));
             }
-            // The grants that are due come with the next operation, whoever's it is.
+            // The next operation, of any claim, performs the grants that are due.
             let nothing = format!("F 0 {now};");
             clean += &nothing;
             met += &nothing;
@@ -328,7 +327,7 @@ proptest! {
         prop_assert_eq!(wrong, None);
     }
 
-    /// Whatever arrives late, the lease of a holder only becomes longer, until the last renewal.
+    /// Late operations never shorten the lease of a holder, until its last renewal.
     #[test]
     fn only_the_last_renewal_shortens_a_lease(log in log()) {
         let (mut ends, mut finals, mut wrong) = (BTreeMap::new(), BTreeSet::new(), None);
@@ -396,7 +395,7 @@ proptest! {
     }
 }
 
-/// Whether the model comes to the same outcome.
+/// Returns whether the model has the same outcome.
 fn step(model: &mut Model, op: &Op, now: u64, outcome: Outcome) -> bool {
     match *op {
         Op::Acquire { claim: id, mode, lease, queue, .. } => {

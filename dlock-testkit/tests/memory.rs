@@ -26,7 +26,7 @@ impl Opened for Open {
     }
 
     async fn leftovers(&self, name: &LockName) -> Result<Vec<String>, Stop> {
-        // There is no other way into it.
+        // The store has no other interface.
         let state = self.0.inspect(name).await?;
         Ok(state.holders.iter().chain(&state.waiters).map(|claim| format!("{claim:?}")).collect())
     }

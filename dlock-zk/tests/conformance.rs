@@ -18,7 +18,7 @@ enum Setting {
     Ensemble,
 }
 
-/// Private servers, which end with it.
+/// Private servers, which end when this value is dropped.
 enum Servers {
     Standalone(Box<ZooKeeperServer>),
     Ensemble(Ensemble),
@@ -63,7 +63,7 @@ impl Opened for Servers {
     }
 
     async fn leftovers(&self, name: &LockName) -> Result<Vec<String>, Stop> {
-        // An empty directory goes by itself.
+        // The servers remove an empty directory.
         let nodes = self.nodes_of(name).await?;
         Ok(nodes.into_iter().filter(|path| path.matches('/').count() > 2).collect())
     }
@@ -98,7 +98,7 @@ impl Servers {
         }
     }
 
-    /// The paths of all nodes of a name, seen without the backend.
+    /// Returns the paths of all nodes of a name, read without the backend.
     async fn nodes_of(&self, name: &LockName) -> Result<Vec<String>, Stop> {
         let nodes = self.server().nodes_under("/dlock").await?.into_iter();
         let of_name = nodes.filter(|path| {

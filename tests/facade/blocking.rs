@@ -60,7 +60,7 @@ fn the_lease_is_renewed_while_the_caller_works() {
     let guard = locks.fair("n").unwrap().lock().unwrap();
     let other = locks.clone();
     let busy = thread::spawn(move || {
-        // The caller's own thread does nothing for the lock meanwhile.
+        // Meanwhile, the caller's thread does no work for the lock.
         thread::sleep(Duration::from_millis(1500));
         other.fair("n").unwrap().try_lock().unwrap().is_none()
     });
@@ -116,14 +116,14 @@ fn in_async_code_it_is_an_error_and_no_panic() {
         }
         drop(dropped);
     });
-    // What was dropped there is released in the background all the same.
+    // A guard that was dropped there is nevertheless released in the background.
     drop(first.lock().unwrap());
     drop(second.lock().unwrap());
-    // So may the last of them be.
+    // The last of them may be dropped there, too.
     runtime.block_on(async move { drop((first, second, locks)) });
 }
 
-/// Takes a lock, waits for it in vain, and releases it to another thread.
+/// Acquires a lock, waits for a held one without success, and releases it for another thread.
 #[expect(clippy::unwrap_used, reason = "a helper of tests")]
 fn takes_locks() {
     let locks = connect("memory:").unwrap();
@@ -147,7 +147,7 @@ fn threads_of_a_runtime_that_may_block_take_locks() {
     {
         let runtime = builder.enable_all().build().unwrap();
         runtime.block_on(async { tokio::task::spawn_blocking(takes_locks).await.unwrap() });
-        // A runtime that is entered polls nothing.
+        // A runtime that is only entered does not poll tasks.
         let _entered = runtime.enter();
         takes_locks();
     }
@@ -174,7 +174,7 @@ fn calls_from_tasks_are_refused_and_cost_no_budget() {
                 let _ = std::future::Future::poll(step.as_mut(), &mut cx);
             }
             connect("memory:").unwrap_err();
-            // Not recognized, and no panic.
+            // The runtime is not recognized, but there is no panic.
             tokio::task::unconstrained(async { takes_locks() }).await;
         };
         runtime.block_on(refused);
@@ -198,6 +198,6 @@ fn a_dropped_guard_is_released_after_the_last_handle() {
     guard.check().unwrap();
     drop(guard);
     let others = connect(&url).unwrap();
-    // Far less than the lease, after which it would be free in any case.
+    // Much less than the lease, after which the lock would be free in any case.
     others.mutex("n").unwrap().lock_timeout(Duration::from_secs(15)).unwrap().release().unwrap();
 }

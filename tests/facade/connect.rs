@@ -1,4 +1,4 @@
-//! `connect` with what every build has: each mistake has an error of its own, before any I/O.
+//! `connect` in every build: each mistake has its own error, before any I/O.
 
 use std::{
     pin::pin,
@@ -108,7 +108,7 @@ async fn lease_and_wait_are_those_of_the_url() {
     assert_eq!(patient.options().wait(), Duration::MAX);
 }
 
-/// A backend of the application's own, over a store that two connections share.
+/// A custom backend over a store that two connections share.
 fn shared_memory() -> Factory {
     use std::sync::{Arc, OnceLock};
     static STORE: OnceLock<Arc<Memory>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Plays the example `inventory` small, and reads its account.
+//! Runs the example `inventory` with small numbers, and reads its output.
 
 use std::{
     path::{Path, PathBuf},
@@ -80,7 +80,7 @@ fn wrong_arguments_and_urls_are_refused_with_exit_code_2() {
         (&["--url", "nowhere"], "scheme"),
         (&["--url", "consul://user:hunter2@host"], "consul:"),
         (&["--url", "memory:?dlock.leese=1s"], "dlock.leese"),
-        // It can be reached, but not by more than one process.
+        // The store works, but only one process can use it.
         (&["--url", "memory:"], "reach"),
         (&["--url", &missing], "x.db"),
     ] {
@@ -103,7 +103,7 @@ fn help_is_no_error() {
     assert!(text(&output.stdout).contains("--workers N"));
 }
 
-/// Interrupted in the middle, it takes its workers and its files along.
+/// If the example is interrupted, it ends its workers and removes its files.
 #[cfg(unix)]
 #[test]
 fn interrupted_it_leaves_nothing_behind() {
@@ -119,7 +119,7 @@ fn interrupted_it_leaves_nothing_behind() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // It has begun when it has files.
+    // The example has begun when its files exist.
     while std::fs::read_dir(tmp.path()).unwrap().count() == 0 {
         assert!(shop.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(5));

@@ -11,7 +11,7 @@ use dlock::{
 
 #[tokio::test]
 async fn an_application_can_hold_a_provider_and_know_no_backend() {
-    /// What an application writes.
+    /// The code of an application.
     #[derive(Debug)]
     struct Shop {
         locks: Box<dyn LockProvider>,

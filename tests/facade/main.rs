@@ -1,5 +1,5 @@
-//! The facade, with whatever features it is built: what needs no server. `dlock-tests` has what
-//! does.
+//! The tests of the facade that need no server, with any features. Those that need servers are in
+//! `dlock-tests`.
 
 #[cfg(feature = "blocking")]
 mod blocking;

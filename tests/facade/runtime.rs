@@ -9,7 +9,7 @@ mod blocking {
     #[test]
     fn blocking_work_that_outlived_its_lock_is_not_ok() {
         let locks = connect("memory:").unwrap();
-        // The lease is long, so that nobody but the release learns of it.
+        // The lease is long, so that only the release frees the lock.
         let taken = || {
             let by_force = locks.as_async().force_release("n");
             assert_eq!(locks.block_on(by_force).unwrap().unwrap().len(), 1);
@@ -79,8 +79,8 @@ mod paused {
         connect("memory:?dlock.lease=10s").await.unwrap()
     }
 
-    /// A lock that is taken away is lost with the next renewal, and a lease ends when it should,
-    /// all in an instant of real time.
+    /// A revoked lock is lost at the next renewal, and a lease ends on time, all without real time
+    /// passing.
     async fn time_passes_for(locks: &Locks) {
         let guard = locks.mutex("forced").unwrap().lock().await.unwrap();
         sleep(LEASE * 3).await;

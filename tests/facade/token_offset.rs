@@ -1,4 +1,4 @@
-//! A change of the store by its URL: tokens of the new one go on above those of the old one.
+//! A change of the store by its URL: tokens of the new one continue above those of the old one.
 
 #![expect(clippy::unwrap_used, reason = "tests, and their helpers")]
 
@@ -20,7 +20,7 @@ use dlock::{
     kinds::Owner,
 };
 
-/// What a resource has seen of another store: more than any clock gives.
+/// The last token that a resource has seen from another store: larger than tokens from a clock.
 const SEEN: u64 = 4_611_000_000_000_000_000;
 
 /// The largest offset.
@@ -30,7 +30,7 @@ fn token(value: u64) -> FencingToken {
     FencingToken::new(value).unwrap()
 }
 
-/// One store, and the way to it.
+/// One store, and how to connect to it.
 #[derive(Clone)]
 struct Shop {
     backends: ConnectOptions,
@@ -67,7 +67,7 @@ fn memory() -> ConnectOptions {
     ))
 }
 
-/// Runs it on memory, and on SQLite where that is there.
+/// Runs the test on memory, and on SQLite if that feature is enabled.
 async fn on_each<F: Future<Output = ()>>(run: impl Fn(Shop) -> F) {
     let url = format!("shared:{}", ClaimId::random());
     run(Shop { backends: memory(), url }).await;
@@ -202,7 +202,7 @@ async fn a_token_sum_that_overflows_is_refused_without_a_claim() {
             let text = error.to_string();
             assert!(text.contains("\"far\"") && text.contains("smaller offset"), "{text}");
         };
-        // The store has granted it, so it is given back at once, and not when its lease ends.
+        // The store has granted the claim, so it is released at once, and not when its lease ends.
         let long = LockOptions::new().with_lease(Duration::from_secs(120));
         let long = locks.with_options(long).unwrap().mutex("far").unwrap();
         told(long.try_lock().await.unwrap_err());
@@ -219,7 +219,7 @@ async fn a_token_sum_that_overflows_is_refused_without_a_claim() {
         told(locks.rw("far").unwrap().read().lock().await.unwrap_err());
         told(several.lock().await.unwrap_err());
         told(locks.inspect("far").await.unwrap_err());
-        // One that waits is told when it is granted.
+        // A waiter gets the error when it is granted.
         let held = plain.mutex("far").unwrap().lock().await.unwrap();
         let fair = locks.fair("far").unwrap();
         let (waited, ()) = tokio::join!(fair.lock(), async {
@@ -227,7 +227,7 @@ async fn a_token_sum_that_overflows_is_refused_without_a_claim() {
             held.release().await.unwrap();
         });
         told(waited.unwrap_err());
-        // A name with room is none the worse for it.
+        // A name with enough room for the offset is not affected.
         let near = locks.mutex("near").unwrap().lock().await.unwrap();
         assert!(near.token().get() > LARGEST);
         near.release().await.unwrap();
@@ -258,7 +258,7 @@ async fn the_suggested_offset_is_sufficient() {
         assert_eq!(about(plain.examine().await.unwrap()), None);
         let finding = about(locks.examine().await.unwrap()).unwrap();
         assert!(finding.found.contains(&SEEN.to_string()), "{finding:?}");
-        // Where the tokens are larger anyway, there is nothing to do.
+        // If the tokens are larger already, nothing changes.
         assert_eq!(plain.examine_token(token(1)).await.unwrap().level, Level::Fine);
     })
     .await;

@@ -2,7 +2,7 @@
 
 use inputs::try_on;
 
-// The kit's file; the kit itself depends on this crate.
+// The file of the kit, since the kit itself depends on this crate.
 #[expect(unreachable_pub, reason = "it is public in the kit")]
 #[path = "../../../dlock-testkit/src/inputs.rs"]
 mod inputs;

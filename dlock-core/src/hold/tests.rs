@@ -72,7 +72,7 @@ fn block_gives_each_token_once_and_none_after_a_loss() {
     let first = hold.first_token();
     assert_eq!(hold.next_token(), Some(first.plus(1)));
     assert_eq!(hold.claim().used, 2);
-    // The guard before has handed the hold off, so the loss belongs to the next guard.
+    // The former guard has handed the hold off, so the loss belongs to the next guard.
     hold.end(Ended::Revoked);
     assert_eq!(hold.next_token(), None);
     assert_eq!(hold.ended_for(first), Some(Ended::Released));
@@ -104,14 +104,14 @@ fn renewal_is_due_after_a_third_and_stops_at_its_limit() {
     let [batch] = &mut queue.collect(at(10.0), &|_| 0).batches[..] else { panic!("no batch") };
     assert_eq!(batch.renewals[0].lease, Duration::from_secs(30));
     batch.sent = at(10.0);
-    // The renewal is in flight: no other is sent.
+    // The renewal is in flight, so no other one is sent.
     assert!(queue.collect(at(20.0), &|_| 0).batches.is_empty());
     queue.settle(batch, Some(&[Renewed::Kept]), at(20.0));
     let [last] = &mut queue.collect(at(20.0), &|_| 0).batches[..] else { panic!("no batch") };
     assert_eq!(last.renewals[0].lease, Duration::from_secs(25));
     last.sent = at(20.0);
     queue.settle(last, Some(&[Renewed::Kept]), at(20.0));
-    // When another renewal is due, the rest of the lease is shorter than the shortest lease.
+    // When the next renewal is due, the remaining lease is shorter than the shortest lease.
     for _ in 0..40 {
         let Some(next) = queue.collect(at(44.0), &|_| 0).next_check else { break };
         assert!(next <= hold.valid_until());
@@ -157,7 +157,7 @@ fn answers_distinguish_renewed_lost_and_doubtful_holds() {
     assert_eq!(settled.parted.len(), 1);
     assert_eq!(settled.parted[0].id, holds[4].id);
     assert_eq!(holds[0].began(), at(10.0));
-    // Without an answer all are doubtful, and none is lost.
+    // If no answer arrives, every hold is in doubt and none is lost.
     let mut again = queue.collect(at(20.0), &|_| 0);
     let settled = queue.settle(&again.batches.remove(0), None, at(21.0));
     assert!(settled.lost.is_empty() && settled.failed > 0);

@@ -223,7 +223,7 @@ fn a_note_stays_as_long_as_its_claim_and_no_renewal_changes_it() {
     assert_eq!(seen(&machine), [Some("é".to_owned()), None]);
 }
 
-/// Statements of one client may reach a row in another order than that of their sending.
+/// Statements of one client may reach a row in another order than they were sent.
 #[test]
 fn a_renewal_that_comes_late_does_not_shorten_a_later_one() {
     let mut machine = Machine::default();
@@ -318,7 +318,7 @@ fn a_claim_that_was_given_up_does_not_come_back_until_then() {
         home: 0,
         note: None,
     };
-    // Whether or not the claim existed before.
+    // The outcome is the same whether or not the claim existed before.
     for before in [vec![(5, acquire(1, Mode::Exclusive))], vec![]] {
         let mut machine = Machine::default();
         run(&mut machine, &before);

@@ -126,7 +126,7 @@ async fn a_lapse_is_found_however_leases_change() {
     let (long, short) = (session.held(LEASE), session.held(LEASE));
     let (lapsed, next) = session.lapse(Clock::Boot.now());
     assert!(lapsed.is_empty() && next.is_some_and(|next| next <= LEASE));
-    // A lease that is shortened ends sooner than any that was known.
+    // The shortened lease ends before all known ones.
     let until = later(Duration::from_secs(1));
     let last = renewal(&short, Duration::from_secs(1)).as_last();
     assert_eq!(session.extend(&short, &last, until), Some(Mode::Exclusive));
@@ -206,7 +206,7 @@ async fn work_continues_without_its_caller() {
     };
     let late = session.see_through_in(&window, work).await.unwrap_err();
     assert_eq!(late.certainty(), no_answer().certainty());
-    // The work has its room until it ends, and nothing else begins.
+    // The work keeps its permit until it ends, and no other work begins.
     let next = session.see_through_in(&window, async { Ok(()) }).await.unwrap_err();
     assert_eq!(next.certainty(), Certainty::NotApplied);
     go.notify_one();
@@ -231,7 +231,7 @@ async fn room_is_not_given_after_the_end() {
 struct TestStore {
     is_down: Arc<AtomicBool>,
     is_silent: Arc<AtomicBool>,
-    /// The sessions that were opened, each with what the one before has left.
+    /// The sessions that were opened, each with the remainder of the one before.
     opened: Arc<Mutex<Vec<Option<u32>>>>,
 }
 
@@ -330,7 +330,7 @@ async fn remove(session: Arc<Refusing>, _: Arc<TestClaim>, _: Duration) -> bool 
     !session.refuses.load(Ordering::SeqCst)
 }
 
-/// Returns a session, and a claim that has left and whose key the store does not delete.
+/// Returns a session, and a released claim whose key the store refuses to delete.
 fn refusing(lease: Duration) -> (Arc<Refusing>, Arc<TestClaim>) {
     let (TestSession(base), _) = session(LEASE);
     let (refuses, asked) = (AtomicBool::new(true), Notify::new());
@@ -360,7 +360,7 @@ async fn a_claim_is_kept_until_its_key_is_gone() {
     session.refuses.store(false, Ordering::SeqCst);
     until(|| !session.has_claims()).await;
     assert!(!session.is_over());
-    // The next one is served too.
+    // The next session is served too.
     session.refuses.store(true, Ordering::SeqCst);
     let request = request(LEASE);
     let claim = session.claim_of(&request, || TestClaim(Life::new(&request, 4)));

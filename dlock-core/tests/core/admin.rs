@@ -27,10 +27,10 @@ async fn a_backend_without_it_lists_and_raises_nothing() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert_eq!(error.lock().map(LockName::as_str), Some("n"));
         assert!(error.to_string().contains("dlock.token_offset"), "{error}");
-        // There is nothing to say of the store.
+        // There are no findings.
         let findings = locks.examine().await.unwrap();
         assert!(findings.iter().all(|finding| finding.about == "token offset"), "{findings:?}");
-        // Locks need none of it.
+        // Locks do not need the optional part.
         locks.mutex("n").unwrap().lock().await.unwrap().release().await.unwrap();
     }
 }

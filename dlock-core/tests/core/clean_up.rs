@@ -30,7 +30,7 @@ async fn a_multi_lock_that_gives_up_releases_its_locks() {
         let multi = us.multi(["a", "b"]).unwrap();
         let waiting = tokio::spawn(async move { multi.lock_timeout(millis(1000)).await });
         tokio::time::sleep(millis(10)).await;
-        // Granted to the multi-lock, which goes on waiting for "b".
+        // The multi-lock is granted "a", and continues to wait for "b".
         a.release().await.unwrap();
         tokio::time::sleep(millis(10)).await;
         if cancel {
@@ -45,7 +45,7 @@ async fn a_multi_lock_that_gives_up_releases_its_locks() {
     }
 }
 
-/// Nobody has held it yet, so nobody is told that it was lost.
+/// No guard exists yet, so no loss is reported.
 #[tokio::test(start_paused = true)]
 async fn a_try_answered_after_its_lease_is_unavailable() {
     let store = Faulty::new();
@@ -101,7 +101,7 @@ async fn a_claim_with_a_lost_reply_is_released_after_later_failures() {
     assert!(locks.inspect("n").await.unwrap().is_free());
 }
 
-/// The store's clock was ahead when it gave the lease, so it ends later there than here.
+/// The store's clock was ahead when it granted the lease, so the lease ends later there than here.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_outlives_its_lease_in_the_store_is_released() {
     for dropped in [true, false] {
@@ -188,7 +188,7 @@ async fn lost_resolves_when_the_guard_is_handed_off() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_under_way_does_not_reach_the_next_grant() {
     let store = Faulty::new();
-    // The last renewal before the limit asks for 300 ms only.
+    // The last renewal before the limit requests only 300 ms.
     let options = LockOptions::new().with_lease(secs(3)).with_renew(Renew::For(millis(3300)));
     let locks = Locks::new(store.clone()).unwrap().with_options(options).unwrap();
     let other = Locks::new(store.inner.clone()).unwrap();
@@ -225,7 +225,7 @@ fn a_backend_ends_with_the_runtime_of_its_locks() {
 async fn an_owner_finds_its_lock_beside_its_other_tasks() {
     let locks = Locks::new(Memory::new()).unwrap();
     let me = Owner::new();
-    // The handle that it came from is gone.
+    // The handle that created the guard was dropped.
     let _held = locks.reentrant("n").unwrap().lock_as(&me).await.unwrap();
     assert_eq!(locks.reentrant("n").unwrap().hold_count(&me), 1);
     let mut tasks = Vec::new();

@@ -69,7 +69,7 @@ async fn leadership_is_not_handed_off_past_waiters_elsewhere() {
 async fn the_next_leads_when_a_leader_dies() {
     let store = Faulty::new();
     let [_, two] = two(&store);
-    // A process that has died renews nothing and releases nothing.
+    // A dead process sends no renewals and no releases.
     let dead = AcquireRequest::new(LockName::new("leader").unwrap(), Mode::Exclusive, secs(30));
     let Acquired::Granted(grant) = store.inner.acquire(&dead).await.unwrap() else {
         panic!("not granted")
@@ -140,7 +140,7 @@ async fn work_ends_the_election_or_continues_it() {
 async fn an_election_retries_longer_than_a_lease_in_an_outage() {
     let store = Faulty::new();
     let [one, _] = two(&store);
-    // Far more than a plain `lock` asks within a lease.
+    // Far more requests than a plain `lock` sends within a lease.
     store.acquire_fails.store(200, Ordering::SeqCst);
     assert!(one.campaign().await.is_err());
     let began = tokio::time::Instant::now();

@@ -8,7 +8,7 @@ use std::sync::{
 use async_trait::async_trait;
 use dlock_core::*;
 
-/// A store that refuses all requests once it is told to, without any context.
+/// A store that refuses all requests while its switch is on, with errors without context.
 #[derive(Debug)]
 struct Refusing {
     inner: Arc<Memory>,

@@ -31,7 +31,7 @@ async fn a_step_forward_shortens_leases_and_ends_expired_ones() {
     assert!(error.to_string().contains("clock was set forward"), "{error}");
     assert!(shorter.remaining() + secs(12) <= before, "{:?}", shorter.remaining());
     assert!(after.remaining() > secs(29), "{:?}", after.remaining());
-    // A renewal starts a whole lease anew.
+    // A renewal restarts the whole lease.
     store.renew_fails.store(false, Ordering::SeqCst);
     tokio::time::sleep(secs(4)).await;
     assert!(shorter.remaining() > secs(25), "{:?}", shorter.remaining());
@@ -69,7 +69,7 @@ async fn a_step_back_and_one_of_another_shard_end_nothing() {
     assert!(guard.check().is_ok());
 }
 
-/// The store granted and renewed before the step, and its answers come after it was told.
+/// The store granted and renewed before the step, and its answers arrive after the event.
 #[tokio::test(start_paused = true)]
 async fn a_clock_step_shortens_the_deadline_of_replies_in_flight() {
     let store = Faulty::new();
@@ -93,7 +93,7 @@ async fn a_clock_step_shortens_the_deadline_of_replies_in_flight() {
     step(&store, true, secs(3));
     tokio::time::sleep(millis(1600)).await;
     assert!(guard.remaining() <= secs(25), "{:?}", guard.remaining());
-    // It was asked once more, and this time the answer counts.
+    // The renewal was retried once, and this time the answer counts.
     tokio::time::sleep(secs(3)).await;
     assert!(guard.remaining() > secs(26), "{:?}", guard.remaining());
     store.renew_takes.store(0, Ordering::SeqCst);

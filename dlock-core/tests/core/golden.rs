@@ -1,4 +1,4 @@
-//! The records as they stand in `tests/golden`: they are read, and written the same.
+//! The records of `tests/golden`: this version reads them, and writes the same.
 
 use dlock_core::{
     ClaimId, Mode, Note, Queue,
@@ -55,7 +55,7 @@ fn operations() -> Vec<(&'static str, Option<Micros>, Op, Micros)> {
     ]
 }
 
-/// A lock with a holder, a waiter and a barred claim.
+/// A lock with a holder, a waiter and a released claim that may not return.
 fn machine() -> Machine {
     let log = ["acquire", "join", "bar"].map(|name| golden(name)).concat();
     replay("", &log).unwrap_or_else(|error| panic!("{error}")).machine

@@ -84,7 +84,7 @@ async fn work_is_not_ok_if_its_lock_was_revoked_before_a_hand_off() {
         let error = ran.expect_err(how);
         assert_eq!(error.kind(), ErrorKind::Lost, "{how}");
         assert_eq!(error.take_output(), Some(7), "{how}");
-        // The next task does not keep what was lost.
+        // The next task does not keep the lost lock.
         let guard = next.await.unwrap();
         guard.check().unwrap();
         assert_eq!(two.inspect("n").await.unwrap().holders.len(), 1, "{how}");
@@ -122,7 +122,7 @@ async fn work_waits_for_the_confirmation_of_its_hand_off() {
     }
 }
 
-/// On a server the tasks that wait for a confirmation would otherwise come back too late, and the
+/// Without this, on a server, the tasks that wait for a confirmation would return too late, and the
 /// lock would go to the store and back.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_confirms_work_when_no_more_tasks_wait() {
@@ -156,8 +156,8 @@ async fn a_renewal_confirms_work_when_no_more_tasks_wait() {
     }
 }
 
-/// While tasks contend, the release at the end of each claim confirms all work that ended before.
-/// A holder that goes on for longer costs one renewal, however many tasks wait for it.
+/// While tasks contend, the release at the end of each claim confirms all work that ended before. A
+/// holder that continues for longer costs one renewal, for any number of waiting tasks.
 #[tokio::test(start_paused = true)]
 async fn confirmed_work_costs_at_most_one_renewal_per_claim() {
     for last_takes in [Duration::ZERO, secs(1)] {
@@ -208,7 +208,7 @@ async fn another_process_gets_its_turn() {
         let before = passes.load(Ordering::SeqCst);
         let guard = lock.lock_timeout(secs(20)).await.unwrap();
         let bypass = passes.load(Ordering::SeqCst) - before;
-        // The claim that it waited behind, and one that may have been granted as it came.
+        // The claim before it in the queue, and one that may have been granted when it joined.
         assert!(bypass <= 2 * 32_768 + 2, "bypassed {bypass} times");
         guard.release().await.unwrap();
     }
@@ -221,7 +221,7 @@ async fn dropped_waiters_are_skipped_and_dropped_leaders_are_replaced() {
     store.slow.store(true, Ordering::SeqCst);
     let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
-    // The leader is dropped while its claim is on the way.
+    // The leader is dropped while its claim is in flight.
     let leader = tokio::time::timeout(millis(3), lock.lock()).await;
     assert!(leader.is_err());
     let guard = lock.lock_timeout(secs(1)).await.unwrap();
@@ -246,7 +246,7 @@ async fn the_next_claim_is_on_its_way_before_the_release_is_answered() {
     let store = Faulty::new();
     let locks = Locks::new(store.clone()).unwrap();
     let lock = locks.mutex("n").unwrap();
-    // With one token, it can't be passed on.
+    // With one token, the lock can't be handed off.
     let guard = lock.lock().await.unwrap();
     let next = tokio::spawn(async move { lock.lock().await.unwrap() });
     tokio::task::yield_now().await;
@@ -263,7 +263,8 @@ async fn the_next_claim_is_on_its_way_before_the_release_is_answered() {
     assert!(locks.inspect("n").await.unwrap().is_free());
 }
 
-/// Who asks at random would never find the lock free if its busiest process never let it be.
+/// If the busiest process never released the lock, a process that tries at random times would never
+/// get it.
 #[tokio::test(start_paused = true)]
 async fn without_a_store_queue_other_processes_have_a_turn() {
     for unordered in [false, true] {
@@ -275,13 +276,13 @@ async fn without_a_store_queue_other_processes_have_a_turn() {
             let lock = lock.clone();
             tokio::spawn(async move { lock.lock().await.unwrap() })
         };
-        // With one token it can't be passed on, so others have had their turn.
+        // With one token, the lock can't be handed off, so other processes have had their turn.
         let guard = lock.lock().await.unwrap();
         let next = waiter();
         tokio::task::yield_now().await;
         guard.release().await.unwrap();
         let guard = next.await.unwrap();
-        // With a block it is passed on, until its time is over.
+        // With a block of tokens, the lock is handed off until the limit of local hand-off.
         let (next, last) = (waiter(), waiter());
         tokio::task::yield_now().await;
         guard.release().await.unwrap();

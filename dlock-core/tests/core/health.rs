@@ -53,7 +53,7 @@ async fn it_counts_held_locks_doubtful_locks_and_waiters() {
     assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::ShutDown));
 }
 
-/// A store that never says who holds a lock.
+/// A store that never answers `inspect`.
 #[derive(Debug)]
 pub(crate) struct Silent(pub(crate) Arc<Memory>);
 

@@ -29,7 +29,7 @@ async fn runs(store: &Arc<Faulty>) -> bool {
     job.run(|_| async {}).await.expect("a store that takes it").done().is_some()
 }
 
-/// Which of these seconds from now the lock is free in.
+/// Returns the number of seconds after which the lock is free, or `most` if it stays held.
 async fn first_free(store: &Arc<Faulty>, most: u64) -> u64 {
     for second in 0..most {
         if runs(store).await {
@@ -61,13 +61,13 @@ async fn while_it_runs_it_runs_nowhere_else() {
 
 #[tokio::test(start_paused = true)]
 async fn the_lock_is_held_for_the_minimum_time_from_the_start() {
-    // Shorter than a lease and longer, and what is left of it.
+    // A minimum time shorter and longer than a lease, and the remaining time.
     for (at_least, takes) in [(10, 4), (300, 4), (300, 290), (40, 35)] {
         let store = Faulty::new();
         let (locks, job) = machine(&store, at_least);
         let ran = job.run(|_| tokio::time::sleep(secs(takes))).await.unwrap();
         assert_eq!(ran, Ran::Done(()));
-        // Nothing is left to wait for: the process may end.
+        // Nothing remains to be done: the process may end.
         locks.shutdown(millis(1)).await.unwrap();
         drop((locks, job));
         let free = first_free(&store, 400).await;
@@ -215,7 +215,7 @@ fn a_job_whose_runtime_has_ended_leaves_no_claim() {
         Some(work)
     });
     drop(running);
-    // The job is dropped where nobody renews any more.
+    // The job is dropped on a runtime on which no task renews it.
     work.take();
     assert!(weak.upgrade().is_none(), "the locks and the store live on");
 }

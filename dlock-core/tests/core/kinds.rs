@@ -47,7 +47,7 @@ async fn an_owner_enters_with_other_options() {
             assert_eq!(guard.release().await.unwrap(), Released::Released);
         }
     }
-    // The first entry may be through any view, and the last guard may be any of them.
+    // Any view may enter first, and any of the guards may be the last.
     let view = locks.with_options(options.with_wait(secs(1))).unwrap().reentrant("n").unwrap();
     let inner = view.lock_as(&me).await.unwrap();
     outer.release().await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::Ordering};
 use crate::support::{Faulty, secs};
 use dlock_core::*;
 
-/// A lease of 10 s with 5 s behind it.
+/// A lease of 10 s with a lock-delay of 5 s.
 fn delayed() -> LockOptions {
     LockOptions::new().with_lease(secs(10)).with_lock_delay(secs(5))
 }
@@ -25,7 +25,7 @@ async fn after_an_expiry_the_delay_bars_other_holders() {
         store.renew_fails.store(fails, Ordering::SeqCst);
         let begin = tokio::time::Instant::now();
         let guard = mine.mutex("n").unwrap().lock().await.unwrap();
-        // Another client, and a task of the same one.
+        // Another client, and a task of the same client.
         let waiting = [Locks::new(store.inner.clone()).unwrap(), mine.clone()].map(|locks| {
             tokio::spawn(async move {
                 let next = locks.mutex("n").unwrap().lock().await.unwrap();

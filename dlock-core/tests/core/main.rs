@@ -1,7 +1,7 @@
-//! The engine over the memory store: what it promises, with faults and under paused time.
+//! The promises of the engine over the memory store, with faults and under paused time.
 //!
-//! One binary, since each more takes a while to link. Nothing here changes what a whole process
-//! shares; `memory` and `trace` do, and are binaries of their own.
+//! All tests are one binary, since each binary takes time to link. `memory` and `trace` change
+//! state of the whole process, so they have separate binaries.
 
 mod admin;
 mod clean_up;

@@ -6,8 +6,8 @@ use crate::support::{Faulty, millis, secs};
 use dlock_core::*;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
-/// All series that have a value, as `name{label=value,...} value`; of histograms the number of
-/// values and the largest, in whole seconds. All start anew with each call, gauges at zero.
+/// All series that have a value, as `name{label=value,...} value`; for histograms the number of
+/// values and the largest one, in whole seconds. Each call resets all values, gauges to zero.
 fn series(snapshotter: &Snapshotter) -> Vec<String> {
     let snapshot = snapshotter.snapshot().into_vec();
     let mut all: Vec<_> = snapshot
@@ -28,7 +28,7 @@ fn series(snapshotter: &Snapshotter) -> Vec<String> {
             };
             Some(format!("{}{{{}}} {value}", key.name(), labels.join(",")))
         })
-        // Those that had no event yet.
+        // Series without an event so far.
         .filter(|line| !(line.ends_with("} 0") && line.contains("_total")))
         .collect();
     all.sort();
@@ -62,7 +62,7 @@ async fn the_life_of_a_lock_is_measured() {
         ]
     );
 
-    // Waits in the process, renewals, and the end.
+    // Local waits, renewals, and the end of a hold.
     let mutex = here.mutex("secret-name").unwrap();
     let late = async {
         tokio::time::sleep(secs(12)).await;

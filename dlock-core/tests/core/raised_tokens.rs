@@ -130,7 +130,7 @@ async fn used_up_tokens_are_reported_and_none_is_granted_twice() {
             assert!(error.to_string().contains("no fencing token is left"), "{error}");
         }
     }
-    // Nothing stays held by whom it was refused to.
+    // A refused claim does not stay held.
     locks.shutdown(secs(60)).await.unwrap();
     assert!(store.inspect(&name).await.unwrap().is_free());
 }

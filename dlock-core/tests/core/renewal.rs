@@ -116,7 +116,7 @@ async fn a_revoked_claim_is_lost_with_the_next_renewal() {
     assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
 }
 
-/// Where the holder of each lock stands in the store.
+/// Returns the claim that holds a lock.
 async fn holder(locks: &Locks, name: &str) -> Result<Claim, Error> {
     let state = locks.inspect(name).await?;
     Ok(Claim::new(LockName::new(name)?, state.holders[0].claim))
@@ -162,7 +162,7 @@ async fn no_local_deadline_exceeds_the_longest_lease_of_the_store() {
     assert!(alone.remaining() <= secs(6) && several.remaining() <= secs(6));
     tokio::time::sleep(secs(7)).await;
     assert!(alone.check().is_err() && several.check().is_err());
-    // Shorter ones stay as they are, and all are renewed in time.
+    // Shorter leases are not changed, and all are renewed in time.
     let brief = locks.with_options(LockOptions::new().with_lease(secs(3))).unwrap();
     let (brief, usual) =
         (brief.mutex("d").unwrap().lock().await, locks.mutex("e").unwrap().lock().await);
@@ -261,7 +261,7 @@ async fn locks_that_are_due_together_are_released_in_any_order() {
         let lock = locks.with_options(options).unwrap().fair(format!("n{i}")).unwrap();
         guards.push(lock.lock().await.unwrap());
     }
-    // Every seventh, so that the first, the last and those between go in turns.
+    // Every seventh one, so that the first, the last and those in between take turns.
     for begin in 0..7 {
         tokio::time::sleep(secs(5)).await;
         let leaves = |at: usize| (at * 37) % 7 == begin;

@@ -1,4 +1,4 @@
-//! A backend whose faults can be switched on, and what the tests share.
+//! A backend whose faults can be switched on, and helpers of the tests.
 #![allow(dead_code, reason = "`trace` uses its part of it")]
 
 use std::{
@@ -23,36 +23,36 @@ pub(crate) struct Faulty {
     pub(crate) largest_batch: AtomicUsize,
     pub(crate) renew_fails: AtomicBool,
     pub(crate) renew_hangs: AtomicBool,
-    /// Names that begin so are in a shard of their own, which does not answer renewals.
+    /// Names with this prefix are in a separate shard, which does not answer renewals.
     pub(crate) unreachable: Mutex<Option<&'static str>>,
     pub(crate) acquire_fails: AtomicUsize,
     pub(crate) slow: AtomicBool,
-    /// It does not say that it grants in order.
+    /// It does not promise to grant in order.
     pub(crate) unordered: AtomicBool,
-    /// It says that it is a server, where renewals confirm hand-offs early.
+    /// It reports that it is a server, where renewals confirm hand-offs early.
     pub(crate) remote: AtomicBool,
-    /// What becomes of the next acquires.
+    /// The faults of the next acquires.
     pub(crate) script: Mutex<VecDeque<Fault>>,
-    /// After how many milliseconds the next waits in the queue fail.
+    /// The number of milliseconds after which the next waits in the queue fail.
     pub(crate) granted_fails: Mutex<VecDeque<u64>>,
     pub(crate) renew_takes: AtomicU64,
-    /// How many milliseconds an acquire's answer takes after it was applied.
+    /// The delay of an acquire's answer after it was applied, in milliseconds.
     pub(crate) answer_takes: AtomicU64,
-    /// The longest lease that it stands for.
+    /// The longest lease that it supports.
     pub(crate) longest_lease: Mutex<Option<Duration>>,
-    /// How many of the next calls that raise tokens fail.
+    /// The number of the next calls of `raise_tokens` that fail.
     pub(crate) raise_fails: AtomicUsize,
-    /// What it tells unasked.
+    /// The events that it sends.
     pub(crate) events: StoreEventSender,
-    /// It has lost all its data.
+    /// Whether it has lost all its data.
     pub(crate) forgot: AtomicBool,
-    /// Releases do not reach it.
+    /// Whether releases fail to reach it.
     pub(crate) release_fails: AtomicBool,
-    /// It believes that all leases last so many times longer, as with a clock that was ahead.
+    /// The factor by which it prolongs all leases, as with a clock that was ahead.
     pub(crate) leases_last: AtomicU32,
 }
 
-/// What becomes of an acquire.
+/// The fault of an acquire.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// It is applied and the answer is lost.

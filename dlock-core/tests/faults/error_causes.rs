@@ -1,4 +1,4 @@
-//! Errors that name their cause, and come in time.
+//! Errors name their cause, and arrive in time.
 
 use std::{error::Error as _, sync::atomic::Ordering, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::support::{Faulty, millis, secs};
 const LEASE: Duration = Duration::from_secs(30);
 const HELD_HERE: &str = "waiting for a lock that this process holds";
 
-/// The error of a wait that ended while the store was away.
+/// The error of a wait that ended while the store was unreachable.
 fn names_the_store(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     assert!(error.to_string().contains("switched off by the test"), "{error}");
@@ -26,7 +26,7 @@ async fn a_timeout_says_that_the_store_failed() {
     store.becomes_unreachable(millis(100));
     let wait = secs(1);
     let mutex = locks.mutex("a").unwrap();
-    // One asks the store, the other waits for it.
+    // One task sends a request to the store, and the other waits for that task.
     let (leads, waits) = tokio::join!(mutex.lock_timeout(wait), mutex.lock_timeout(wait));
     names_the_store(&leads.unwrap_err());
     names_the_store(&waits.unwrap_err());
@@ -43,7 +43,7 @@ async fn a_timeout_says_that_the_store_failed() {
     names_the_store(&leads.unwrap_err());
     names_the_store(&waits.unwrap_err());
 
-    // One that is only busy does not blame the store.
+    // The error of a wait for a busy lock does not blame the store.
     store.comes_back();
     let _held = store.client(LEASE).mutex("a").unwrap().lock().await.unwrap();
     let error = mutex.lock_timeout(wait).await.unwrap_err();
@@ -64,7 +64,7 @@ async fn a_timeout_quotes_no_failure_of_another_lock() {
         store.release_fails.store(true, Ordering::SeqCst);
         one.mutex("other").unwrap().try_lock().await.unwrap_err()
     };
-    // One waits in the store's queue, the other for it.
+    // One task waits in the store's queue, and the other waits for that task.
     let wait = secs(1);
     let (leads, waits, failed) =
         tokio::join!(busy.lock_timeout(wait), busy.lock_timeout(millis(900)), fails);
@@ -81,7 +81,7 @@ async fn a_timeout_says_that_the_store_has_not_answered() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("a").unwrap();
     store.becomes_unreachable(None);
-    // One asks the store, the other waits for it.
+    // One task sends a request to the store, and the other waits for that task.
     let (leads, waits) = tokio::join!(lock.lock_timeout(secs(1)), lock.lock_timeout(secs(1)));
     for error in [leads.unwrap_err(), waits.unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Timeout);
@@ -130,7 +130,7 @@ async fn a_try_of_several_requests_takes_one_response_timeout_at_most() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("no answer within 2s"), "{error}");
     assert!(began.elapsed() < secs(3), "{:?}", began.elapsed());
-    // Nothing is left of it.
+    // No claim of it is left.
     tokio::time::sleep(secs(10)).await;
     *store.takes.lock() = Duration::ZERO;
     drop(both.try_lock().await.unwrap().unwrap());
@@ -152,7 +152,7 @@ async fn a_lock_that_nobody_holds_is_not_busy() {
     let (_, (first, second)) = tokio::join!(waits, tries);
     assert_eq!((first.kind(), second.kind()), (ErrorKind::Unavailable, ErrorKind::Unavailable));
 
-    // What this process holds is busy, without a question to the store.
+    // A lock that this process holds is busy, without a request to the store.
     store.comes_back();
     let _held = mutex.lock().await.unwrap();
     store.becomes_unreachable(None);
@@ -214,13 +214,13 @@ async fn waiting_for_its_own_lock_is_reported_once() {
         assert!(error.to_string().contains("this process has held it"), "{error}");
     }
     assert_eq!(log.count(HELD_HERE), 2, "one for each");
-    // Many that wait for one holder are one message.
+    // Many waiters of one holder are one message.
     let _many = locks.fair("many").unwrap().lock().await.unwrap();
     let many = locks.fair("many").unwrap();
     let waits = || many.lock_timeout(LEASE * 2);
     let _ = tokio::join!(waits(), waits(), waits());
     assert_eq!(log.count(HELD_HERE), 3, "one for all");
-    // A wait that ends before says so, too, and so does an attempt.
+    // A wait that ends before contains the reason, too, and so does a try.
     for wait in [millis(1), Duration::ZERO] {
         let error = mutex.lock_timeout(wait).await.unwrap_err();
         assert!(error.to_string().contains("this process has held it"), "{error}");

@@ -1,4 +1,4 @@
-//! Every lease passes one gate.
+//! One check applies to every lease.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -33,7 +33,7 @@ async fn no_lease_is_longer_than_the_store_supports() {
         let reentrant = long.reentrant("a").unwrap();
         is_refused(&reentrant.lock_as(&Owner::new()).await.unwrap_err());
     }
-    // It stood for more when the minimum time was set.
+    // The longest lease was larger when the minimum time was set.
     let kept = job(&fits).with_at_least(secs(3)).unwrap();
     *store.guard.lock() = secs(2);
     is_refused(&kept.run(|_| async {}).await.unwrap_err());

@@ -29,7 +29,7 @@ impl Log {
         (log, guard)
     }
 
-    /// How many have this in them.
+    /// Returns the number of warnings that contain this text.
     pub(crate) fn count(&self, what: &str) -> usize {
         self.0.lock().iter().filter(|line| line.contains(what)).count()
     }

@@ -1,6 +1,6 @@
 //! The engine over stores with faults: errors, losses, outages and runtimes that end.
 //!
-//! A process of its own, because these tests read what is logged, and no other test may log then.
+//! They have a separate process, because they read the log, and no other test may log meanwhile.
 
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, and their helpers")]
 

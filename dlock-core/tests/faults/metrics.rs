@@ -11,7 +11,7 @@ use crate::support::secs;
 /// Of locks that are lost.
 const BRIEF: Duration = Duration::from_millis(100);
 
-/// How many locks were lost since this was asked last, and how many are held.
+/// Returns the number of locks that were lost since the last call, and the number of held locks.
 fn lost_and_held(snapshotter: &Snapshotter) -> (u64, f64) {
     let (mut lost, mut held) = (0, 0.0);
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
@@ -81,7 +81,7 @@ async fn a_loss_is_counted_when_it_happens() {
     assert_eq!(log.count("lock lost"), 5);
 }
 
-/// As the runtime that renews is blocked meanwhile.
+/// Because the runtime that renews is blocked meanwhile.
 #[tokio::test]
 async fn a_guard_released_too_late_is_counted_as_lost() {
     let recorder = DebuggingRecorder::new();
@@ -125,7 +125,7 @@ async fn a_loss_found_by_the_release_is_counted() {
         assert_eq!(lost_and_held(&snapshotter), (1, 0.0), "{name}");
     }
     assert_eq!(log.count("reason=the store does not know the claim any more"), 2);
-    // A release that comes through only when the lease is over tells of no loss.
+    // A release that reaches the store only after the lease has ended does not report a loss.
     let guard = locks.fair("c").unwrap().lock().await.unwrap();
     store.becomes_unreachable(Duration::ZERO);
     let release = tokio::spawn(guard.release());

@@ -9,12 +9,12 @@ use super::store::Store;
 use crate::support::{millis, secs};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// How long a request to a store that is away takes to fail.
+/// The time after which a request to the unreachable store fails.
 const FAILS_AFTER: Duration = Duration::from_secs(5);
 
 type Waits = JoinHandle<(Duration, Result<Guard, Error>)>;
 
-/// So many tasks that wait, and when and how each ended.
+/// The waiting tasks, with the time and the result of each.
 fn wait<F>(many: usize, lock: impl Fn() -> F) -> Vec<Waits>
 where
     F: Future<Output = Result<Guard, Error>> + Send + 'static,
@@ -60,7 +60,7 @@ async fn all_waiters_get_an_error_one_lease_into_an_outage() {
     }));
     ended_by(LEASE + FAILS_AFTER * 3, waits).await;
 
-    // Who comes later has a lease of its own, and who comes when it is back has the lock.
+    // A later task waits for its own lease, and a task that starts after the outage gets the lock.
     let late = wait(3, || {
         let lock = mutex.clone();
         async move { lock.lock().await }
@@ -95,7 +95,7 @@ async fn an_outage_goes_on_after_its_local_leader_timed_out() {
     let store = Store::new();
     let lock = store.client(LEASE).mutex("n").unwrap();
     store.becomes_unreachable(FAILS_AFTER);
-    // Each that leads has no more time than this.
+    // Each local leader has at most this time.
     let mut waits = wait(5, || {
         let lock = lock.clone();
         async move { lock.lock_timeout(LEASE / 3).await }

@@ -1,4 +1,4 @@
-//! The runtime on which the locks were made ends before those that use them.
+//! The runtime on which the locks were created ends before their users.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::store::Store;
 use crate::support::{millis, secs};
 
-/// Far more than any of this takes, and less than a lease.
+/// Much longer than these tests take, and shorter than a lease.
 const BACKSTOP: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -58,7 +58,8 @@ fn no_operation_waits_for_a_runtime_that_has_ended() {
     std::thread::sleep(millis(200));
     assert!(waits.iter().all(|wait| !wait.is_finished()), "somebody did not wait");
 
-    // These have asked a store whose tasks were on that runtime, and hear nothing.
+    // These tasks have sent requests to a store whose tasks were on that runtime, and get no
+    // answer.
     store.becomes_unreachable(None);
     let [a, b, c, d, e, f] = [(); 6].map(|()| locks.clone());
     let mut write = write;

@@ -16,17 +16,18 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: Arc<Memory>,
-    /// It may forget what lasts longer.
+    /// The store may lose claims with longer leases.
     pub(crate) guard: Mutex<Duration>,
-    /// Nothing reaches it, and each request fails after this time; without one, none is answered.
+    /// If set, no request reaches the store. Each fails after this time, or is never answered if
+    /// there is none.
     pub(crate) unreachable: AtomicBool,
     pub(crate) fails_after: Mutex<Option<Duration>>,
     pub(crate) response_timeout: Mutex<Duration>,
-    /// How long a request takes that grants a lock.
+    /// The time that a request takes if it grants a lock.
     pub(crate) takes: Mutex<Duration>,
-    /// It can't take several locks at one point of its order.
+    /// It can't acquire several locks atomically.
     pub(crate) one_by_one: AtomicBool,
-    /// So many further requests find that their claims have ended, as at the end of a session.
+    /// The number of further requests whose claims have ended, as at the end of a session.
     pub(crate) ends: AtomicUsize,
     pub(crate) acquires: AtomicUsize,
     pub(crate) releases: AtomicUsize,
@@ -48,13 +49,13 @@ impl Store {
         })
     }
 
-    /// A client of it.
+    /// Returns a client of the store.
     pub(crate) fn client(self: &Arc<Self>, lease: Duration) -> Locks {
         let options = LockOptions::new().with_lease(lease);
         Locks::new(self.clone()).unwrap().with_options(options).unwrap()
     }
 
-    /// Nothing reaches it from now on, and each request fails after this time.
+    /// From now on, no request reaches the store, and each fails after this time.
     pub(crate) fn becomes_unreachable(&self, fails_after: impl Into<Option<Duration>>) {
         *self.fails_after.lock() = fails_after.into();
         self.unreachable.store(true, SeqCst);
@@ -64,7 +65,7 @@ impl Store {
         self.unreachable.store(false, SeqCst);
     }
 
-    /// What a request comes to while it is away.
+    /// The result of a request while the store is unreachable.
     fn fault<T: Send + 'static>(&self) -> Option<Answer<T>> {
         if !self.unreachable.load(SeqCst) {
             return None;

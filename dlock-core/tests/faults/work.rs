@@ -18,7 +18,7 @@ use futures_util::poll;
 
 use crate::support::{Faulty, secs};
 
-/// Of locks whose work blocks its thread.
+/// The lease of locks whose work blocks its thread.
 const BRIEF: Duration = Duration::from_millis(400);
 
 /// Two clients of one store, by the machine's clock.
@@ -34,7 +34,7 @@ fn blocks() -> u32 {
     7
 }
 
-/// The work has ended, and says so.
+/// The work has ended, and reports it.
 fn outlived<R, T: 'static>(ran: Result<R, Error>) -> T {
     let Err(error) = ran else { panic!("work that outlived its lock is Ok") };
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
@@ -68,7 +68,7 @@ async fn work_that_blocks_past_its_lease_is_not_ok() {
         let job = one.job(format!("job/{at_least}")).unwrap();
         let job = job.with_at_least(secs(at_least)).unwrap();
         assert_eq!(outlived::<_, u32>(job.run(|_| async { blocks() }).await), 7);
-        // Nothing of the minimum time is left, since the lock was another's meanwhile.
+        // The minimum time has ended, since another client held the lock meanwhile.
         let there = two.job(job.name().clone()).unwrap();
         assert_eq!(there.run(|_| async { 1 }).await.unwrap(), Ran::Done(1));
         let failing = job.run_or_release(|_| async { Err::<(), _>(blocks()) });
@@ -99,7 +99,7 @@ async fn starved<T: std::fmt::Debug>(
 #[tokio::test]
 async fn a_late_timer_does_not_let_work_go_on() {
     let steps = AtomicUsize::new(0);
-    // It is ready for each poll.
+    // The work wakes its task at each poll.
     let works = || {
         poll_fn(|cx| {
             steps.fetch_add(1, Ordering::SeqCst);
@@ -142,7 +142,7 @@ async fn a_leader_that_outlived_its_term_is_not_done() {
     let election = one.election("leader").unwrap();
     let done = election.lead(|_| async { ControlFlow::Break(blocks()) }).await;
     assert_eq!(outlived::<_, u32>(done), 7);
-    // One that goes on as a candidate anyway does so.
+    // A leader that continues as a candidate does so nevertheless.
     let mut terms = 0;
     let done = election.lead(|term| {
         terms += 1;

@@ -1,5 +1,5 @@
-//! The memory that locks take. A process of its own, since the allocator of the whole process
-//! counts; and one test at a time, since it counts for all of them.
+//! The memory that locks take. The tests have a separate process and run one at a time, since the
+//! allocator counts for the whole process.
 
 #[cfg(feature = "metrics")]
 mod measured;
@@ -17,7 +17,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Runs a test while no other is running, in a runtime that is gone before the next.
+/// Runs a test while no other one runs, in a runtime that ends before the next one.
 fn alone(test: impl Future<Output = ()>) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
@@ -25,7 +25,7 @@ fn alone(test: impl Future<Output = ()>) {
     runtime.expect("a runtime").block_on(test);
 }
 
-/// From here on it is counted.
+/// The counting begins here.
 fn count() -> Region<'static, System> {
     Region::new(ALLOCATOR)
 }
@@ -47,13 +47,13 @@ fn tries_and_cancelled_waits_take_no_memory() {
         }
         let change = region.change();
         assert!(change.allocations > 200_000, "{change:?}: nothing was counted");
-        // One hold or one place in the queue for each would be 20 to 50 MB.
+        // One hold or one queue entry for each would be 20 to 50 MB.
         let bytes = change.bytes_allocated.saturating_sub(change.bytes_deallocated);
         assert!(bytes < 10_000_000, "{bytes} bytes");
     });
 }
 
-/// With so many, the tables are three quarters full.
+/// With this number, the tables are three quarters full.
 const HELD: usize = 100_000;
 
 #[test]
@@ -67,9 +67,9 @@ fn a_held_lock_takes_less_than_half_a_kilobyte_and_few_pieces() {
         }
         let change = region.change();
         let pieces = (change.allocations - change.deallocations) / HELD;
-        // The name, the hold, what the handles share, and the claim in the store.
+        // The name, the hold, the shared state of the handles, and the claim in the store.
         assert!(pieces <= 4, "{pieces} pieces each");
-        // An allocator takes a word more for each piece.
+        // An allocator needs one more word for each allocation.
         let bytes = (change.bytes_allocated - change.bytes_deallocated) / HELD + 8 * pieces;
         assert!(bytes < 512, "{bytes} bytes each");
         drop(guards);

@@ -1,7 +1,7 @@
 //! The events of `Traced`, and the data that it never logs.
 //!
-//! These tests have a binary of their own: `tracing` caches for the whole process whether an event
-//! has a subscriber, and a thread without one would disable the event for all.
+//! These tests have a separate binary: `tracing` caches for the whole process whether an event has
+//! a subscriber, and a thread without one would disable the event for all.
 
 #[path = "../core/support.rs"]
 mod support;

@@ -6,13 +6,14 @@ use futures_util::future::try_join_all;
 
 use crate::settings::{claims, load, nothing_is_left, options, url};
 
-/// How often faults are tried until one is seen: on a busy machine little else may happen meanwhile.
+/// The number of attempts until a fault is noticed: on a busy machine, a run may contain too few
+/// events.
 const TRIES: usize = 8;
 
-/// How often all claims are deleted, at least.
+/// The smallest number of deletions of all claims.
 const WIPED: usize = 20;
 
-/// The control: if exclusion is broken on purpose, that is seen.
+/// The control: the checkers notice that exclusion was broken on purpose.
 pub(crate) async fn forgets_keys() -> Verdict {
     for _ in 0..TRIES {
         let server = EtcdServer::start(&options()).await?;

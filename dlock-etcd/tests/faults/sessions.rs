@@ -1,5 +1,5 @@
-//! The promise of a session: a client that is cut off from it stops relying on its locks before
-//! another client gets them, and goes on in the next session.
+//! The promise of a session: a partitioned client treats its locks as lost before another client
+//! gets them, and continues in the next session.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -32,7 +32,7 @@ pub(crate) async fn behind_a_cut_leader() -> Verdict {
     behind(&servers, leader, follower).await
 }
 
-/// The holder knows only the member that is cut off.
+/// The holder has only the address of the partitioned member.
 async fn behind(servers: &Ensemble, cut: usize, well: usize) -> Verdict {
     let (cut_off, other) = (&servers.nodes()[cut], &servers.nodes()[well]);
     let pair = Pair::of(other, &cut_off.address(), &servers.addresses().join(",")).await?;
@@ -55,7 +55,8 @@ pub(crate) async fn behind_a_cut_connection() -> Verdict {
 }
 
 /// A leader that was stopped and continues may end the leases that it remembers, although the next
-/// leader has renewed them. The holders keep their locks all the same, and a waiter its place.
+/// leader has renewed them. The holders keep their locks nevertheless, and a waiter keeps its
+/// position.
 pub(crate) async fn before_an_old_leader() -> Verdict {
     const TRIES: usize = 5;
     let servers = Ensemble::start(&options()).await?;
@@ -69,8 +70,8 @@ pub(crate) async fn before_an_old_leader() -> Verdict {
     Err(Stop::failed(format!("locks were lost {TRIES} times")))
 }
 
-/// Ends all leases that were granted before an election, once no key has one. Returns whether the
-/// locks were kept.
+/// Ends all leases that were granted before an election, after no key uses them. Returns whether
+/// the locks were kept.
 async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
     let locks = Locks::new(connect(url.to_owned()).await?)?;
     let mut reader = locks.rw("downgraded")?.write().lock().await?;
@@ -97,7 +98,7 @@ async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
             Ok::<_, Stop>(())
         };
         timeout(BOUND, moved).await??;
-        // On a busy machine it has ended by itself.
+        // On a busy machine, the lease may have ended by itself.
         let _ = node.revoke(lease).await;
     }
     // A guard looks at its key when a session has ended.
@@ -115,7 +116,7 @@ async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
     Ok(is_kept)
 }
 
-/// A holder behind the cut, and a waiter elsewhere.
+/// A holder on the partitioned side, and a waiter on the other.
 struct Pair {
     locks: Locks,
     guard: Guard,

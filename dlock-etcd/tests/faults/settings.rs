@@ -16,7 +16,7 @@ const SESSION: Duration = Duration::from_secs(3);
 /// A backstop on a busy machine.
 pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
-/// Servers that elect fast.
+/// Servers with short election timeouts.
 pub(crate) fn options() -> Options {
     Options::new().with_election(Duration::from_millis(50), Duration::from_millis(500))
 }
@@ -26,7 +26,7 @@ pub(crate) fn url(hosts: &str) -> String {
     format!("etcd://{hosts}?dlock.session_timeout={}s", SESSION.as_secs())
 }
 
-/// The usual mix. The core shortens the longest leases to what sessions last.
+/// The usual mix. The core shortens the longest leases to the length of a session.
 pub(crate) fn load(name: &str) -> Load {
     Load::new(name).with_leases(&[300, 600, 2500].map(Duration::from_millis))
 }
@@ -37,7 +37,7 @@ pub(crate) async fn nothing_is_left(server: &EtcdServer) -> Verdict {
     until("/dlock/", server, |keys| keys.is_empty()).await.map(|_| ())
 }
 
-/// Waits until there are so many claims, and returns their keys.
+/// Waits until there is this number of claims, and returns their keys.
 pub(crate) async fn until_claims(server: &EtcdServer, count: usize) -> Result<Vec<String>, Stop> {
     until("/dlock/", server, |keys| of_claims(keys).count() == count).await
 }
@@ -62,7 +62,7 @@ async fn until(
         let wrong = match server.keys_under(prefix).await {
             Ok(keys) if is_so(&keys) => return Ok(of_claims(&keys).cloned().collect()),
             Ok(keys) => Stop::failed(format!("there are still {keys:?}")),
-            // It may not be back yet.
+            // The server may not have restarted yet.
             Err(stop) => stop,
         };
         if Clock::Boot.now() >= end {

@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::support::{attempt, connect, exclusive, free, renew, run, server, take, until, works};
 
-/// An address that drops the packets of new connections, since its queue of them is full.
+/// An address that drops the packets of new connections, because its backlog is full.
 struct Swallows {
     _listener: TcpListener,
     _queue: Vec<TcpStream>,
@@ -43,7 +43,7 @@ impl Swallows {
     }
 }
 
-/// A connection that takes longer than this has found a full queue.
+/// A connection that takes longer than this has found a full backlog.
 const FULL: std::time::Duration = std::time::Duration::from_millis(300);
 
 #[test]
@@ -57,7 +57,8 @@ fn addresses_that_do_not_answer_are_passed_over() {
         };
         let port = TcpListener::bind(("127.0.0.5", 0)).await?.local_addr()?.port();
         let at = |last| SocketAddr::from(([127, 0, 0, last], port));
-        // One drops packets, one is connected and silent, one refuses connections, and one is well.
+        // One address drops packets, one accepts connections and never answers, one refuses
+        // connections, and one works.
         let (_swallows, _silent) = (Swallows::at(at(2)).await?, TcpListener::bind(at(3)).await?);
         let _well = Proxy::start_at(at(5), &address).await?;
         for _ in 0..3 {
@@ -183,7 +184,7 @@ fn a_member_that_is_down_is_dialled_with_a_backoff() {
         let client = connect(&url).await?;
         take(&client, &exclusive("a")).await?;
         server.kill();
-        // The number of callers does not matter.
+        // The number of callers does not change the number of connections.
         let callers = join_all((0..20).map(async |at| {
             loop {
                 let request = attempt(&at.to_string(), Mode::Exclusive);
@@ -215,7 +216,7 @@ fn a_member_that_refuses_heartbeats_is_dialled_with_a_backoff() {
         take(&client, &exclusive("a")).await?;
         server.fill().await?;
         server.restart().await?;
-        // The next heartbeat is due by then.
+        // By then, the next heartbeat is due.
         sleep(session / 6).await;
         paced(&proxy, 8, session).await
     });
@@ -279,7 +280,8 @@ async fn removal(servers: &Ensemble, removed: usize) -> Verdict {
     Ok(())
 }
 
-/// Acquires and releases locks until the member has ended, and once more. A request may fail.
+/// Acquires and releases locks until the member has ended, and one time after that. A request may
+/// fail.
 async fn calls(client: &DynBackend, caller: usize, is_removed: &AtomicBool) -> Verdict {
     for number in 0.. {
         let was_removed = is_removed.load(Ordering::SeqCst);

@@ -28,7 +28,7 @@ fn many_locks_share_requests() {
     });
 }
 
-/// Two claims with one create revision would both be first.
+/// Two claims with the same create revision would both be first.
 #[test]
 fn claims_of_one_lock_are_queued_one_after_the_other() {
     run(async {
@@ -55,7 +55,7 @@ fn claims_of_one_lock_are_queued_one_after_the_other() {
     });
 }
 
-/// A refusal of one lock does not concern the others, whose requests it was sent with.
+/// If the server refuses one lock, the other locks of the same batch are not affected.
 #[test]
 fn a_refused_lock_does_not_affect_others() {
     run(async {

@@ -118,7 +118,7 @@ fn a_truncated_value_blocks_as_its_key_says() {
         let request = ask("a", Mode::permits(1, 2)?);
         says(&fails(&client, &request).await?, ErrorKind::Protocol, "number of permits");
         client.release(&request.as_claim()).await?;
-        // An operator ends it by its id.
+        // An operator revokes the claim by its id.
         client.release(&request.with_claim(id).as_claim()).await?;
         take(&client, &next).await?;
         free(&client, &next).await

@@ -68,7 +68,7 @@ fn a_compaction_does_not_disturb_holders_and_waiters() {
             assert_eq!(other.acquire(&next).await?, Acquired::Queued);
             let waiting = granted(&other, &next);
             let compacting = async {
-                // Its watch is set by then, or is set after the compaction.
+                // The watch is set before or after the compaction.
                 for _ in 0..3 {
                     server.put("/other", "x").await?;
                     server.compact().await?;
@@ -106,7 +106,7 @@ fn heartbeats_precede_the_reads_of_many_watches() {
         let client = connect(&url).await?;
         let mut losses = client.events().ok_or("it reports no losses")?;
         let held: Vec<_> = (0..MANY).map(|at| exclusive(&at.to_string())).collect();
-        // In groups, so that none waits long for a stream.
+        // In groups, so that no request waits long for a stream.
         for group in held.chunks(20) {
             try_join_all(group.iter().map(|held| take(&client, held))).await?;
         }
@@ -114,7 +114,7 @@ fn heartbeats_precede_the_reads_of_many_watches() {
         let slow = Instant::now();
         while slow.elapsed() < SESSION + Duration::from_secs(3) {
             sleep(Duration::from_secs(1)).await;
-            // A renewal without an answer, or with an unknown one, loses no lock.
+            // A renewal without an answer, or with an unknown outcome, loses no lock.
             if let Ok(renewed) = renewals(&client, &held).await {
                 assert!(!renewed.contains(&Renewed::Lost), "a renewal finds a lock lost");
             }

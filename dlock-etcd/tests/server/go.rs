@@ -15,7 +15,7 @@ use crate::support::{
     SOON, ask, exclusive, free, granted, keys, name, queue, run, start, take, until, waits,
 };
 
-/// Returns whether a version, such as `3.5.1`, may take part. If not, says so.
+/// Returns whether a version such as `3.5.1` is recent enough. If not, prints a message.
 fn may_take_part(what: &str, version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
@@ -51,7 +51,7 @@ fn etcdctl_and_dlock_wait_in_one_queue() {
                 assert!(u64::try_from(go.claim.to_bits()).is_ok(), "{go:?}");
                 assert_eq!(behind.claim, last.claim);
                 free(&client, &first).await?;
-                // It holds the lock for a while, and then ours is granted.
+                // Go's mutex holds the lock for a while, and then dlock's claim is granted.
                 granted(&client, &last).await?;
                 free(&client, &last).await
             };
@@ -72,7 +72,7 @@ fn the_lock_service_and_dlock_wait_in_one_queue() {
         }
         let lease = post(&server, "/v3/lease/grant", r#"{"TTL":60}"#).await?;
         let lease: u64 = field(&lease, "ID")?.parse()?;
-        // The name in Base64.
+        // Returns the name in Base64.
         let lock = format!(r#"{{"name":"L2Rsb2NrL2E=","lease":{lease}}}"#);
         let (first, last) = (exclusive("a"), exclusive("a"));
         take(&client, &first).await?;
@@ -91,7 +91,7 @@ fn the_lock_service_and_dlock_wait_in_one_queue() {
         assert_eq!(state.holders[0].claim, ClaimId::from_bits(lease.into()));
         assert!(state.holders[0].remaining <= Duration::from_secs(60));
         waits(&client, &last).await?;
-        // An operator ends it by its claim.
+        // An operator revokes it by its claim.
         free(&client, &exclusive("a").with_claim(state.holders[0].claim)).await?;
         granted(&client, &last).await?;
         free(&client, &last).await

@@ -1,4 +1,4 @@
-//! The keys as they stand in `tests/golden`: they are read, and written the same.
+//! The keys of `tests/golden`: this version reads them, and writes the same.
 //!
 //! A line there is `KEY: VALUE`, with one lease for all.
 
@@ -35,7 +35,7 @@ fn request(lock: &str, mode: Mode, claim: u128) -> AcquireRequest {
         .with_note(note)
 }
 
-/// The mode of a claim that waits behind the holder, if one does.
+/// The mode of a claim that waits behind the holder, if there is one.
 fn waiting(lock: &str) -> Option<Mode> {
     match lock {
         "held" | "read" => Some(Mode::Exclusive),
@@ -104,7 +104,7 @@ async fn are_read(client: &DynBackend, lock: &str, mode: Mode) -> Verdict {
     assert_eq!((holder.claim, holder.mode), (held.claim, mode), "{lock}");
     assert_eq!(holder.note, held.note, "{lock}");
     assert_eq!(state.waiters.first().map(|waiter| waiter.mode), waiting(lock), "{lock}");
-    // Other claims wait behind them, and can end them.
+    // Other claims wait behind them, and can revoke them.
     let next = match mode {
         Mode::Permits { of, .. } => Mode::Permits { n: of, of },
         _ => Mode::Exclusive,

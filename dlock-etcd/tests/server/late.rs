@@ -13,7 +13,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::{SOON, connect, exclusive, free, key_of, run, server, take, until, works};
 
-/// As many that some of them are proposed before the server sees the end of the connection.
+/// So many requests that the server proposes some of them before it notices the end of the
+/// connection.
 const MANY: usize = 200;
 
 /// More proposals than the votes of a session make in the same time.
@@ -30,12 +31,12 @@ fn creations_that_arrive_late_create_no_keys() {
         let mut queues = vec![Queue::Enqueue, Queue::FailIfBusy];
         for _ in 0..2 * TRIES {
             let Some(&queue) = queues.last() else { return Ok(()) };
-            // Two locks each, or one request would have those of many.
+            // Two locks each, since single ones would share one request.
             let two =
                 |at| ["a", "b"].map(|lock| exclusive(&format!("{at}{lock}")).with_queue(queue));
             let requests: Vec<_> = (0..MANY).map(two).collect();
             proxy.strand();
-            // They are sent on a connection that stands still, and then on the next one.
+            // The requests are sent on a connection that is held back, and then on the next one.
             let taking = requests.iter().map(async |request| {
                 loop {
                     let asked = client.acquire_all(request).ok_or("it takes no two locks")?;
@@ -77,7 +78,7 @@ fn creations_that_arrive_late_create_no_keys() {
     });
 }
 
-/// The next claim has another key then.
+/// From then on, the next claim has another key.
 #[test]
 fn releases_that_arrive_late_end_no_later_claims() {
     run(async {
@@ -116,15 +117,16 @@ fn releases_that_arrive_late_end_no_later_claims() {
     });
 }
 
-/// How often to try to get a session to such a member. On a busy machine it may go elsewhere.
+/// The number of attempts to move a session to such a member. On a busy machine, it may move to
+/// another one.
 const TRIES: usize = 5;
 
 /// The metric of a server that counts the votes that it has answered.
 const VOTES: &str = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"DeleteRange\",\
                      grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}";
 
-/// The holder releases and acquires again before the waiter comes, so both of its keys have one name.
-/// The member reports the deletion of the first one after the waiter has set its watch there.
+/// The holder releases and acquires again before the waiter arrives, so both of its keys have one
+/// name. The member reports the deletion of the first one after the waiter has set its watch there.
 #[test]
 fn the_end_of_an_earlier_claim_grants_nothing() {
     run(async {
@@ -161,7 +163,7 @@ impl Lagging {
         Ok(Self { servers, follower, to_leader, to_follower, holder })
     }
 
-    /// Returns false if there is nothing to see, because the session did not move.
+    /// Returns false if the session did not move, so that the attempt proves nothing.
     async fn grants_in_order(&self) -> Result<bool, Stop> {
         let (first, second, waiter) = (exclusive("x"), exclusive("x"), exclusive("x"));
         take(&self.holder, &first).await?;
@@ -199,7 +201,7 @@ impl Lagging {
         if let Ok(grant) = timeout(Duration::from_secs(1), &mut granting).await {
             return Err(Stop::failed(format!("two holders, the second with {:?}", grant?.token)));
         }
-        // It waits there for the right event.
+        // The waiter waits for the event of the second key.
         free(&self.holder, &second).await?;
         timeout(SOON, granting).await??;
         free(&client, &waiter).await?;
@@ -213,7 +215,7 @@ impl Lagging {
         self.to_leader.replies(Flow::Hold);
         self.to_leader.door(Door::Closed).await?;
         self.to_follower.door(Door::Open).await?;
-        // It answers the status at once, and the vote only after the others.
+        // The follower answers the status request at once, and the vote only after the others.
         let dialled = async || Ok(self.to_follower.answers() > 0);
         until("the follower is dialled", dialled).await?;
         self.to_follower.replies(Flow::Hold);
@@ -229,7 +231,8 @@ impl Lagging {
     async fn moves(&self) -> Result<bool, Stop> {
         let before = self.to_follower.answers();
         self.to_follower.replies(Flow::Pass);
-        // After the vote, it answers only the reads that follow when the watches are set.
+        // After the vote, the follower answers only the reads that follow after the watches were
+        // set.
         let read = async || Ok(self.to_follower.answers() >= before + 4);
         let is_set = timeout(SOON / 4, until("watches are set", read)).await;
         Ok(is_set.is_ok())

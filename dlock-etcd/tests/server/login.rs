@@ -1,4 +1,4 @@
-//! Users, their rights, and tokens that end.
+//! Users, their rights, and tokens that expire.
 
 use std::time::Duration;
 

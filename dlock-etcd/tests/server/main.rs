@@ -1,5 +1,5 @@
-//! The etcd backend against real servers that refuse, that are not as they should be, and that other
-//! programs use, too.
+//! The etcd backend against real servers that refuse requests, have unsuitable settings, or are
+//! shared with other programs.
 
 #![cfg(unix)]
 

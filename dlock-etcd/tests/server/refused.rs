@@ -1,4 +1,4 @@
-//! Input that can't work: an error that names the remedy, before anything is done.
+//! Invalid input: an error that names the remedy, before any request is sent.
 
 use dlock_core::{ErrorKind, FencingToken, Mode};
 use tokio::{io::AsyncWriteExt, net::TcpListener};

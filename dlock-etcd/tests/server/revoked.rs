@@ -1,4 +1,4 @@
-//! Claims whose keys somebody deletes.
+//! Claims whose keys another client deletes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn a_holder_whose_key_is_deleted_is_notified() {
     run(async {
         let (server, client, _) = start().await?;
         let mut losses = client.events().ok_or("it reports no losses")?;
-        // At once, and when the key is watched already.
+        // At once, and after the key is watched.
         for pause in [Duration::ZERO, Duration::from_secs(2)] {
             let held = exclusive("a");
             take(&client, &held).await?;
@@ -44,7 +44,7 @@ fn a_waiter_whose_key_is_deleted_never_gets_the_lock() {
             let key = key_of(&server, evicted).await?;
             let deleting = async {
                 if waits_meanwhile {
-                    // Its own key is watched by then.
+                    // By then, the client watches the claim's own key.
                     sleep(Duration::from_secs(2)).await;
                 }
                 server.delete(&key).await
@@ -55,7 +55,7 @@ fn a_waiter_whose_key_is_deleted_never_gets_the_lock() {
                 outcome
             } else {
                 deleting.await?;
-                // With the event of the release in front of it.
+                // The event of the release comes first.
                 free(&other, held).await?;
                 timeout(SOON, client.granted(evicted)).await?
             };
@@ -65,7 +65,7 @@ fn a_waiter_whose_key_is_deleted_never_gets_the_lock() {
                 free(&other, held).await?;
             }
             granted(&other, next).await?;
-            // The claim that is sent again is the last in the queue.
+            // The repeated claim is the last in the queue.
             queue(&client, evicted).await?;
             waits(&client, evicted).await?;
             free(&other, next).await?;

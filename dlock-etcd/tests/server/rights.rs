@@ -1,4 +1,4 @@
-//! Rights that are taken away while a client uses them.
+//! Rights that an administrator removes while a client uses them.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ fn claims_of_every_kind_end_after_a_refusal() {
         let client = connect(&format!("{url}?dlock.session_timeout=60s")).await?;
         let other = connect(&root).await?;
         grant(&server, "").await?;
-        // Kept alive by a claim of its own, so that no lease ends.
+        // Another claim keeps the session alive, so no lease ends.
         let held = exclusive("held");
         take(&client, &held).await?;
         claims_end_after_a_refusal(&client, &other, held.lease, async |on| match on {
@@ -97,7 +97,7 @@ fn claims_of_every_kind_end_after_a_refusal() {
     });
 }
 
-/// It ends with a lease of which all other keys are moved away.
+/// The key ends with its lease, after all other keys have moved to another lease.
 #[test]
 fn a_key_that_can_not_be_deleted_ends_while_other_locks_stay() {
     run(async {
@@ -120,7 +120,7 @@ fn a_key_that_can_not_be_deleted_ends_while_other_locks_stay() {
     });
 }
 
-/// One holder and many waiters, whose ends are all refused.
+/// The server refuses the releases of one holder and of many waiters.
 #[test]
 fn many_keys_that_can_not_be_deleted_cost_one_lease() {
     run(async {
@@ -139,14 +139,14 @@ fn many_keys_that_can_not_be_deleted_cost_one_lease() {
             Ok(keys(&server, "b").await?.is_empty())
         })
         .await?;
-        // The session's, and the one that it has left behind.
+        // The lease of the session, and its former one.
         assert!(most <= 2, "{most} leases");
         grant(&server, "b/").await?;
         is_free(&client, "b").await
     });
 }
 
-/// A waiter had the right when it came.
+/// A waiter had the right when it joined the queue.
 #[test]
 fn a_waiter_outlasts_a_right_and_a_login_that_are_missing() {
     run(async {
@@ -166,12 +166,12 @@ fn a_waiter_outlasts_a_right_and_a_login_that_are_missing() {
         server.etcdctl(&["user", "delete", "app"]).await?;
         let error = other.granted(&next).await.err().ok_or("it is granted")?;
         says(&error, ErrorKind::Unavailable, "password");
-        // A new claim outlasts it, too.
+        // A new claim outlives the former lease, too.
         let new = exclusive("b");
         let (asked, added) = tokio::join!(client.acquire(&new), add(&server));
         added?;
         if let Err(error) = asked {
-            // The user was there before its role.
+            // The user existed before its role.
             says(&error, ACCESS, "grant-permission");
         }
         until("the holder can release", async || {

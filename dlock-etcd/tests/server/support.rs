@@ -12,7 +12,8 @@ use dlock_testlab::{
     etcd::{EtcdServer, Options},
 };
 
-/// Runs a test that needs an etcd server; without one it ends early, unless it must not.
+/// Runs a test that needs an etcd server. Without one, the test is skipped, or fails if etcd is
+/// required.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     run_on_one_thread("etcd", test);
 }
@@ -28,7 +29,7 @@ pub(crate) async fn start() -> Result<(EtcdServer, DynBackend, DynBackend), Stop
     Ok((server, one, two))
 }
 
-/// The URL of the server. Sessions are long enough for a busy machine.
+/// Returns the URL of the server. Sessions are long enough for a busy machine.
 pub(crate) fn url(server: &EtcdServer) -> String {
     format!("{}?dlock.session_timeout=15s", server.url())
 }

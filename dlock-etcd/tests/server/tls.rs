@@ -1,4 +1,4 @@
-//! Encrypted connections: which work, and the error of each of the others.
+//! Encrypted connections: which combinations work, and the errors of the others.
 
 use std::path::Path;
 

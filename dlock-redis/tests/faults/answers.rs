@@ -33,7 +33,7 @@ pub(crate) async fn a_release_with_a_lost_answer_is_successful() -> Verdict {
     let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
     let locks = Locks::new(connect(url).await?)?;
     let mutex = locks.mutex("lost/answer")?;
-    // From here on the server knows the script.
+    // From here on, the server has the script in its cache.
     mutex.lock().await?.release().await?;
     let guard = mutex.lock().await?;
     proxy.replies(Flow::Drop);
@@ -53,7 +53,7 @@ pub(crate) async fn a_lost_release_is_retried_until_it_succeeds() -> Verdict {
     let proxy = Proxy::start(&server.address()).await?;
     let url = format!("redis://{}?dlock.response_timeout=2s", proxy.address());
     let (locks, other) = (Locks::new(connect(url).await?)?, connect(server.url()).await?);
-    // Longer than it takes to hear of the release, however busy the machine is.
+    // Longer than the notification of the release takes, even on a busy machine.
     let long = 5 * BOUND;
     let locks = locks.with_options(LockOptions::new().with_lease(long))?;
     let mutex = locks.mutex("lost/release")?;
@@ -113,8 +113,7 @@ pub(crate) async fn answers_match_their_requests() -> Verdict {
     Ok(())
 }
 
-/// Inspects a lock repeatedly: in the end, and in every answer, the holder is its
-/// holder.
+/// Inspects a lock repeatedly. Every answer shows this holder.
 async fn sees_itself(
     client: DynBackend,
     request: AcquireRequest,

@@ -21,8 +21,8 @@ pub(crate) fn ask(name: &LockName, lease: Duration) -> AcquireRequest {
     AcquireRequest::new(name.clone(), Mode::Exclusive, lease)
 }
 
-/// After a failover that lost a grant, the claim may still stand in the queue of the new master:
-/// the answer must not say that its holder has the lock for another lease.
+/// After a failover that lost a grant, the claim may still be in the queue of the new master: the
+/// answer must not say that its holder has the lock for another lease.
 pub(crate) async fn a_waiter_is_not_renewed_as_a_holder() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let client = connect(server.url()).await?;
@@ -53,8 +53,8 @@ pub(crate) async fn a_multi_lock_waits_until_all_locks_are_free() -> Verdict {
     }
 }
 
-/// Holds a lock three times, each time for longer than the lease of the waiter, and for less than
-/// two of them. Each time it is in the queue again before it releases the lock.
+/// Holds a lock three times, each time for one to two leases of the waiter. The waiter is in the
+/// queue again before each release.
 async fn take_turns(mut guard: Guard, lock: FairMutex) -> Result<(), Error> {
     for _ in 0..3 {
         sleep(Duration::from_millis(300)).await;

@@ -13,19 +13,19 @@ use tokio::{task::spawn, time::sleep};
 
 use crate::{claims::ask, connect};
 
-/// An acquire that finds the connection shut waits for the next one, which may be to a server that
-/// has just lost its data: the guard applies to that one, too.
+/// An acquire that finds the connection closed waits for the next one. That may lead to a server
+/// that has just lost its data, so the guard applies to it, too.
 pub(crate) async fn holds_for_attempts_that_wait_for_the_connection() -> Verdict {
     let server = RedisServer::start(&Options::new()).await?;
     let url = format!("{}?dlock.restart_guard=4s&dlock.response_timeout=5s", server.url());
     let (first, second) = (connect(url.clone()).await?, connect(url).await?);
-    // They have to see it run for as long as the guard.
+    // The clients must see the server run for as long as the guard lasts.
     sleep(Duration::from_secs(5)).await;
     let (name, lease) = (LockName::new("guarded")?, Duration::from_secs(4));
     let held = first.acquire(&ask(&name, lease)).await?;
     let Acquired::Granted(held) = held else { return Err(Stop::failed("not free at first")) };
     server.kill();
-    // So that it notices before it sends a request.
+    // The client notices the closed connection before it sends a request.
     sleep(Duration::from_millis(200)).await;
     let request = ask(&name, lease);
     let asking = spawn(second.acquire(&request));

@@ -26,7 +26,8 @@ pub(crate) async fn any_replica_takes_over() -> Verdict {
     while storm.next(&load, 800).await {
         let killed = servers.kill_master().await?;
         servers.until_failed_over(&killed.address()).await?;
-        // A master that comes back before the other replica has left it has one that agrees with it.
+        // If the master came back before its other replica follows the new one, that replica would
+        // agree with it.
         servers.until_in_sync().await?;
         killed.restart().await?;
         servers.until_in_sync().await?;
@@ -47,9 +48,9 @@ pub(crate) async fn any_replica_takes_over() -> Verdict {
     }
 }
 
-/// The control: where exclusion is broken on purpose, it is seen.
+/// The control: the checkers notice that exclusion was broken on purpose.
 pub(crate) async fn an_emptied_server_is_noticed() -> Verdict {
-    // On a busy machine little else may happen meanwhile.
+    // On a busy machine, a run may contain too few events.
     for _ in 0..8 {
         if is_seen_to_be_emptied().await? {
             return Ok(());

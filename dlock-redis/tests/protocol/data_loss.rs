@@ -69,7 +69,7 @@ fn an_ended_claim_is_not_reported_as_forgotten() {
 }
 
 /// The last token of a name is kept for longer than any lease, also of a lock that is renewed for
-/// longer than the retention, or that was taken when it was nearly over.
+/// longer than the retention, or that was acquired shortly before the retention ended.
 #[test]
 fn a_renewal_preserves_the_evidence_of_data_loss() {
     run(async {
@@ -126,7 +126,7 @@ fn a_busy_lock_is_reported_busy_without_replicas() {
         timeout(SOON, queue(&client, &waiting)).await??;
         free(&client, &waiting).await?;
         free(&other, &held).await?;
-        // An unconfirmed grant is none.
+        // A grant that no replica confirms does not count.
         let error = timeout(SOON, client.acquire(&attempt("a"))).await?;
         says(&error.err().ok_or("it is granted")?, ErrorKind::Unavailable, "dlock.durability");
         Ok(())

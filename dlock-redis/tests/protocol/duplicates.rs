@@ -17,14 +17,14 @@ async fn holders(client: &DynBackend) -> Result<Vec<(ClaimId, Option<u64>)>, Sto
     Ok(state.holders.iter().map(|held| (held.claim, held.token.map(|t| t.get()))).collect())
 }
 
-/// Takes the lock so that the answer to the first sending is lost.
+/// Acquires the lock. The answer to the first request is lost.
 async fn take_with_a_lost_answer(
     server: &RedisServer,
     proxy: &Proxy,
     client: &DynBackend,
     request: &AcquireRequest,
 ) -> Result<u64, Stop> {
-    // The server knows the script from then on.
+    // From then on, the server has the script in its cache.
     let used = exclusive("a");
     take(client, &used).await?;
     free(client, &used).await?;
@@ -70,8 +70,8 @@ fn a_late_duplicate_of_an_acquire_does_not_take_the_lock() {
         assert_eq!(holders(&two).await?, [(next.claim, Some(second))], "somebody else holds it");
         free(&two, &next).await?;
 
-        // The duplicate has joined the queue, as a claim of nobody: it may be granted, by a token
-        // of its own.
+        // The duplicate has joined the queue, although no client waits for it. It may be granted,
+        // with its own token.
         let ghost = holders(&two).await?;
         assert!(ghost.iter().all(|(claim, t)| *claim == held.claim && *t > Some(second)));
         two.release(&held.as_claim()).await?;

@@ -87,7 +87,7 @@ fn a_foreign_key_affects_only_one_of_many_waiters() {
             damage(&server, held[DAMAGED].name.as_str(), part).await?;
             let waits = join_all(waiting.iter().map(|request| granted(&two, request)));
             let frees = async {
-                // Past the leases of the waiters.
+                // The leases of the waiters have ended by then.
                 sleep(millis(2000)).await;
                 for (at, held) in held.iter().enumerate() {
                     if at != DAMAGED {
@@ -126,7 +126,7 @@ fn a_failed_multi_lock_holds_no_lock() {
             let options = locks.options().with_wait(millis(200));
             let multi = locks.with_options(options)?.multi(["a", "b", "c"])?;
             let answer = timeout(SOON, multi.lock()).await?;
-            // A key that is not read does not matter.
+            // A foreign key that no script reads has no effect.
             match answer {
                 Ok(guard) => guard.release().await.map(|_| ())?,
                 Err(_) => assert_ne!(part, READERS),

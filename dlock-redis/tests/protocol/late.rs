@@ -1,5 +1,5 @@
-//! Acquires that reach the server after their client has lost its connection: nothing of them remains,
-//! whether their deadline has passed or not.
+//! Acquires that reach the server after their client has lost its connection. No claim remains,
+//! whether or not their deadline has passed.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ use crate::{
     },
 };
 
-/// When the acquire arrives.
+/// The time at which the late acquire arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// When the client has waited in vain for as long as it does.
+    /// After the response timeout of the client.
     Past,
-    /// Earlier: the client has lost the connection before.
+    /// Before the response timeout: the client has lost its connection.
     Before,
 }
 
 const BOTH: [When; 2] = [When::Past, When::Before];
 
 impl When {
-    /// How long an answer may take.
+    /// Returns the response timeout of the client.
     const fn timeout(self) -> Duration {
         match self {
             Self::Past => millis(300),
@@ -43,7 +43,8 @@ impl When {
     }
 }
 
-/// Has an acquire on its way, and its client go on over another connection; what that says.
+/// Holds back the request that is sent meanwhile, and makes the client continue on another
+/// connection.
 async fn lose(proxy: &Proxy, when: When, asked: impl Future) -> Verdict {
     proxy.strand();
     let before = proxy.request_bytes();
@@ -58,16 +59,16 @@ async fn lose(proxy: &Proxy, when: When, asked: impl Future) -> Verdict {
     lost
 }
 
-/// How many acquires of this claim the server has run. They carry the lease, which is a millisecond
-/// longer for the server; releases do not.
+/// Returns the number of acquires of this claim that the server has run. They contain the lease,
+/// which is a millisecond longer for the server. Releases do not contain it.
 async fn acquires(tape: &mut Tape, claim: ClaimId) -> Result<usize, Stop> {
     let lease = (LEASE + millis(1)).as_millis().to_string();
     let sent = tape.with(&claim.to_string()).await?;
     Ok(sent.iter().filter(|command| command.contains(&lease)).count())
 }
 
-/// Has what is on its way arrive, and waits until the server has run it: one more acquire of this
-/// claim.
+/// Lets the requests that were held back arrive, and waits until the server has run one more
+/// acquire of this claim.
 async fn arrive(proxies: &[&Proxy], tapes: &mut [Tape], when: When, claim: ClaimId) -> Verdict {
     if when == When::Past {
         sleep(when.timeout() * 2).await;
@@ -83,8 +84,8 @@ async fn arrive(proxies: &[&Proxy], tapes: &mut [Tape], when: When, claim: Claim
     Ok(())
 }
 
-/// These names have no holder and no waiter: at once if the late request was refused, and soon, long
-/// before a lease ends, if it was not.
+/// Checks that these names have no holder and no waiter: at once if the late request was refused,
+/// and otherwise soon, long before a lease ends.
 async fn is_free(server: &RedisServer, when: When, keys: &str) -> Verdict {
     let held = async || -> Result<usize, Stop> {
         let script = "local n=0 for _,k in ipairs(redis.call('KEYS',ARGV[1])) do \
@@ -98,7 +99,7 @@ async fn is_free(server: &RedisServer, when: When, keys: &str) -> Verdict {
     until("nothing is left", async || Ok(held().await? == 0)).await
 }
 
-/// An acquire on its way, another one with the same claim over a new connection, and its release.
+/// The late acquire, another one with the same claim over a new connection, and its release.
 async fn leaves_nothing(option: &str, keys: &str, mode: Mode, when: When) -> Verdict {
     let server = start().await?;
     let (proxy, one) = behind(&server, &(when.option() + option)).await?;
@@ -143,7 +144,7 @@ fn a_late_acquire_of_the_plain_form_takes_no_lock() {
     });
 }
 
-/// It was queued, and it is cancelled over a new connection.
+/// The claim was queued, and is cancelled over a new connection.
 #[test]
 fn a_late_acquire_does_not_join_the_queue() {
     run(async {
@@ -163,7 +164,7 @@ fn a_late_acquire_does_not_join_the_queue() {
             if when == When::Past {
                 assert_eq!(waiting().await?, 0);
             }
-            // The lock would be handed off to it.
+            // The release would hand the lock off to the late claim.
             free(&two, &held).await?;
             is_free(&server, when, "dlock:*").await?;
         }
@@ -260,13 +261,13 @@ fn late_acquires_do_not_count_as_votes_of_a_quorum() {
                     Ok(proxies.iter().zip(&before).all(|(p, b)| p.request_bytes() > *b))
                 })
                 .await?;
-                // In any case, so that no release follows them on their connections.
+                // In both cases, so that no release follows the acquires on their connections.
                 proxies.iter().for_each(Proxy::abandon);
                 Ok::<_, Stop>(())
             };
             let (_, lost) = tokio::join!(lose(&proxies[0], when, one.acquire(&request)), loses);
             lost?;
-            // Again while a majority is not connected yet.
+            // Repeated until a majority is connected again.
             until("it is given up", async || Ok(one.release(&request.as_claim()).await.is_ok()))
                 .await?;
             let through: Vec<_> = proxies.iter().collect();
@@ -313,7 +314,7 @@ async fn after_a_late_renewal(
         (connect(&url(proxy.address())).await?, connect(&url(server.address())).await?);
     take(&one, request).await?;
     let renewal = |lease| [Renewal::new(request.as_claim(), request.mode, lease)];
-    // The scripts are known to the server from then on.
+    // From then on, the server has the scripts in its cache.
     one.renew(&renewal(LEASE)).await?;
     lose(&proxy, When::Before, one.renew(&renewal(late))).await?;
     let set = renewal(last).map(Renewal::as_last);
@@ -354,7 +355,7 @@ fn a_late_acquire_does_not_shorten_the_lease() {
     });
 }
 
-/// A client learns the time from a refusal, and retries.
+/// A client learns the server's time from a refusal, and retries.
 #[test]
 fn a_server_grants_locks_after_a_clock_step() {
     run(async {
@@ -362,7 +363,7 @@ fn a_server_grants_locks_after_a_clock_step() {
         let server = RedisServer::start(&Options::new().with_clock(&clock)).await?;
         let client: DynBackend = connect(&server.url()).await?;
         let mut tape = Tape::start(&server).await?;
-        // The server knows the script from then on.
+        // From then on, the server has the script in its cache.
         let first = exclusive("a");
         take(&client, &first).await?;
         free(&client, &first).await?;

@@ -1,4 +1,4 @@
-//! A server without free memory: existing claims are served to their end.
+//! A server without free memory: existing claims can still be renewed and released.
 
 use dlock_core::{ErrorKind, Mode, Renewal, Renewed};
 use dlock_testlab::{Verdict, redis::RedisServer};
@@ -60,7 +60,7 @@ fn every_kind_of_waiter_is_granted_on_a_server_without_memory() {
             queue(&two, &waiting).await?;
             queue(&one, &last).await?;
             fill(&server).await?;
-            // Past the lease: polls keep it alive.
+            // Longer than the lease: polls keep the claim alive.
             let release = async {
                 sleep(millis(3400)).await;
                 free(&one, &held).await

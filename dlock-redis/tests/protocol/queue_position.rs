@@ -14,7 +14,8 @@ use crate::support::{
     LEASE, SOON, attempt, connect, exclusive, free, keys, millis, queue, run, start, take, until,
 };
 
-/// A client that gets an older answer once: that its claim is lost, though it has joined again.
+/// A client that gets one outdated answer: its claim is lost, although it has joined the queue
+/// again.
 #[derive(Debug)]
 struct HearsOldNews(DynBackend, AtomicBool);
 
@@ -95,7 +96,8 @@ async fn loses_its_position(lose: &[&str]) -> Verdict {
         until("it waits", async || Ok(waiters(&one).await? == 1)).await?;
         server.command(lose).await?.ok()?;
         assert_eq!(waiters(&one).await?, 0);
-        // A poll shows it, and the claim joins the queue again, behind claims that came meanwhile.
+        // A poll reports the loss, and the claim joins the queue again, behind claims that joined
+        // meanwhile.
         queue(&one, &behind).await?;
         until("it waits again", async || Ok(waiters(&one).await? == 2)).await?;
         free(&one, &behind).await?;

@@ -12,12 +12,12 @@ use crate::support::{ask, connect, millis, run, start, until};
 
 const WHILE: Duration = Duration::from_secs(8);
 const CLIENTS: usize = 4;
-/// The last one has permits.
+/// The last name is a semaphore.
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Every key has a lifetime; without a `q` in the last token there are no waiters and no shared
 /// holders; the last token outlives the others; each waiter and shared holder has a record, and the
-/// weights add up; no claim shares with an exclusive holder.
+/// weights add up; no shared holder exists beside an exclusive one.
 const LOOK: &str = r"
 local wrong={}
 local function say(what,key) wrong[#wrong+1]=what..' '..key end
@@ -78,7 +78,7 @@ impl Walk {
         self.random.random_range(0..end)
     }
 
-    /// A new claim, or one that was sent before.
+    /// Sends a new claim, or repeats an earlier one.
     async fn acquire(&mut self) -> Verdict {
         let again = self.below(5) == 0 && !self.claims.is_empty();
         let at = match again {
@@ -113,7 +113,8 @@ impl Walk {
         }
     }
 
-    /// A grant has a larger token than all before its claim, and the token of no other claim.
+    /// The token of a grant is larger than all tokens that were known when its claim was first
+    /// sent, and no other claim has it.
     fn saw(&mut self, at: usize, grant: Grant) -> Verdict {
         let (_, request, before) = &mut self.claims[at];
         let token = grant.token.get();

@@ -38,7 +38,7 @@ const COMMANDS: [&str; 20] = [
 enum Verb {
     /// Releases an exclusive lock.
     Release,
-    /// Releases a shared lock that others share.
+    /// Releases a shared lock that has other holders.
     Part,
     /// Cancels an exclusive claim that waits.
     Cancel,
@@ -46,7 +46,7 @@ enum Verb {
     Downgrade,
     /// Renews a shared lock.
     Renew,
-    /// Tries to take the lock that others share.
+    /// Tries to acquire the lock that others share.
     Join,
 }
 
@@ -97,7 +97,7 @@ impl Case {
             Verb::Join => Vec::new(),
             _ => (0..2).map(|_| ask(&name, waits)).collect(),
         };
-        // Where it would share the lock at once, it waits behind an exclusive claim.
+        // If the waiter would share the lock at once, an exclusive claim waits before it.
         let first = matches!(verb, Verb::Part | Verb::Renew).then(|| exclusive(&name));
         let waiting: Vec<_> = first.into_iter().chain(waiting).collect();
         for request in &waiting {
@@ -111,14 +111,15 @@ impl Case {
         let own = &self.own;
         match self.verb {
             Verb::Release | Verb::Part | Verb::Cancel => {
-                // Refused or not, the client has ended its claim.
+                // The client has ended its claim, even if the server refuses the release.
                 let _ = self.actor.release(&own.as_claim().with_used(1)).await;
                 Ok(false)
             }
             Verb::Downgrade | Verb::Renew => {
                 let renewal = Renewal::new(own.as_claim(), Mode::Shared, own.lease);
                 match self.actor.renew(&[renewal]).await {
-                    // An error says nothing, and the client relies on the lease from before.
+                    // After an error, the outcome is unknown, and the client relies on the lease
+                    // before it.
                     Ok(renewed) => Ok(renewed != [Renewed::Lost]),
                     Err(_) => Ok(true),
                 }
@@ -162,7 +163,7 @@ fn a_refused_command_leaves_no_claim_without_a_lock() {
     run(async {
         let server = start().await?;
         let others = connect(&server.url()).await?;
-        // It receives messages, and its polls do not arrive.
+        // The waiter receives messages, but its polls do not arrive.
         let (proxy, waiter) = behind(&server, "?dlock.response_timeout=60s").await?;
         let mut cases = Vec::new();
         for command in COMMANDS {
@@ -183,7 +184,7 @@ fn a_refused_command_leaves_no_claim_without_a_lock() {
         for case in &cases {
             held.push(case.send().await?);
         }
-        // The messages are on their way.
+        // The messages have been sent.
         sleep(Duration::from_millis(200)).await;
         let mut failed = Vec::new();
         for (case, own) in cases.iter().zip(held) {

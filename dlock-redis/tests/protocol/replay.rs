@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::support::millis;
 
-/// The commands that a server has executed for its clients since this was started.
+/// The commands that a server has executed for its clients since the recording started.
 pub(crate) struct Tape {
     monitor: Resp,
     commands: Vec<Vec<String>>,
@@ -21,7 +21,7 @@ impl Tape {
         Ok(Self { monitor, commands: Vec::new() })
     }
 
-    /// The commands up to now that hold this word.
+    /// Returns the recorded commands that contain this word.
     pub(crate) async fn with(&mut self, word: &str) -> Result<Vec<Vec<String>>, Stop> {
         while let Ok(line) = timeout(millis(100), self.monitor.receive()).await {
             self.commands.extend(read(&line?.text()?));
@@ -31,13 +31,14 @@ impl Tape {
     }
 }
 
-/// Sends it once more.
+/// Sends the command again.
 pub(crate) async fn replay(server: &RedisServer, command: &[String]) -> Result<Reply, Stop> {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     server.command(&words).await
 }
 
-/// Reads `1700000000.1 [0 127.0.0.1:1] "SET" "a" "1"`; nothing of what scripts do.
+/// Parses a line such as `1700000000.1 [0 127.0.0.1:1] "SET" "a" "1"`. Lines of commands inside
+/// scripts are ignored.
 fn read(line: &str) -> Option<Vec<String>> {
     let (head, words) = line.split_once("] ")?;
     if head.ends_with("lua") {

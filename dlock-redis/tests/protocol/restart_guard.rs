@@ -1,5 +1,5 @@
-//! The restart guard: a server that restarts without its data grants nothing until every lease that it
-//! may have lost is over, to requests from before the restart, too.
+//! The restart guard: a server that restarts without its data grants nothing until every lease that
+//! it may have lost is over. This includes requests from before the restart.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ async fn until_granted(client: &DynBackend) -> Verdict {
     .await
 }
 
-/// Kills the servers during a request of the client, and starts them again. It gets nothing
-/// before the guard is over, and the lock afterwards.
+/// Kills the servers during a request of the client, and starts them again. The client is granted
+/// nothing before the guard is over, and gets the lock afterwards.
 async fn asked_across_a_restart(
     client: &DynBackend,
     servers: &[RedisServer],
@@ -86,12 +86,12 @@ fn restarted_masters_do_not_vote_for_a_waiting_attempt() {
         let masters = RedisMasters::start(3, &Options::new()).await?;
         let client = connect(&format!("{}?{GUARDED}", masters.url())).await?;
         until_granted(&client).await?;
-        // One knows of an older lock: a majority is to forget it.
+        // One master keeps an older lock, and a majority loses it.
         asked_across_a_restart(&client, &masters.servers()[1..], true).await
     });
 }
 
-/// The error of every acquire with this lease.
+/// Returns the errors of acquires with this lease.
 async fn errors_of(client: &DynBackend, lease: Duration) -> Result<Vec<Error>, Stop> {
     let requests = [brief("a", lease), brief("b", lease)];
     let mut errors = vec![
@@ -183,7 +183,7 @@ fn no_request_grants_within_the_guard() {
         let guarded = connect(&format!("{}?dlock.restart_guard=180s", server.url())).await?;
         let (free_of_guard, holders) =
             (connect(&server.url()).await?, connect(&server.url()).await?);
-        // It listens for messages, and its polls do not arrive.
+        // The waiter listens for messages, but its polls do not arrive.
         let (proxy, waiter) = behind(&server, "").await?;
         let held: Vec<_> = ["released", "downgraded"].into_iter().map(exclusive).collect();
         let (expires, cancelled) = (brief("cancelled", millis(300)), exclusive("cancelled"));
@@ -217,7 +217,7 @@ fn no_request_grants_within_the_guard() {
             assert_eq!(state(&guarded, request.name.as_str(), &claims).await?, expected);
         }
 
-        // Nothing is lost: the next request without a guard grants the lock to the waiter.
+        // The message is not lost: the next request after the guard grants the lock to the waiter.
         for request in &waiting {
             let passes = attempt(request.name.as_str());
             assert_eq!(free_of_guard.acquire(&passes).await?, Acquired::Busy);

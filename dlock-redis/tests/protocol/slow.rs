@@ -12,7 +12,8 @@ use crate::support::{
 };
 
 const LEASE: Duration = millis(450);
-/// Each way: there and back takes more than half a lease, and less than a whole one.
+/// The delay in each direction. A round trip takes more than half a lease, and less than a whole
+/// one.
 const DELAY: Duration = millis(150);
 
 async fn slow(
@@ -34,7 +35,7 @@ fn delay(proxy: &Proxy) {
     proxy.replies(Flow::Delay(DELAY));
 }
 
-/// Free of all claims, by itself.
+/// Waits until the lock has no claims.
 async fn becomes_free(server: &RedisServer) -> Verdict {
     let other = connect(&server.url()).await?;
     crate::support::until("the lock is free", async || {
@@ -43,15 +44,15 @@ async fn becomes_free(server: &RedisServer) -> Verdict {
     .await
 }
 
-/// Waits until the waiter knows of its grant: the server never has it as the holder while it
-/// does not.
+/// A waiter on a slow network learns of its grant or of the loss of its claim. The server does not
+/// keep it as a holder that does not know of its grant.
 async fn a_slow_waiter_knows(notified: bool) -> Verdict {
     let server = start().await?;
     let other = connect(&server.url()).await?;
     let (proxy, url) = slow(&server, notified).await?;
     let client = connect(&url).await?;
     let (held, waiting) = (exclusive("a"), brief("a", LEASE));
-    // The server has the scripts by now, or the first request would take twice as long.
+    // The server must have the scripts in its cache, or the first request would take twice as long.
     let reader = ask("a", Mode::Shared);
     take(&other, &reader).await?;
     renew(&other, std::slice::from_ref(&reader)).await?;
@@ -67,7 +68,7 @@ async fn a_slow_waiter_knows(notified: bool) -> Verdict {
     };
     let (outcome, freed) = tokio::join!(waits, frees);
     freed?;
-    // Whichever it is, it knows.
+    // Either outcome is fine: the waiter knows it.
     if let Err(error) = outcome? {
         assert_eq!(error.kind(), ErrorKind::NotHeld, "{error:?}");
     }
@@ -84,8 +85,8 @@ fn a_polling_waiter_on_a_slow_network_gets_the_lock() {
     run(a_slow_waiter_knows(false));
 }
 
-/// The same through guards, on a network so slow that no lease lasts for an answer, and on one where
-/// it does.
+/// The same with guards, on a network where an answer takes longer than a lease, and on one where
+/// it does not.
 #[test]
 fn a_lock_on_a_slow_network_is_released() {
     run(async {
@@ -120,7 +121,7 @@ fn a_lock_on_a_slow_network_is_released() {
 fn one_silent_master_of_five_loses_no_short_lease() {
     run(async {
         let masters = RedisMasters::start(5, &Options::new()).await?;
-        // An answer may take longer than the leases last.
+        // The response timeout is longer than the leases.
         let url = format!("{}?dlock.restart_guard=0s&dlock.response_timeout=20s", masters.url());
         let client = connect(&url).await?;
         let hold = async |name: &str, lease: Duration| -> Result<Guard, Stop> {

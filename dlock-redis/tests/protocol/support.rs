@@ -14,7 +14,8 @@ use dlock_testlab::{
 };
 use tokio::time::sleep;
 
-/// Runs a test that needs a Redis server; without one it ends early, unless it must not.
+/// Runs a test that needs a Redis server. Without one, the test is skipped, or fails if Redis is
+/// required.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     run_on_one_thread("redis", test);
 }
@@ -24,7 +25,7 @@ pub(crate) async fn start() -> Result<RedisServer, Stop> {
     RedisServer::start(&Options::new()).await
 }
 
-/// A separate client. An answer may take long, for a busy machine, unless the URL says otherwise.
+/// A separate client. Its response timeout is long, for a busy machine, unless the URL sets one.
 pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
     let mut url = url.to_owned();
     if !url.contains("response_timeout") {
@@ -44,11 +45,11 @@ pub(crate) async fn behind(
     Ok((proxy, client))
 }
 
-/// Ends what is on its way through the proxy; what comes then passes.
+/// Cuts all connections through the proxy. Later ones pass.
 pub(crate) async fn mend(proxy: &Proxy) -> Verdict {
     proxy.door(Door::Closed).await?;
     proxy.cut();
-    // The cut happens a moment later, and nothing may slip through before it.
+    // The proxy cuts a moment later, and no byte may pass before that.
     sleep(Duration::from_millis(50)).await;
     proxy.pass().await
 }
@@ -71,12 +72,12 @@ pub(crate) fn brief(lock: &str, lease: Duration) -> AcquireRequest {
     exclusive(lock).with_lease(lease)
 }
 
-/// Takes a lock that must be free; its token.
+/// Acquires a lock that must be free. Returns the token.
 pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Result<u64, Stop> {
     Ok(client::take(client, request).await?.token.get())
 }
 
-/// Releases a claim that must be there, and all of whose tokens were used.
+/// Releases a claim that must exist, with all of its tokens used.
 pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) -> Verdict {
     match client.release(&request.as_claim().with_used(request.tokens)).await? {
         Released::Released => Ok(()),

@@ -25,7 +25,7 @@ fn rises(last: &mut u64, token: u64) {
     *last = token;
 }
 
-/// The answers to an acquire are lost, after the server has done the first half of it.
+/// The answers to an acquire are lost, after the server has run the first of its two scripts.
 async fn its_answers_are_lost(at_once: bool) -> Verdict {
     let server = start().await?;
     let timeout = if at_once { "" } else { "?dlock.response_timeout=1s" };
@@ -58,7 +58,7 @@ async fn its_answers_are_lost(at_once: bool) -> Verdict {
                 rises(&mut last, token?);
             }
             false => {
-                // The second half, by script, does not arrive any more.
+                // The second script does not arrive.
                 let breaks = async {
                     until("it has arrived", taken).await?;
                     proxy.requests(Flow::Drop);
@@ -228,7 +228,7 @@ fn a_waiter_gets_an_error_if_no_token_is_left() {
         queue(&other, &waiting).await?;
         set_last(&server, "a", "9007199254740992q").await?;
         free(&client, &held).await?;
-        // There is no message; it polls.
+        // The waiter gets no message, so it polls.
         let answer = tokio::time::timeout(SOON, other.granted(&waiting)).await?;
         is_spent(&answer.err().ok_or("granted")?);
         other.release(&waiting.as_claim()).await?;
@@ -273,7 +273,7 @@ fn tokens_are_not_raised_beyond_the_exact_numbers() {
         let far = token(1 << 53)?;
         let error = client.raise_tokens(&name("a"), far).await.unwrap_err();
         says(&error, ErrorKind::Config(ConfigIssue::Token), "exactly");
-        // Just below, tokens are still distinct.
+        // Just below the limit, tokens are still distinct.
         let near = token((1 << 53) - (1 << 40))?;
         client.raise_tokens(&name("a"), near).await?;
         let mut last = near.get();
@@ -297,7 +297,7 @@ async fn held(client: &DynBackend, request: &AcquireRequest) -> Result<FencingTo
     })
 }
 
-/// Far ahead of the masters' clocks, so that it is the masters' last tokens that count.
+/// Far ahead of the masters' clocks, so that new tokens depend on the masters' last tokens only.
 async fn ahead(masters: &RedisMasters) -> Result<u64, Stop> {
     let time = masters.servers()[0].command(&["TIME"]).await?.ok()?.texts()?;
     Ok((time[0].parse::<u64>()? + 3600) * 1_000_000 + time[1].parse::<u64>()?)
@@ -310,7 +310,7 @@ async fn last_tokens(masters: &RedisMasters, lasts: [u64; 3]) -> Result<(), Stop
     Ok(())
 }
 
-/// The URL of a client that does not reach one of them.
+/// Returns the URL of a client that can't reach one of the masters.
 fn two_of(masters: &RedisMasters, unreachable: usize) -> String {
     let mut addresses: Vec<_> = masters.servers().iter().map(RedisServer::address).collect();
     addresses[unreachable] = "127.0.0.1:1".to_owned();
@@ -321,7 +321,7 @@ fn two_of(masters: &RedisMasters, unreachable: usize) -> String {
 fn two_readers_of_a_quorum_never_share_a_token() {
     run(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
-        // Each reaches two of them, so that each has another majority.
+        // Each client reaches two masters, so each has another majority.
         let mut clients = Vec::new();
         for unreachable in 0..3 {
             let mut addresses: Vec<_> =
@@ -334,7 +334,7 @@ fn two_readers_of_a_quorum_never_share_a_token() {
         let (began, mut round) = (Instant::now(), 0_u64);
         while began.elapsed() < WHILE {
             round += 1;
-            // The masters' last tokens differ by a little, in ever other ways.
+            // The masters' last tokens differ by a little, differently in each round.
             let offset = |by: u64| base + 1000 * round + (round / by) % 4;
             last_tokens(&masters, [offset(1), offset(4), offset(16)]).await?;
             let [a, b, c] = [0; 3].map(|_| ask("a", Mode::Shared));
@@ -355,15 +355,15 @@ fn two_readers_of_a_quorum_never_share_a_token() {
     });
 }
 
-/// Where in the command that writes a token back the token stands: behind the digest, the count of
-/// the keys, five keys, and the claim.
+/// The index of the token in the command that writes it back: after the digest, the number of keys,
+/// five keys, and the claim.
 const TOKEN: usize = 9;
 
 #[test]
 fn a_late_write_back_of_a_token_lowers_nothing() {
     run(async {
         let masters = RedisMasters::start(3, &Options::new()).await?;
-        // It reaches two, and so needs the vote of the lowest.
+        // The client reaches two masters, so it needs the vote of the one with the lowest token.
         let client = connect(&two_of(&masters, 2)).await?;
         for mode in [Mode::Exclusive, Mode::Shared] {
             let base = ahead(&masters).await?;
@@ -389,7 +389,7 @@ fn a_late_write_back_of_a_token_lowers_nothing() {
             }
             free(&client, &request).await?;
             assert!(alone.inspect(&request.name).await?.last_token >= Some(token));
-            // Nor does it bring back what is gone.
+            // The late command does not restore a released claim either.
             replay(lowest, raised).await?.ok()?;
             let next = ask("a", mode);
             assert!(held(&client, &next).await? > token);

@@ -52,7 +52,7 @@ fn many_dead_waiters_do_not_keep_a_live_one_from_the_lock() {
         assert_eq!(newcomer.acquire(&attempt("a")).await?, Acquired::Busy);
         granted(&one, &second).await?;
         free(&one, &second).await?;
-        // Claims of unreachable clients have lost nothing.
+        // Claims of unreachable clients are still in the queue.
         assert_eq!(waiters(&one).await?, AWAY.0 * AWAY.1);
         take(&newcomer, &attempt("a")).await.map(|_| ())
     });
@@ -128,7 +128,7 @@ fn a_cluster_waiter_polls_if_a_release_cannot_be_published() {
     });
 }
 
-/// Otherwise a later claim could hold one of the locks while this client gets another.
+/// A later claim must not hold one of the locks while the unreachable client holds the other.
 #[test]
 fn a_multi_lock_of_a_dead_client_is_not_skipped() {
     run(async {
@@ -155,7 +155,7 @@ fn a_multi_lock_of_a_dead_client_is_not_skipped() {
 async fn every_key_has_an_end(server: &RedisServer) -> Verdict {
     for key in server.keys("*").await? {
         let left = server.command(&["PTTL", &key]).await?.int()?;
-        // One that has ended meanwhile is none.
+        // A key that has expired meanwhile returns another value.
         assert_ne!(left, -1, "{key} has no end");
     }
     Ok(())

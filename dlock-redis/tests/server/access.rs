@@ -19,7 +19,7 @@ const REMEDY: &str = "user or password in the URL";
 /// Stands for every secret.
 const CANARY: &str = "hunter2";
 
-/// The error with all that stands behind it.
+/// The text of an error and of all its sources.
 fn whole(error: &dlock_core::Error) -> String {
     let mut text = format!("{error} {error:?}");
     let mut source = std::error::Error::source(error);

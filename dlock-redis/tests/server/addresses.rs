@@ -9,8 +9,8 @@ use tokio::{
 
 use crate::support::{connect, exclusive, free, renew, run, start, take};
 
-/// The addresses of `localhost`. Nothing listens at the first, the second accepts connections and
-/// says nothing, and the third leads to the server.
+/// The addresses of `localhost`. Nothing listens at the first one, the second one accepts
+/// connections and never answers, and the third one leads to the server.
 const ADDRESSES: [&str; 3] = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
 
 /// Passes the connections at this listener on to the server.

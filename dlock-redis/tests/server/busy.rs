@@ -26,7 +26,8 @@ async fn fails(client: &DynBackend) -> Result<Error, Stop> {
     }
 }
 
-/// Asks until the reason is this; every other until then has to be of its kind, too.
+/// Repeats an acquire until its error contains this remedy. All errors before must have the same
+/// kind.
 async fn until_says(client: &DynBackend, remedy: &str) -> Verdict {
     until(remedy, async || {
         let error = fails(client).await?;
@@ -36,7 +37,7 @@ async fn until_says(client: &DynBackend, remedy: &str) -> Verdict {
     .await
 }
 
-/// The next attempt that is answered wins.
+/// The next request that is answered is granted.
 async fn until_granted(client: &DynBackend) -> Verdict {
     until("it is granted again", async || {
         let request = attempt("c");
@@ -77,7 +78,7 @@ fn a_replica_is_refused() {
             let error = refused(&format!("{}{option}", replica.url())).await?;
             says(&error, UNAVAILABLE, "address of the master");
         }
-        // Also without the right to INFO.
+        // The same without the right to INFO.
         let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", "-info"];
         replica.command(&user).await?.ok()?;
         let url = format!("redis://joe:p@{}?dlock.response_timeout=2s", replica.address());
@@ -108,7 +109,7 @@ fn a_master_is_used_again_after_it_was_a_replica() {
     })
 }
 
-/// A server that takes about a second to load what it saved.
+/// A server that takes about a second to load its data.
 async fn slow_to_load() -> Result<RedisServer, Stop> {
     let options = Options::new()
         .with_config("key-load-delay 1000")
@@ -197,7 +198,7 @@ fn a_server_that_cannot_save_or_replicate_refuses_with_reason() {
         server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await?.ok()?;
         free(&client, &held).await?;
 
-        // The server can't write where there is no directory any more.
+        // Without its directory, the server can't save its data.
         server.command(&["CONFIG", "SET", "save", "3600 1"]).await?.ok()?;
         server.command(&["CONFIG", "SET", "dir", "/proc"]).await?.ok()?;
         server.command(&["BGSAVE"]).await?.ok()?;
@@ -234,7 +235,7 @@ fn a_waiter_is_granted_after_the_server_was_busy() {
 
 const REMEDY: &str = "out of memory (maxmemory): add memory, or delete keys";
 
-/// From now on there is no room for anything.
+/// From now on, the server has no free memory.
 async fn fill(server: &RedisServer) -> Verdict {
     server.command(&["CONFIG", "SET", "maxmemory", "1"]).await?.ok()?;
     Ok(())
@@ -340,7 +341,7 @@ fn a_waiter_on_a_full_server_keeps_its_position() {
         let (server, client) = start().await?;
         let other = connect(&server.url()).await?;
         let held = exclusive("a");
-        // It polls a few times meanwhile.
+        // The waiter polls a few times meanwhile.
         let lease = Duration::from_secs(2);
         let waiting = exclusive("a").with_lease(lease);
         take(&client, &held).await?;

@@ -27,7 +27,7 @@ async fn is_empty(server: &RedisServer) -> Verdict {
     empty
 }
 
-/// Uses many names once, in all ways that leave something else behind.
+/// Uses many names once, in all ways that leave different keys behind.
 async fn use_once(client: &DynBackend) -> Verdict {
     for number in 0..NAMES {
         let name = number.to_string();
@@ -97,7 +97,7 @@ fn dead_clients_leave_nothing_after_leases_and_retention() {
                 client.acquire(&request).await?;
             }
         }
-        // The client polls for its waiting claims until no listener is left.
+        // The client polls for its waiting claims until the server has no listener.
         drop(client);
         is_empty(&server).await
     })
@@ -160,7 +160,7 @@ fn a_server_is_reached_by_its_socket() {
         assert_eq!(one.store(), url);
         let user = ["ACL", "SETUSER", "joe", "on", ">p/w", "~*", "&*", "+@all"];
         server.command(&user).await?.ok()?;
-        // A path of letters that mean something in a URL.
+        // A path with characters that have a meaning in a URL.
         let odd = server.directory().join("a b?c#d%41.sock");
         std::os::unix::fs::symlink(&socket, &odd)?;
         let odd = odd.display().to_string().replace('%', "%25").replace('?', "%3F");

@@ -21,11 +21,11 @@ use crate::support::{
     says, start, take, until, works_fully,
 };
 
-/// For what is refused: a grant waits for replicas for three quarters of the time for an answer.
+/// For requests that fail: a grant waits for replicas for three quarters of the response timeout.
 /// The rest is for a busy machine.
 const BRIEF: &str = "&dlock.response_timeout=6s";
 
-/// A user who may do everything but this, and its URL.
+/// Creates a user with all rights but this one. Returns the URL.
 async fn set_joe_without(server: &RedisServer, command: &str) -> Result<String, Stop> {
     let user = ["ACL", "SETUSER", "joe", "on", ">p", "~*", "&*", "+@all", command];
     server.command(&user).await?.ok()?;
@@ -58,7 +58,7 @@ async fn locks(url: &str) -> Result<Locks, Stop> {
     Ok(Locks::new(connect(url).await?)?.with_options(options)?)
 }
 
-/// An attempt fails and does not hang, names the reason, and leaves no holder.
+/// A try fails in time, names the reason, and leaves no holder.
 async fn is_refused(locks: &Locks, server: &RedisServer) -> Verdict {
     let answer = timeout(SOON, locks.mutex("a")?.lock()).await?;
     let error = answer.err().ok_or("granted, though the replicas know nothing")?;
@@ -79,7 +79,7 @@ fn without_replicas_nothing_is_granted_or_left_behind() {
         let readers = timeout(SOON, locks.rw("a")?.read().lock()).await?;
         says(&readers.err().ok_or("granted")?, ErrorKind::Unavailable, "replicas have the lease");
         until("nobody holds it", async || Ok(locks.inspect("a").await?.is_free())).await?;
-        // The others know nothing of it.
+        // Clients without this setting are not affected.
         works_fully(&connect(&server.url()).await?, &connect(&server.url()).await?, "a").await
     })
 }
@@ -120,7 +120,7 @@ fn a_grant_is_on_the_replica_before_it_is_reported() {
             take(&client, &held).await?;
             let there = replica.command(&["GET", "dlock:{0}:a"]).await?.text()?;
             assert!(there.starts_with(&held.claim.to_string()), "{there}");
-            // One that another client hands off.
+            // A lock that another client hands off.
             let waiting = exclusive("a");
             queue(&client, &waiting).await?;
             free(&client, &held).await?;
@@ -140,7 +140,7 @@ fn a_majority_counts_the_nodes_at_the_time_of_the_connect() {
         let (server, other) = start().await?;
         let replicas = [replica_of(&server).await?, replica_of(&server).await?];
         until_replicas(&server, 2).await?;
-        // Of three nodes, the master and one more.
+        // The majority of three nodes is the master and one replica.
         let client = connect(&durable(&server, "majority")).await?;
         replicas[0].pause()?;
         works_fully(&client, &other, "a").await?;
@@ -164,7 +164,7 @@ fn a_busy_try_or_a_queued_claim_does_not_wait_for_replicas() {
     })
 }
 
-/// How many replicas there are is in `INFO`, which a user may lack the right to.
+/// The number of replicas comes from `INFO`, for which a user may lack the right.
 #[test]
 fn a_majority_of_an_unknown_number_of_nodes_is_refused() {
     run(async {
@@ -219,8 +219,9 @@ async fn sentinels(listener: &TcpListener, old: u16, new: u16, all_know: &Atomic
     }
 }
 
-/// Each connection of a client finds the master by itself. One that finds the old master, which is
-/// back and knows nothing, must not say that what the new one has granted was lost.
+/// Each connection of a client finds the master by itself. One of them may find the old master,
+/// which is back without its data. It must not report locks as lost that the new master has
+/// granted.
 #[test]
 fn a_returning_old_master_does_not_report_locks_as_lost() {
     run(async {
@@ -330,7 +331,7 @@ fn a_refused_command_is_not_sent_again() {
         let line = include_str!("../../src/acl.txt");
         server.command(&line.split_whitespace().collect::<Vec<_>>()).await?.ok()?;
         let url = format!("redis://dlock:password@{}", server.address());
-        // One has nothing to query, the other queries once.
+        // One client needs no settings, and the other one queries them once.
         let _guarded = connect(&format!("{url}?dlock.restart_guard=1h")).await?;
         let _other = connect(&url).await?;
         // Longer than the interval between two reads of the settings.

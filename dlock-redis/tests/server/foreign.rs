@@ -31,25 +31,25 @@ const OTHERS: [&[&str]; 5] = [
 /// The request that meets the key.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// One that takes a free lock.
+    /// An acquire of a free lock.
     Take(Mode),
-    /// One that does not wait for it.
+    /// A try.
     Try,
-    /// One that takes a free lock that it has had before.
+    /// An acquire of a free lock that the same client has held before.
     Again,
-    /// One that joins the queue.
+    /// An acquire that joins the queue.
     Wait,
 }
 
-/// The key as others see it: how it is stored, and when it ends.
+/// Returns the serialized value of the key, and its expiry time.
 async fn look(server: &RedisServer, key: &str) -> Result<String, Stop> {
     let dump = server.command(&["DUMP", key]).await?.ok()?;
     let end = server.command(&["PEXPIRETIME", key]).await?.ok()?;
     Ok(format!("{dump:?} {end:?}"))
 }
 
-/// With this key there, the lock says what is wrong and leaves everything as it was. It works once
-/// the key is gone.
+/// Checks that requests fail with a remedy while the key exists, and change nothing, and that they
+/// succeed once the key is deleted.
 async fn in_the_way(server: &RedisServer, way: Way, key: &str, command: &[&str]) -> Verdict {
     let client = connect(&server.url()).await?;
     let held = exclusive("a");
@@ -93,7 +93,7 @@ async fn fails(client: &DynBackend, request: &AcquireRequest) -> Result<Error, S
     }
 }
 
-/// Keys of these types in the place of one of the five.
+/// Runs the check with keys of these types in place of one of the five keys.
 async fn all_in_the_way(way: Way, part: usize, others: &[&[&str]]) -> Verdict {
     let (server, client) = start().await?;
     for command in others {
@@ -329,7 +329,7 @@ fn an_unreadable_waiter_record_ends_no_other_wait() {
             }
             damage(&server, command, &waits[0]).await?;
             let refused = async {
-                // A poll reports that its position is lost.
+                // A poll reports that the claim's position is lost.
                 let error = other.granted(&waits[0]).await.err().ok_or("granted")?;
                 let kinds = [ErrorKind::NotHeld, ErrorKind::Protocol];
                 assert!(kinds.contains(&error.kind()), "{command:?}: {error:?}");
@@ -363,7 +363,8 @@ fn a_quorum_renews_other_locks_beside_an_unknown_one() {
             })
             .await?;
         }
-        // One master has lost one lock, another is unreachable, so one of three says yes.
+        // One master has lost one lock, and another one is unreachable, so only one of three
+        // confirms it.
         for key in masters.servers()[0].keys("dlock:*").await? {
             if key.ends_with(":a") || key.ends_with(":x") {
                 masters.servers()[0].command(&["DEL", &key]).await?.ok()?;

@@ -71,7 +71,8 @@ fn a_lock_of_a_later_format_is_an_error_and_stays_held() {
         all_fails(&server, &client).await?;
         let admin = client.admin().ok_or("it has one")?;
         fails(admin.raise_tokens(&held.name, FencingToken::new(1 << 52)?).await);
-        // Its client renews it, but does not release it, since the record may mean more.
+        // Its client renews it, but does not release it, since the record may have a further
+        // meaning.
         assert_eq!(client.renew(&[renewal(&held)]).await?, [Renewed::Kept]);
         for used in [0, 1] {
             fails(client.release(&held.as_claim().with_used(used)).await);
@@ -244,7 +245,7 @@ fn a_damaged_waiter_leaves_the_queue_after_the_retention() {
             Ok(client.acquire(&ask("a", Mode::Shared)).await.is_ok())
         })
         .await?;
-        // Nothing of it is left.
+        // No key of the lock is left.
         let fields = text(&server, &["HKEYS", WAITERS]).await?;
         assert!(!fields.contains('?'), "{fields}");
         Ok(())

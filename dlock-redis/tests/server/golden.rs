@@ -1,9 +1,8 @@
-//! The keys and the message as they stand in `tests/golden`: they are read, and
-//! written the same.
+//! The keys and the message of `tests/golden`: this version reads them, and writes the same.
 //!
-//! A line there is `KEY TYPE`, and behind it what the key holds: a text, or the members of a set with
-//! their scores, or the fields of a hash with their values. `T` is a time or a token, and `CHANNEL` is
-//! the channel of a client. The last line is a message.
+//! A line there is `KEY TYPE`, followed by the value of the key: a text, the members of a set with
+//! their scores, or the fields of a hash with their values. `T` is a time or a token, and `CHANNEL`
+//! is the channel of a client. The last line is a message.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ async fn scripts(server: &RedisServer) -> Result<u64, Stop> {
     Ok(calls.map_or(Ok(0), |calls| calls.split(',').next().unwrap_or_default().parse())?)
 }
 
-/// Gives the lock `b` up and renews `a`, and sees that the server does both. Nothing is answered.
+/// Waits until the server has released the lock `b` and renewed `a`, although no answer arrives.
 async fn come_through(server: &RedisServer) -> Verdict {
     until("the renewal and the release come through", async || {
         let left = server.command(&["PTTL", KEYS_OF_A[0]]).await?.int()?;
@@ -45,7 +45,7 @@ async fn come_through(server: &RedisServer) -> Verdict {
     .await
 }
 
-/// What happens while no answer arrives, though the server gets all that is sent.
+/// Runs the checks while the server gets all requests, and the client gets no answer.
 async fn unanswered(
     proxy: &Proxy,
     client: &DynBackend,
@@ -57,7 +57,7 @@ async fn unanswered(
     let urgent = async { join(renew(client, held[0]), free(client, held[1])).await };
     let watched = async {
         check.await?;
-        // Only now, behind all other requests.
+        // Sent after all other requests.
         let (urgent, through) = join(urgent, async {
             let through = renewed.await;
             proxy.pass().await?;
@@ -78,7 +78,7 @@ fn renewals_and_releases_do_not_wait_behind_many_acquires() {
     run(async {
         let (server, other) = start().await?;
         let (proxy, client) = behind(&server, "redis://").await?;
-        // The server knows all scripts then.
+        // From then on, the server has all scripts in its cache.
         works_fully(&client, &other, "known").await?;
         let held = ["a", "b"].map(exclusive);
         for request in &held {
@@ -113,7 +113,7 @@ fn renewals_and_releases_do_not_wait_behind_many_polls() {
     run(async {
         let (server, other) = start().await?;
         let (proxy, client) = behind(&server, "redis://").await?;
-        // The server knows all scripts then.
+        // From then on, the server has all scripts in its cache.
         works_fully(&client, &other, "known").await?;
         let held = ["a", "b"].map(exclusive);
         for request in &held {
@@ -131,7 +131,7 @@ fn renewals_and_releases_do_not_wait_behind_many_polls() {
         let check = until("they are asked about", async || Ok(asked().await? >= POLLS));
         let renewed = async {
             come_through(&server).await?;
-            // With the renewal and the release.
+            // Including the renewal and the release.
             assert!(asked().await? <= POLLS + 3, "{} scripts were sent", asked().await?);
             Ok(())
         };
@@ -145,7 +145,7 @@ fn renewals_and_releases_do_not_wait_behind_many_polls() {
     });
 }
 
-/// Each master has a connection of its own, and none of them gets more.
+/// The limit applies to the connection of each master.
 #[test]
 fn a_master_of_a_quorum_gets_a_bounded_number_of_requests() {
     run(async {
@@ -218,7 +218,7 @@ fn brief() -> AcquireRequest {
     exclusive("a").with_lease(BRIEF)
 }
 
-/// Whether the keys of the queue live for longer than the leases in it.
+/// Returns whether the keys of the queue outlive the leases in it.
 async fn outlive_a_lease(server: &RedisServer) -> Result<bool, Stop> {
     for key in OF_THE_QUEUE {
         let left = u64::try_from(server.command(&["PTTL", key]).await?.int()?);
@@ -246,7 +246,7 @@ async fn keeps_its_position(more: usize) -> Verdict {
     }
     for _ in 0..2 {
         renew(&one, &held).await?;
-        // As if half of the waiters' lease had gone by.
+        // Simulates that half of the waiters' lease has passed.
         for key in OF_THE_QUEUE {
             server.command(&["PEXPIRE", key, "30000"]).await?.ok()?;
         }

@@ -93,7 +93,7 @@ fn keys_of_other_programs_are_not_listed() {
         for prefix in ["", "stock", "stock/"] {
             assert_eq!(client.list(prefix, 10).await?, [name("stock/1")], "{prefix:?}");
         }
-        // There, every string could be a lock.
+        // In the plain form, every string could be a lock.
         let plain = connect(&format!("{}?dlock.plain=true", server.url())).await?;
         assert_eq!(plain.list("stock", 10).await?, [name("stock/2")]);
         Ok(())

@@ -1,5 +1,5 @@
-//! The plain form, beside programs that do the same without dlock, with the requests that it refuses,
-//! and foreign keys in its way.
+//! The plain form: together with programs that use the same protocol without dlock, the requests
+//! that it refuses, and foreign keys.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ fn a_release_or_renewal_changes_only_its_own_value() {
         assert_eq!(client.release(&held.as_claim()).await?, Released::AlreadyLost);
         assert_eq!(server.command(&["GET", "a"]).await?.text()?, "theirs");
         assert!(server.command(&["PTTL", "a"]).await?.int()? <= 30_000);
-        // And the other way round.
+        // The reverse: dlock holds the lock.
         server.command(&["DEL", "a"]).await?.ok()?;
         take(&client, &held).await?;
         let theirs = server.command(&["EVAL", RELEASE, "1", "a", "theirs"]).await?.int()?;
@@ -92,7 +92,7 @@ fn a_release_or_renewal_changes_only_its_own_value() {
 fn renewals_extend_every_held_lock() {
     run(async {
         let (_server, client) = start().await?;
-        // So many that the first may have ended when the last is taken, on a busy machine.
+        // On a busy machine, the first lease may have ended when the last lock is acquired.
         let lease = Duration::from_secs(5);
         let held: Vec<_> = (0..700).map(|n| exclusive(&n.to_string()).with_lease(lease)).collect();
         for request in &held {

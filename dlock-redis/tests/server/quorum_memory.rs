@@ -17,7 +17,8 @@ async fn masters() -> Result<(RedisMasters, String), Stop> {
     Ok((masters, url))
 }
 
-/// Whether the debug output of a client shows these counts of known claims and deferred releases.
+/// Returns whether the debug output of a client shows these counts of known claims and deferred
+/// releases.
 fn knows(client: &DynBackend, what: &str) -> bool {
     format!("{client:?}").contains(what)
 }
@@ -55,7 +56,7 @@ fn a_busy_try_leaves_nothing_in_the_client() {
             }
             assert!(knows(&two, "claims: 0"), "{two:?}");
         }
-        // The same for one that waited, and for one that held the lock.
+        // The same for a claim that waited, and for one that held the lock.
         let waits = exclusive("a");
         assert_eq!(two.acquire(&waits).await?, Acquired::Queued);
         assert!(knows(&two, "claims: 1"), "{two:?}");
@@ -92,7 +93,7 @@ fn a_guard_dropped_without_a_majority_is_remembered_once() {
         for _ in 0..80 {
             sleep(Duration::from_millis(100)).await;
             assert!(knows(&client, &deferred), "{client:?}");
-            // One task of the core for each guard, and what it has just begun.
+            // The core has one task for each guard, which may have started another one.
             assert!(tasks() <= before + 2 * GUARDS + 9, "{} after {before}", tasks());
         }
         for master in &masters.servers()[1..] {
@@ -115,7 +116,7 @@ fn an_unsettled_release_at_a_master_ends_with_the_lease() {
         longer.lease = Duration::from_secs(180);
         take(&client, &longer).await?;
         until_unreachable(&client, &masters, &[2]).await?;
-        // It is released at the others.
+        // The claim is released at the other masters.
         client.release(&held.as_claim()).await?;
         free(&client, &longer).await?;
         until("both are deferred", async || Ok(knows(&client, "deferred: [0, 0, 2]"))).await?;

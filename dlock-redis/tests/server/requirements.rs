@@ -20,7 +20,7 @@ use crate::support::{HELLO, SOON, answer, connect, refused, run, says, start, un
 const URL: ErrorKind = ErrorKind::Config(ConfigIssue::Url);
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 
-/// A server that answers `HELLO` and `INFO` with these, and everything else with `OK`.
+/// A server that answers `HELLO` and `INFO` with these texts, and all other commands with `OK`.
 async fn pretend(listener: &TcpListener, hello: &str, info: &str) -> Verdict {
     loop {
         let (stream, _) = listener.accept().await?;
@@ -34,7 +34,7 @@ async fn pretend(listener: &TcpListener, hello: &str, info: &str) -> Verdict {
     }
 }
 
-/// What becomes of a connect to such a server.
+/// Returns the error of a connect to such a server.
 async fn with_pretender(scheme: &str, hello: &str, info: &str) -> Result<dlock_core::Error, Stop> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("{scheme}://{}", listener.local_addr()?);
@@ -157,7 +157,7 @@ fn sentinels_are_detected_and_use_names_and_passwords() {
         for server in group.sentinel_servers() {
             let user = ["ACL", "SETUSER", "joe", "on", ">p@ss&=", "+@all"];
             server.command(&user).await?.ok()?;
-            // Those that are connected stay.
+            // Connected clients stay connected.
             server.command(&["ACL", "SETUSER", "default", "resetpass", ">secret%"]).await?.ok()?;
         }
         let with = |options: &str| format!("{}?{options}", group.url());

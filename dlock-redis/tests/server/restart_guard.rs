@@ -144,7 +144,7 @@ fn a_volatile_server_without_a_guard_guarantees_nothing() {
     })
 }
 
-/// What the server says of itself is in `INFO`, which a user may lack the right to.
+/// The information about the server comes from `INFO`, for which a user may lack the right.
 #[test]
 fn a_guard_without_a_run_id_is_refused() {
     run(async {
@@ -159,7 +159,7 @@ fn a_guard_without_a_run_id_is_refused() {
     })
 }
 
-/// A minimum time is a lease, too, and a restart may forget it.
+/// A minimum time is stored as a lease, too, and a restart may lose it.
 #[test]
 fn a_minimum_job_time_longer_than_the_guard_is_refused() {
     run(async {
@@ -254,7 +254,7 @@ fn an_explicit_guard_applies_to_durable_servers_too() {
     })
 }
 
-/// The id of a server's run, as a mark has it.
+/// The id of a server's run, as in a mark.
 async fn run_id(server: &RedisServer) -> Result<String, Stop> {
     let info = server.info("server").await? + &server.info("replication").await?;
     let field = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name));

@@ -23,16 +23,16 @@ use crate::support::{
 const LINE: &str = include_str!("../../src/acl.txt");
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 
-/// What is for clusters only, and for durability.
+/// The rights that only clusters and durability need.
 const SPECIAL: [&str; 5] = ["+cluster|slots", "+asking", "+ssubscribe", "+spublish", "+wait"];
-/// What is not for the locks themselves.
+/// The rights without which the locks still work.
 const OPTIONAL: [&str; 4] = ["&dlock:*", "+subscribe", "+info", "+scan"];
 
 fn words() -> impl Iterator<Item = &'static str> {
     LINE.split_whitespace()
 }
 
-/// The line as a command, without one of its words.
+/// Returns the documented line as a command, without this word.
 fn line_without(word: &str) -> Vec<&'static str> {
     let user = words().take(3).chain(["reset"]);
     user.chain(words().skip(3)).filter(|other| *other != word).collect()
@@ -40,7 +40,7 @@ fn line_without(word: &str) -> Vec<&'static str> {
 
 async fn set_user(server: &RedisServer, without: &str) -> Verdict {
     server.command(&line_without(without)).await?.ok()?;
-    // A user without the right to EVAL would not notice otherwise.
+    // With cached scripts, the client would not need the right to EVAL.
     server.flush_scripts().await
 }
 
@@ -139,7 +139,7 @@ fn missing_cluster_rights_are_reported_at_start() {
             set_user(node, if number == 1 { "+zadd" } else { "" }).await?;
         }
         says(&refused(&url).await?, ACCESS, "run ZADD)");
-        // Without messages they poll.
+        // Without messages, the waiters poll.
         for node in cluster.nodes() {
             set_user(node, "+ssubscribe").await?;
         }
@@ -180,7 +180,7 @@ fn without_the_channel_right_waiters_poll() {
             assert_eq!(one.guarantees().wake_up, WakeUp::Poll, "{word}");
             // A polling waiter behind a notified one, and the reverse.
             for (first, second) in [(&one, &two), (&two, &one), (&one, &one)] {
-                // It polls every third of its lease.
+                // The waiter polls every third of its lease.
                 let lease = Duration::from_millis(2400);
                 let (held, waiting) = (exclusive("a"), exclusive("a").with_lease(lease));
                 take(first, &held).await?;
@@ -256,7 +256,7 @@ fn the_right_to_the_keys_of_a_prefix_is_enough_for_its_names() {
         assert_eq!(admin.list("", 9).await?, [LockName::new("shop/listed")?]);
         let findings = one.examine().await?;
         assert!(findings.iter().all(|finding| finding.level < Level::Wrong), "{findings:?}");
-        // The same without a URL.
+        // The same, without a URL.
         let config = RedisConfig::from_url(&url_of(&server))?.with_prefix("shop/");
         let plain_names = Redis::connect(config).await?;
         works(&plain_names, "shop/b").await?;
@@ -296,7 +296,7 @@ fn another_prefix_is_refused_at_the_start() {
     })
 }
 
-/// The line of the plain form, without one of its words, for a user of these keys.
+/// Returns the line of the plain form without this word, for a user with rights to these keys.
 async fn set_plain_user(server: &RedisServer, keys: &str, without: &str) -> Verdict {
     let line = PLAIN_LINE.replace("~*", keys).replace("resetkeys", "reset on >password");
     let words = line.split_whitespace().filter(|word| *word != without);
@@ -332,7 +332,7 @@ fn keys_of_the_plain_form_are_checked_with_a_prefix() {
     run(async {
         let (server, _) = start().await?;
         let url = format!("{}?dlock.plain=true", url_of(&server));
-        // The names are not known at the connect.
+        // At the connect, the names are not known yet.
         set_plain_user(&server, "~shop/*", "").await?;
         works(&connect(&url).await?, "shop/a").await?;
         set_plain_user(&server, "~shop/*", "+pexpire").await?;

@@ -11,7 +11,7 @@ use crate::support::{
     works, works_fully,
 };
 
-/// What happens to the server before each verb.
+/// The fault before each verb.
 #[derive(Clone, Copy, Debug)]
 enum Before {
     Forget,
@@ -19,8 +19,8 @@ enum Before {
     Both,
 }
 
-/// A client to which that has just happened. A new one each time: a client that is cut off repeatedly
-/// reconnects more slowly.
+/// Connects a client, then injects the fault. Each verb has its own client, since one whose
+/// connection is cut repeatedly reconnects more slowly.
 async fn after(server: &RedisServer, before: Before) -> Result<DynBackend, Stop> {
     let client = connect(&server.url()).await?;
     do_it(server, before).await?;
@@ -37,7 +37,7 @@ async fn do_it(server: &RedisServer, before: Before) -> Verdict {
     Ok(())
 }
 
-/// Each verb, after that.
+/// Runs each verb after the fault.
 async fn each_verb(server: &RedisServer, before: Before) -> Verdict {
     let client = async || after(server, before).await;
     let (held, waiting) = (exclusive("a"), exclusive("a"));
@@ -102,7 +102,7 @@ fn the_plain_form_works_after_lost_scripts_and_connections() {
 fn a_waiter_survives_lost_scripts_and_connections() {
     run(async {
         let (server, _) = start().await?;
-        // Again and again, since what is lost depends on what was on its way.
+        // Repeated, since the requests that are lost depend on the timing.
         for before in [Before::Forget, Before::Hang, Before::Both].repeat(8) {
             let client = connect(&server.url()).await?;
             let other = connect(&server.url()).await?;
@@ -190,7 +190,7 @@ fn clients_reconnect_after_repeated_disconnects() {
         }
         until("one connection is left", async || {
             let clients = server.command(&["CLIENT", "LIST"]).await?.text()?;
-            // The other one polls.
+            // The other waiter polls.
             Ok(clients.lines().count() == 2)
         })
         .await

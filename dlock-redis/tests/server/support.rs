@@ -16,7 +16,8 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Runs a test that needs a Redis server; without one it ends early, unless it must not.
+/// Runs a test that needs a Redis server. Without one, the test is skipped, or fails if Redis is
+/// required.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     run_on_one_thread("redis", test);
 }
@@ -48,10 +49,10 @@ async fn open(url: &str) -> Result<DynBackend, Error> {
     Redis::connect(RedisConfig::from_url(url)?).await
 }
 
-/// The answer of a server to `HELLO`, as short as the driver takes it.
+/// The shortest answer to `HELLO` that the driver accepts.
 pub(crate) const HELLO: &str = "%1\r\n+server\r\n+redis\r\n";
 
-/// Stands for a server: answers the commands of one client.
+/// Acts as a server: answers the commands of one client.
 pub(crate) async fn answer(
     mut stream: TcpStream,
     mut reply: impl FnMut(&[String]) -> String,

@@ -109,7 +109,8 @@ fn tls_on_one_side_only_is_reported_in_time() {
         let (server, url, ca) = start(Options::new()).await?;
         let without = refused(&url.replace("rediss", "redis")).await?;
         says(&without, ErrorKind::Unavailable, "expects TLS on this port (rediss://)");
-        // A server without TLS waits for the end of what it takes for a line.
+        // A server without TLS takes the handshake for a command, and waits for the end of the
+        // line.
         let with = server.url().replace("redis:", "rediss:");
         let with = format!("{with}?dlock.tls_ca={ca}&dlock.response_timeout=500ms");
         let error = refused(&with).await?;

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::support::{ask, clients, connect, millis, queue, secs, take, until, with_redis};
 
-/// Uses a client in every way, drops it, and waits until no server sees a connection of it.
+/// Uses all features of a client, drops it, and waits until no server has a connection of it.
 async fn uses_and_closes(url: &str, servers: &[&RedisServer]) -> Verdict {
     let backend = connect(url).await?;
     let name = ClaimId::random().to_string();
@@ -58,7 +58,7 @@ pub(crate) fn a_client_that_is_dropped_closes_all_connections() {
     });
 }
 
-/// Nor does one that was never connected, or one whose servers have gone.
+/// The same for a client that never connected, and for one whose servers have ended.
 pub(crate) fn a_connecting_client_stops_when_it_is_dropped() {
     with_redis(async {
         let server = RedisServer::start(&Options::new()).await?;
@@ -69,7 +69,7 @@ pub(crate) fn a_connecting_client_stops_when_it_is_dropped() {
         server.restart().await?;
         // The longest pause between two tries.
         sleep(millis(1500)).await;
-        // One that was on its way may still be closing.
+        // A connection that was being opened may still be closing.
         until("no client is left", async || Ok(clients(&server).await?.is_empty())).await
     });
 }

@@ -42,7 +42,7 @@ pub(crate) fn every_kind_of_lock_works_in_many_buckets() {
             assert!(semaphore.1.try_acquire().await?.is_none());
             drop(held);
         }
-        // Names of one bucket are taken by one script, names of several one by one.
+        // Names of one bucket are acquired by one script, names of several buckets one by one.
         let mut names: Vec<String> = (0..200).map(|i| format!("multi/{i}")).collect();
         names.retain(|name| tag(name) == tag("multi/0"));
         let request = |name: &String| ask(name, secs(30)).with_queue(Queue::FailIfBusy);
@@ -81,7 +81,7 @@ pub(crate) fn a_hand_off_is_pushed_on_one_channel_per_bucket_in_use() {
     });
 }
 
-/// How many scripts a server has in its cache.
+/// Returns the number of scripts in the cache of a server.
 async fn scripts(server: &RedisServer) -> Result<u64, Stop> {
     let info = server.info("memory").await?;
     let line = info.lines().find_map(|line| line.strip_prefix("number_of_cached_scripts:"));
@@ -170,8 +170,7 @@ pub(crate) fn claims_with_different_capacities_conflict() {
     });
 }
 
-/// A master that gives a slot away notifies its subscribers, unrequested and in between the
-/// answers to their commands.
+/// A master that loses a slot notifies its subscribers, in between the answers to their commands.
 pub(crate) fn answers_belong_to_their_commands_while_slots_move() {
     with_redis(async {
         let nodes = Nodes::start().await?;
@@ -261,7 +260,7 @@ pub(crate) fn verbs_on_a_moving_slot_are_bounded_and_lose_nothing() {
         let slot = nodes.slot(name).await?;
         let (from, to) = (nodes.master(name).await?, nodes.another(name).await?);
         nodes.0.begin_move(slot, from, to).await?;
-        // The holder of the first lock has moved, its queue has not.
+        // The holder key of the first lock has moved, but the key of its queue has not.
         let (port, key) = (to.port().to_string(), format!("dlock:{}:{name}", tag(name)));
         from.command(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]).await?.ok()?;
 
@@ -284,7 +283,7 @@ pub(crate) fn verbs_on_a_moving_slot_are_bounded_and_lose_nothing() {
         nodes.0.end_move(slot, from, to).await?;
         within(SOON, patient).await???.release().await?;
 
-        // What was sent before is sent again, and has its effect once.
+        // The earlier requests are repeated, and take effect only once.
         assert!(matches!(backend.acquire(&fresh).await?, Acquired::Granted(_)));
         match backend.acquire(&held[0]).await? {
             Acquired::Granted(grant) => assert_eq!(grant.token, tokens[0]),

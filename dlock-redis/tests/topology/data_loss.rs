@@ -44,7 +44,7 @@ pub(crate) fn a_grant_without_replicas_is_refused_and_released() {
         assert_eq!(backend.release(&refused.as_claim()).await?, Released::Released);
         assert!(backend.inspect(&refused.name).await?.is_free());
 
-        // A hand-off that only the master has does not count either.
+        // A hand-off that only the master has received does not count either.
         backend.release(&known.as_claim()).await?;
         let error = within(SOON, backend.granted(&waits)).await?.unwrap_err();
         assert_unavailable(&error, &["0 of 1 replicas"]);
@@ -57,7 +57,7 @@ pub(crate) fn a_grant_without_replicas_is_refused_and_released() {
     });
 }
 
-/// Guards hide it: a waiting caller gets the lock once the replicas are back.
+/// With guards, no error is visible: a waiting caller gets the lock once the replicas are back.
 pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
@@ -82,7 +82,7 @@ pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
         until("what was refused is taken back", async || Ok(two.inspect("b").await?.is_free()))
             .await?;
 
-        // At once: the new master must know.
+        // Without a delay: the new master must have the grant.
         let dead = servers.kill_master().await?;
         servers.until_failed_over(&dead.address()).await?;
         let held = one.inspect("a").await?;
@@ -94,7 +94,7 @@ pub(crate) fn a_waiters_grant_reaches_replicas_and_a_new_master() {
     });
 }
 
-/// A replica that takes over must not end a lease earlier than its holder does.
+/// A replica that takes over must not end a lease before the holder's local deadline.
 pub(crate) fn a_renewal_without_replicas_does_not_count() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;
@@ -167,7 +167,7 @@ pub(crate) fn a_master_does_not_vote_soon_after_its_start() {
         sleep(GROWN_UP).await;
         take(&backend, &ask("held", secs(6))).await?;
 
-        // Of those that hold the lock, one loses it, and one is unreachable.
+        // Of the masters that have the claim, one loses it, and one is unreachable.
         let [first, second, _] = masters.servers() else { unreachable!() };
         second.restart().await?;
         first.kill();

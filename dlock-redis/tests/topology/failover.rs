@@ -37,7 +37,7 @@ impl Scene {
         Ok(Self { lease, nodes, holder, guard, elsewhere, waiting })
     }
 
-    /// Longer than a lease after the failover, nothing is lost, and hand-offs are pushed again.
+    /// More than a lease after the failover, no lock is lost, and hand-offs are pushed again.
     async fn goes_on(self) -> Verdict {
         sleep(self.lease + millis(500)).await;
         assert_eq!(self.elsewhere.state(), GuardState::Held, "at a master that was well");
@@ -103,7 +103,7 @@ pub(crate) fn unserved_slots_do_not_affect_other_slots() {
             guard.release().await?;
             within(SOON, here.mutex(name)?.lock()).await??.release().await?;
         }
-        // The data are gone with both of them, and the slots are served again.
+        // The data of both are lost, and the slots are served again.
         for node in dead {
             node.restart().await?;
         }

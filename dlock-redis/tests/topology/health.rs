@@ -84,9 +84,10 @@ pub(crate) fn an_unrenewed_lock_is_lost_before_the_next_grant() {
     });
 }
 
-/// With two timeouts the lease would be over.
+/// After two timeouts, the lease would be over.
 pub(crate) fn an_unanswered_renewal_is_retried_on_another_connection() {
-    // The core gives a renewal up after a third of the lease, which is sooner than one of these.
+    // The core cancels a renewal after a third of the lease, which is sooner than one of these
+    // timeouts.
     with_redis(async {
         tokio::try_join!(renewed_elsewhere("3500ms"), renewed_elsewhere("10s"))?;
         Ok(())

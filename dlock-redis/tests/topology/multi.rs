@@ -10,7 +10,7 @@ use crate::support::{
     SOON, ask, assert_unavailable, beside, connect, locks, secs, tag, until, with_redis, within,
 };
 
-/// Has one client wait for all names, and then the other one for the first two.
+/// Makes one client wait for all names, and then the other one for the first two.
 async fn do_not_deadlock(all: &Locks, two: &Locks, other: &Locks, names: &[String]) -> Verdict {
     let held = other.mutex(&*names[0])?.lock().await?;
     let mut waiting = Vec::new();
@@ -50,7 +50,8 @@ pub(crate) fn multi_locks_over_shards_do_not_deadlock() {
         let cluster = RedisCluster::start(&Options::new()).await?;
         let connect = async || Ok::<_, Stop>(locks(&cluster.url(), secs(30)).await?);
         let (one, two, other) = (connect().await?, connect().await?, connect().await?);
-        // Two names of one shard, and a third of another, before and behind them by name.
+        // Two names of one shard, and one of another shard, which is before or after them in the
+        // order of names.
         let mut alike = (1..).map(|i| format!("m{i}")).filter(|name| tag(name) == tag("m0"));
         let mut names = vec!["m0".to_owned()];
         names.extend(alike.next());

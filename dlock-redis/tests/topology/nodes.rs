@@ -16,7 +16,7 @@ pub(crate) struct Nodes(pub(crate) RedisCluster);
 
 impl Nodes {
     pub(crate) async fn start() -> Result<Self, Stop> {
-        // Slots that are lost are lost alone.
+        // If some slots are lost, the others are still served.
         let options = Options::new().with_config("cluster-require-full-coverage no");
         Ok(Self(RedisCluster::start(&options).await?))
     }
@@ -35,7 +35,7 @@ impl Nodes {
         self.0.master_of_slot(self.slot(name).await?).await
     }
 
-    /// A master that is not that of a name.
+    /// Another master than that of the name.
     pub(crate) async fn another(&self, name: &str) -> Result<&RedisServer, Stop> {
         let not = self.master(name).await?.port();
         let mut masters = Vec::new();
@@ -46,7 +46,8 @@ impl Nodes {
         other.ok_or_else(|| Stop::failed("there is one master only"))
     }
 
-    /// So many names, each in another bucket, that are at the same master as this one, or not.
+    /// Returns this number of names, each in another bucket. Their master is that of the given
+    /// name, or another one.
     pub(crate) async fn names(
         &self,
         like: &str,
@@ -71,7 +72,7 @@ impl Nodes {
         Err(Stop::failed("there are fewer buckets"))
     }
 
-    /// The channels that anybody listens to, on all nodes.
+    /// The channels with listeners, on all nodes.
     pub(crate) async fn channels(&self) -> Result<Vec<String>, Stop> {
         let mut channels = Vec::new();
         for node in self.0.nodes().iter().filter(|node| node.pid().is_some()) {
@@ -90,7 +91,7 @@ pub(crate) const WAITERS: usize = 6;
 pub(crate) struct Waiting(Vec<JoinHandle<Result<Guard, Error>>>);
 
 impl Waiting {
-    /// They have joined the queue one after the other.
+    /// The clients have joined the queue one after the other.
     pub(crate) async fn start(nodes: &Nodes, name: &str, lease: Duration) -> Result<Self, Stop> {
         let onlooker = locks(&nodes.url(), lease).await?;
         let mut waiting = Vec::new();
@@ -106,9 +107,9 @@ impl Waiting {
         Ok(Self(waiting))
     }
 
-    /// The holder hands off to the first waiter, that one to the second, and so on. A waiter also polls,
-    /// so it would get the lock without a message, too, but only with one script more than the
-    /// release. So at least one has to get it by the release alone.
+    /// The holder hands off to the first waiter, that one to the second, and so on. A waiter also
+    /// polls, so it would get the lock without a message, too, but a poll is one more script. So at
+    /// least one hand-off must succeed with the script of the release alone.
     pub(crate) async fn are_notified_one_by_one(
         self,
         holder: Guard,

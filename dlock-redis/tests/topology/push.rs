@@ -14,8 +14,8 @@ use crate::support::{
     queue, scripts, secs, take, with_redis, within,
 };
 
-/// The number of hand-offs with the expected cost, and of those that a busy machine may delay, besides four
-/// for each of the others.
+/// The number of hand-offs with the expected cost, and the limit of those that a busy machine
+/// delays, besides four for each expected one.
 const EXACT: usize = 60;
 const SPOILT: usize = 30;
 
@@ -37,7 +37,7 @@ pub(crate) fn a_hand_off_costs_two_scripts_and_one_message() {
             server.command(&["CONFIG", "RESETSTAT"]).await?.ok()?;
             clients[now].0.release(&clients[now].1.as_claim()).await?;
             within(SOON, clients[next].0.granted(&clients[next].1)).await??;
-            // And it joins the queue again.
+            // The former holder joins the queue again.
             clients[now].1 = ask("a", LEASE);
             let joins = Instant::now();
             queue(&clients[now].0, &clients[now].1).await?;
@@ -46,7 +46,7 @@ pub(crate) fn a_hand_off_costs_two_scripts_and_one_message() {
             joined[now] = joins;
             assert_eq!(messages, 1, "turn {turn}");
             match cost {
-                // The scripts are known from then on.
+                // From then on, the server has the scripts in its cache.
                 _ if turn < clients.len() => {}
                 2 => exact += 1,
                 3.. if may_have_asked => spoilt += 1,
@@ -135,12 +135,13 @@ pub(crate) fn a_waiter_is_granted_by_a_restarted_server() {
                 assert_eq!(guard.state(), GuardState::Held);
                 guard.release().await?;
                 within(SOON, waiting).await???.release().await?;
-                // And it listens again.
+                // The waiter listens again.
                 let (holder, waiter) = (holder.backend(), waiter.backend());
                 is_notified("after the restart", async || hand_off("a", holder, waiter).await)
                     .await?;
             } else {
-                // Nothing is left of the lock: the holder is notified of the loss, and the waiter gets it.
+                // The server has lost the lock: the holder is notified, and the waiter gets the
+                // lock.
                 within(SOON, guard.lost()).await?;
                 within(SOON, waiting).await???.release().await?;
             }

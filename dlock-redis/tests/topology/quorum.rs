@@ -32,7 +32,7 @@ pub(crate) fn a_quorum_of_five_survives_two_dead_masters_only() {
         for dead in &masters.servers()[..2] {
             dead.kill();
         }
-        // Longer than a lease: a majority renews.
+        // Longer than a lease: a majority renews it.
         sleep(lease + secs(1)).await;
         assert_eq!(guard.state(), GuardState::Held);
         assert!(within(SOON, two.mutex("held")?.try_lock()).await??.is_none());
@@ -50,7 +50,7 @@ pub(crate) fn a_quorum_of_five_survives_two_dead_masters_only() {
         assert_unavailable(&error, &["3 of 5 masters do not answer", "redis+quorum://"]);
         within(SOON, guard.lost()).await?;
 
-        // They come back empty, and are used again.
+        // The masters come back empty, and are used again.
         for dead in &masters.servers()[..3] {
             dead.restart().await?;
         }
@@ -68,7 +68,7 @@ pub(crate) fn a_quorum_of_five_survives_two_dead_masters_only() {
 
 pub(crate) fn a_hanging_master_does_not_delay_a_try() {
     with_redis(async {
-        // A try that waits for the answer of the master is not over soon.
+        // With this timeout, a try that waits for the master would be late.
         let (masters, url) = masters_with(5, "60s").await?;
         let (one, two) = (locks(&url, LEASE).await?, locks(&url, LEASE).await?);
         let guard = one.mutex("held")?.lock().await?;
@@ -182,8 +182,8 @@ impl Partial {
     }
 }
 
-/// Each client has its own majority, and the last tokens of the masters are far apart, as
-/// after clocks that were wrong: whatever a majority agrees on, the next one is above it.
+/// Each client has its own majority, and the last tokens of the masters are far apart, as after
+/// clocks that were wrong: each token is larger than that of the majority before.
 pub(crate) fn tokens_grow_from_one_majority_to_the_next() {
     with_redis(async {
         let masters = RedisMasters::start(5, &Options::new()).await?;
@@ -193,7 +193,7 @@ pub(crate) fn tokens_grow_from_one_majority_to_the_next() {
         }
         let mut last = 0;
         for round in 0..8 {
-            // One of them jumps ahead: by hours, and by a little.
+            // The last token of one master jumps ahead, by hours or by a little.
             let ahead = &masters.servers()[(round * 3) % 5];
             let f = format!("dlock:{}f:a", tag("a"));
             let token = last + [3_600_000_000, 1, 7, 500_000][round % 4];
@@ -208,7 +208,7 @@ pub(crate) fn tokens_grow_from_one_majority_to_the_next() {
     });
 }
 
-/// Every key but the last tokens.
+/// Returns all keys but the last tokens.
 async fn claims(masters: &RedisMasters) -> Result<Vec<String>, Stop> {
     let keys = masters.keys("dlock:*").await?.concat();
     Ok(keys.into_iter().filter(|key| !key.contains("}f:")).collect())
@@ -222,7 +222,7 @@ pub(crate) fn an_attempt_without_a_majority_leaves_nothing() {
         take(&holder.backend, &held).await?;
         assert_eq!(claims(&masters).await?.len(), 3);
 
-        // It gets two of five, and releases them.
+        // The claim gets two of five votes, and releases them.
         let all = Partial::open(&masters, &[0, 1, 2, 3, 4]).await?;
         for queue in [Queue::FailIfBusy, Queue::Enqueue] {
             let request = ask("a", secs(60)).with_queue(queue);
@@ -231,7 +231,7 @@ pub(crate) fn an_attempt_without_a_majority_leaves_nothing() {
             sleep(millis(200)).await;
             assert_eq!(claims(&masters).await?.len(), 3);
         }
-        // It gets two, and the others are unreachable.
+        // The claim gets two votes, and the other masters are unreachable.
         let request = ask("b", secs(60)).with_queue(Queue::FailIfBusy);
         for unreachable in 0..3 {
             all.proxies[unreachable].door(Door::Closed).await?;
@@ -255,7 +255,7 @@ pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
         let all = &client.backend;
         let held = ask("a", secs(60));
         let token = Some(take(all, &held).await?.token);
-        // What a slow master takes after it has lost its data is not lost.
+        // A claim that reaches a slow master after it has lost its data would count as known there.
         let holder = format!("dlock:{}:a", tag("a"));
         for master in masters.servers() {
             until("each master has heard of it", async || {
@@ -271,7 +271,7 @@ pub(crate) fn a_claim_is_forgotten_when_a_majority_has_lost_its_data() {
             assert_eq!(all.renew(std::slice::from_ref(&renewal)).await?[0], *expected, "{flushed}");
         }
 
-        // Where the last tokens are still known, it was not the data that was lost.
+        // If the masters still know the last tokens, they have not lost their data.
         let held = ask("b", secs(60));
         let token = Some(take(all, &held).await?.token);
         let renewal = Renewal::new(held.as_claim(), held.mode, held.lease).with_token(token);
@@ -301,7 +301,7 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_unreachable() {
         unreachable.door(Door::Open).await?;
         until("it is given back there", async || has_claims(0).await).await?;
 
-        // The same for what an attempt got that found no majority.
+        // The same for the votes of an attempt that found no majority.
         let other = Partial::open(&masters, &[0, 1]).await?;
         let held = ask("b", secs(60));
         take(&other.backend, &held).await?;
@@ -309,7 +309,7 @@ pub(crate) fn a_claim_does_not_stay_on_a_master_that_was_unreachable() {
         let request = ask("b", secs(60)).with_queue(Queue::FailIfBusy);
         let answer = within(SOON, all.acquire(&request)).await?;
         assert!(!matches!(answer, Ok(Acquired::Granted(_))), "{answer:?}");
-        // So long that no request waits for it any more.
+        // After this time, no request waits for the master any more.
         sleep(secs(5)).await;
         masters.servers()[2].resume()?;
         until("it is given back there", async || has_claims(2).await).await

@@ -48,7 +48,7 @@ impl Scene {
         Ok(Self { lease, servers, holder, other, guards: Vec::new(), last: 0 })
     }
 
-    /// Takes all locks, and waits until the replicas have them.
+    /// Acquires all locks, and waits until the replicas have them.
     async fn hold(&mut self) -> Verdict {
         for i in 0..HELD {
             let lock = self.holder.mutex(format!("held/{i}"))?;
@@ -63,7 +63,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Tokens rise, also from one master to the next.
+    /// Tokens rise, even from one master to the next.
     fn note(&mut self) {
         for guard in &self.guards {
             let token = guard.token().get();
@@ -72,8 +72,8 @@ impl Scene {
         }
     }
 
-    /// A failover while a claim waits for the first lock. Then that one gets it, and everything
-    /// held is held at the new master too.
+    /// A failover while a claim waits for the first lock. Afterwards the waiter gets that lock, and
+    /// the new master has all other locks.
     async fn across<T>(
         &mut self,
         failover: impl AsyncFnOnce(&RedisSentinel) -> Result<T, Stop>,
@@ -148,7 +148,8 @@ pub(crate) fn locks_and_waiters_survive_a_hanging_master() {
     });
 }
 
-/// Waits so long for an answer that it does nothing soon whenever it waits for one that hangs.
+/// Returns a URL with a long response timeout, so that a test notices each wait for a server that
+/// hangs.
 fn patient(servers: &RedisSentinel) -> String {
     format!("{}?dlock.response_timeout=60s", servers.url())
 }
@@ -160,7 +161,7 @@ pub(crate) fn an_unknown_master_or_dead_sentinels_give_a_remedy() {
         let error = within(SOON, connect(&unknown)).await?.unwrap_err();
         assert_unavailable(&error, &["nobody", "SENTINEL MASTERS", "redis+sentinel://"]);
 
-        // With one down, and with one that hangs, the others will do.
+        // If one sentinel is down or hangs, the others are sufficient.
         let sentinels = servers.sentinel_servers();
         sentinels[0].kill();
         within(SOON, connect(&servers.url())).await??;
@@ -178,7 +179,7 @@ pub(crate) fn an_unknown_master_or_dead_sentinels_give_a_remedy() {
     });
 }
 
-/// One sentinel sleeps through a failover, and names the old master when it wakes up.
+/// One sentinel is paused during a failover, and reports the old master afterwards.
 pub(crate) fn an_outdated_sentinel_does_not_lead_to_the_old_master() {
     with_redis(async {
         for _ in 0..5 {
@@ -190,8 +191,8 @@ pub(crate) fn an_outdated_sentinel_does_not_lead_to_the_old_master() {
     });
 }
 
-/// Fails when a client leaves the new master; `false` when the others replace that one, too, because
-/// it takes long to answer on a busy machine.
+/// Fails if a client leaves the new master. Returns `false` if the sentinels replace that one, too,
+/// because it answers late on a busy machine.
 async fn stays_with_the_new_master() -> Result<bool, Stop> {
     let servers = RedisSentinel::start(&Options::new()).await?;
     let locks = locks(&patient(&servers), LEASE).await?;
@@ -244,8 +245,8 @@ pub(crate) fn a_demoted_master_is_an_error_until_it_is_master_again() {
     });
 }
 
-/// Between the moment when the old master becomes a replica and the moment when the sentinels say
-/// so, commands are refused; they are retried elsewhere.
+/// After the old master becomes a replica, and before the sentinels report the new one, commands
+/// are refused. They are retried at the new master.
 pub(crate) fn a_failover_under_load_causes_no_errors() {
     with_redis(async {
         let servers = RedisSentinel::start(&Options::new()).await?;

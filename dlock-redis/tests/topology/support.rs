@@ -21,7 +21,8 @@ pub(crate) const POLLS_AFTER: Duration = secs(3);
 /// In this number of hand-offs, at least one message has to come before the first poll.
 const TRIES: usize = 10;
 
-/// Runs a test that needs Redis servers; without Redis it ends early, unless it must not.
+/// Runs a test that needs Redis servers. Without Redis, the test is skipped, or fails if Redis is
+/// required.
 pub(crate) fn with_redis(test: impl Future<Output = Verdict>) {
     run_on_threads("redis", test);
 }
@@ -42,14 +43,14 @@ pub(crate) fn ask(name: &str, lease: Duration) -> AcquireRequest {
     exclusive(name).with_lease(lease)
 }
 
-/// The connections of clients of dlock: who else is here speaks RESP2.
+/// Returns the connections of clients of dlock. Other clients use RESP2.
 pub(crate) async fn clients(server: &RedisServer) -> Result<Vec<String>, Stop> {
     let list = server.command(&["CLIENT", "LIST"]).await?.ok()?.text()?;
     let ours = list.lines().filter(|line| line.contains("resp=3"));
     Ok(ours.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect())
 }
 
-/// Waits until a replica has the keys of its master. It may be online long before.
+/// Waits until a replica has the keys of its master. The replica may be online long before that.
 pub(crate) async fn until_copied(master: &RedisServer, replica: &RedisServer) -> Verdict {
     until("the replica has the keys of its master", async || {
         Ok(master.keys("dlock:*").await? == replica.keys("dlock:*").await?)
@@ -57,7 +58,7 @@ pub(crate) async fn until_copied(master: &RedisServer, replica: &RedisServer) ->
     .await
 }
 
-/// Runs beside the test.
+/// Runs the work beside the test.
 pub(crate) fn beside<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
@@ -99,19 +100,19 @@ pub(crate) async fn hand_off(
     Ok(took)
 }
 
-/// How many scripts a server has run since its counts began.
+/// Returns the number of scripts that a server has run since its counts were reset.
 pub(crate) async fn scripts(server: &RedisServer) -> Result<u64, Stop> {
     Ok(calls(server, "evalsha").await? + calls(server, "eval").await?)
 }
 
-/// How often a server has run a command since its counts began.
+/// Returns how often a server has run a command since its counts were reset.
 pub(crate) async fn calls(server: &RedisServer, command: &str) -> Result<u64, Stop> {
     let (stats, begin) = (server.info("commandstats").await?, format!("cmdstat_{command}:calls="));
     let count = stats.lines().find_map(|line| line.strip_prefix(&begin)?.split(',').next());
     Ok(count.unwrap_or("0").parse()?)
 }
 
-/// What must be over by then.
+/// Fails if the work takes longer than this.
 #[track_caller]
 pub(crate) fn within<T>(
     limit: Duration,
@@ -121,7 +122,7 @@ pub(crate) fn within<T>(
     async move { timeout(limit, work).await.map_err(|_| late) }
 }
 
-/// An error that says that the servers are out of reach, and with these words why.
+/// Checks that an error reports unreachable servers, and contains these words.
 #[track_caller]
 pub(crate) fn assert_unavailable(error: &Error, words: &[&str]) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -28,10 +28,10 @@ pub(crate) fn all() -> Vec<Box<dyn Store>> {
         .into()
 }
 
-/// The end of an address: without `RETURNING`. It is no option of a URL.
+/// The end of an address that means: without `RETURNING`. It is not an option of a URL.
 const AS_MYSQL: &str = "#as-mysql";
 
-/// A server, which ends with it.
+/// A server, which ends when this value is dropped.
 enum Server {
     Postgres(PostgresServer),
     Pooler(PostgresServer, Box<PgBouncer>),
@@ -123,7 +123,7 @@ impl Opened for Server {
 }
 
 impl Server {
-    /// The condition for the row of this name, whatever stands in it.
+    /// The condition for the row of this name, whose characters may be special in SQL.
     fn is(&self, name: &LockName) -> String {
         let hex: String = name.as_str().bytes().map(|byte| format!("{byte:02x}")).collect();
         match self {
@@ -141,7 +141,7 @@ impl Server {
             Self::Mysql(server, options) => (server.url(), *options),
         };
         let and = if url.contains('?') { '&' } else { '?' };
-        // An answer may take long on a busy machine.
+        // The response timeout is long, for a busy machine.
         let patient = "dlock.response_timeout=30s";
         format!("{url}{and}dlock.create_schema=true&{patient}{options}")
     }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 pub(crate) struct Files;
 
-/// A file of its own, removed in the end.
+/// A separate file, which is removed in the end.
 struct File {
     dir: TempDir,
 }
@@ -67,7 +67,7 @@ impl Opened for File {
     }
 }
 
-/// A client that waits long for its turn, for a busy machine.
+/// A client with a long timeout, for a busy machine.
 async fn open(path: impl Into<PathBuf>) -> Result<DynBackend, Error> {
     let config = SqliteConfig::new(path).with_create_schema(true);
     Sqlite::open(config.with_busy_timeout(Duration::from_secs(30))).await

@@ -15,7 +15,7 @@ use crate::connect;
 
 const LEASE: Duration = Duration::from_secs(600);
 
-/// The table as it was.
+/// The earlier contents of the table.
 const SAVE: [&str; 2] =
     ["DROP TABLE IF EXISTS dlock_was", "CREATE TABLE dlock_was AS SELECT * FROM dlock_lock"];
 const LOSE: [&str; 2] =
@@ -56,7 +56,8 @@ pub(crate) async fn writes_of_mysql() -> Verdict {
     writes(Server::Mysql(server)).await
 }
 
-/// A client that remembers a lost row appends to the current one, and folds nothing into it.
+/// A client that remembers a lost row appends to the current row, and does not fold the lost state
+/// into it.
 async fn writes(server: Server) -> Verdict {
     let url = server.url();
     let [client, other] = [connect(url.clone()).await?, connect(url.clone()).await?];
@@ -112,7 +113,7 @@ async fn several_rows(server: &Server, client: &DynBackend, other: &DynBackend) 
     Ok(())
 }
 
-/// Makes sure that these hold a lock and wait for it.
+/// Makes these claims hold the lock and wait for it.
 async fn claims(client: &DynBackend, name: &LockName, claims: &[ClaimId]) -> Verdict {
     let state = client.inspect(name).await?;
     let found = state.holders.iter().chain(&state.waiters).map(|state| state.claim);

@@ -1,5 +1,5 @@
 //! The modes in which other programs take part: the plain table schemes, and PostgreSQL's advisory
-//! locks, each against a program that knows nothing of dlock and speaks SQL.
+//! locks, each together with a program that uses only SQL.
 
 #![expect(clippy::unwrap_used, reason = "each case is the body of several tests")]
 
@@ -54,7 +54,7 @@ macro_rules! in_modes {
     };
 }
 
-/// The number of locks that the server knows as held.
+/// Returns the number of locks that the server has as held.
 async fn held(server: &Server, mode: &str) -> Result<String, Stop> {
     let count = match mode {
         ADVISORY => "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
@@ -79,7 +79,7 @@ in_modes! {
 async fn clients_never_overlap_and_tokens_grow(server: Server, mode: &str) -> Verdict {
     let (inside, last) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks: JoinSet<Result<(), Stop>> = JoinSet::new();
-    // The tokens of the scheme of rows order nothing.
+    // In the scheme of rows, tokens have no order.
     let grow = mode != ROW;
     for _ in 0..6 {
         let lock = locks(&server.url(mode), LEASE).await?.mutex("hot")?;
@@ -206,12 +206,12 @@ async fn a_row_of_another_program_is_respected_until_its_lease_ends(
     server.query(&insert).await?;
     assert!(client.mutex("job")?.try_lock().await?.is_none());
     assert_eq!(client.inspect("job").await?.holders.len(), 1);
-    // And then it is taken, although nobody gave it back.
+    // After that it can be acquired, although it was not released.
     let guard = client.mutex("job")?.lock().await?;
     if scheme == VERSION {
         assert_eq!(guard.token().get(), 42);
     }
-    // The late release of the other program finds nothing of its own.
+    // The late release of the other program does not affect the new holder.
     server.query("DELETE FROM dlock_plain WHERE name = 'job' AND holder = 'cron@web1'").await?;
     guard.release().await?;
     Ok(())
@@ -279,7 +279,7 @@ fn versions_promise_no_more_than_postgres_keeps() {
         assert_eq!(promised(&server, relaxed).await?, LOST);
         server.query("ALTER TABLE dlock_plain SET UNLOGGED").await?;
         assert_eq!(promised(&server, VERSION).await?, LOST);
-        // It does not sync.
+        // This server does not sync its commits.
         assert_eq!(promised(&Server::postgres().await?, VERSION).await?, LOST);
         Ok(())
     });
@@ -345,7 +345,7 @@ fn many_locks_are_on_one_connection_and_others_see_them() {
         let pids = "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory'";
         assert_eq!(server.query(pids).await?[0][0], "1");
         assert!(other.mutex("a")?.try_lock().await?.is_none());
-        // Of the same client, too, although the session would be let in.
+        // For the same client, too, although its session could acquire the lock again.
         assert!(client.mutex("a")?.try_lock().await?.is_none());
         let seen = other.inspect("a").await?.holders;
         assert_eq!(seen.len(), 1);
@@ -386,7 +386,7 @@ fn a_lost_connection_loses_all_its_locks() {
         a.lost().await;
         b.lost().await;
         assert_eq!(a.release().await?, Released::AlreadyLost);
-        // A new session starts with nothing.
+        // A new session holds no locks.
         let other = locks(&server.url(ADVISORY), SHORT).await?;
         let now = other.mutex("a")?.lock().await?;
         assert!(client.mutex("a")?.try_lock().await?.is_none());
@@ -442,7 +442,8 @@ fn names_are_not_listed_and_the_server_is_not_examined() {
     });
 }
 
-/// A right that is missing for a while costs no other lock, and no lock stays held by nobody.
+/// If a right is missing for a while, no other lock is lost, and no lock stays held without a
+/// holder.
 #[test]
 fn a_refused_unlock_costs_no_other_lock_of_its_session() {
     run("postgres", async {
@@ -460,7 +461,7 @@ fn a_refused_unlock_costs_no_other_lock_of_its_session() {
         let error = a.release().await.err().ok_or_else(|| Stop::failed("it was refused"))?;
         assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Access), "{error}");
         drop(dropped);
-        // The session would be let in.
+        // The session could acquire the lock again.
         assert!(client.mutex("a")?.try_lock().await?.is_none());
         assert!(other.mutex("a")?.try_lock().await?.is_none());
         assert!(other.mutex("b")?.try_lock().await?.is_none());
@@ -526,7 +527,8 @@ fn old_tokens_are_deleted_a_few_at_a_time() {
     });
 }
 
-/// The holder would notice that its session has ended when it renews, after a third of the lease.
+/// Without the end of the session, the holder would notice the loss at its next renewal, after a
+/// third of the lease.
 #[test]
 fn an_idle_session_keeps_its_locks() {
     run("postgres", async {

@@ -40,7 +40,7 @@ impl Server {
         Ok(Self::Mysql(MariadbServer::start(&options).await?))
     }
 
-    /// Its URL with these options. An answer may take long on a busy machine.
+    /// Returns its URL with these options. The response timeout is long, for a busy machine.
     pub(crate) fn url(&self, options: &str) -> String {
         let url = match self {
             Self::Postgres(server) => server.url(),
@@ -74,7 +74,7 @@ impl Server {
     }
 }
 
-/// Locks of a client of its own, with leases of this length, each hold the store's.
+/// Locks of a separate client, with leases of this length, and without local hand-off.
 pub(crate) async fn locks(url: &str, lease: Duration) -> Result<Locks, Error> {
     over(connect(url).await?, lease)
 }
@@ -93,7 +93,8 @@ fn over(backend: DynBackend, lease: Duration) -> Result<Locks, Error> {
     Locks::new(backend)?.without_handoff().with_options(options)
 }
 
-/// Runs a test that needs a server; without it, it ends early, unless it must not.
+/// Runs a test that needs a server. Without it, the test is skipped, or fails if the server is
+/// required.
 pub(crate) fn run(store: &str, test: impl Future<Output = Verdict>) {
     run_on_threads(store, test);
 }

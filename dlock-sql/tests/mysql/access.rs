@@ -163,7 +163,7 @@ fn the_server_decides_what_is_promised() {
     });
 }
 
-/// Whatever the defaults of the server, the statements mean the same.
+/// The statements do not depend on the defaults of the server.
 #[test]
 fn unusual_servers_are_used() {
     with_mariadb(async {

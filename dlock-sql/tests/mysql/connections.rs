@@ -11,7 +11,7 @@ use crate::support::{
     attempt, config, connect, exclusive, free, server, server_with, take, with_mariadb,
 };
 
-/// Accepts connections at ::1, which the system tries first, and says nothing.
+/// Accepts connections at ::1, which the system tries first, and never answers.
 async fn silent(port: u16) -> Result<TcpListener, Stop> {
     TcpListener::bind(("::1", port)).await.map_err(|_| Stop::missing("IPv6 is off"))
 }

@@ -33,7 +33,7 @@ impl Guarded {
     }
 }
 
-/// Tasks of these clients on some locks, one and two at a time.
+/// Runs tasks of these clients that acquire some locks, one or two at a time.
 async fn crowd(clients: &[DynBackend], tasks: usize, locks: usize, rounds: usize) -> Verdict {
     let guarded: Arc<Vec<Guarded>> = Arc::new((0..locks).map(|_| Guarded::default()).collect());
     let mut all = JoinSet::new();
@@ -116,7 +116,8 @@ fn new_names_do_not_collide() {
             let backend = connect(&server).await?;
             tasks.spawn(async move {
                 for round in 0..40 {
-                    // Interleaved with those of the others, so that all insert between all.
+                    // The names of the tasks interleave, so that each task inserts rows between
+                    // those of the others.
                     let requests: Vec<_> =
                         (0..20).map(|n| exclusive(&format!("{round} {n} {client}"))).collect();
                     for answer in backend.acquire_all(&requests).expect("known").await? {

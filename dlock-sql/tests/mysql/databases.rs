@@ -9,7 +9,7 @@ use crate::support::{
     attempt, connect, exclusive, free, granted, queue, server, take, with_mariadb,
 };
 
-/// A pool of one connection that may do everything.
+/// A pool of one connection with all rights.
 async fn pool(server: &MariadbServer) -> Result<MySqlPool, Stop> {
     Ok(MySqlPoolOptions::new().max_connections(1).connect(&server.admin_url()).await?)
 }
@@ -75,7 +75,7 @@ fn a_connection_in_another_database_uses_the_first_tables() {
     });
 }
 
-/// Where a new connection of dlock's own begins is a setting of the server.
+/// A setting of the server selects the database of dlock's own new connections.
 #[test]
 fn a_connection_after_another_uses_the_tables_of_the_first() {
     with_mariadb(async {

@@ -79,7 +79,7 @@ async fn open(server: &MariadbServer, options: &str) -> Result<DynBackend, Stop>
     Ok(Mysql::open(config(&format!("{}?dlock.create_schema=true{options}", server.url()))?).await?)
 }
 
-/// Uses the client until it promises nothing.
+/// Uses the client until it promises no exclusion.
 async fn until_weaker(client: &DynBackend) -> Verdict {
     let used = async {
         while client.guarantees().exclusion != Exclusion::Nothing {

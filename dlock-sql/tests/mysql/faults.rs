@@ -101,7 +101,7 @@ fn dropped_clients_close_their_connections() {
     });
 }
 
-/// More than the pauses between them let be, and a fraction of what there were without pauses.
+/// More attempts than the pauses permit, and a fraction of the number without pauses.
 const FEW: u64 = 16;
 
 async fn through(server: &MariadbServer) -> Result<(Proxy, DynBackend), Stop> {
@@ -133,7 +133,7 @@ fn a_read_only_server_gets_few_connections() {
     });
 }
 
-/// The old server goes on answering reads on connections that stay open.
+/// The old server continues to answer reads on connections that stay open.
 #[test]
 fn a_reader_follows_a_switchover() {
     with_mariadb(async {
@@ -142,7 +142,7 @@ fn a_reader_follows_a_switchover() {
         let direct = connect(&new).await?;
         let on_new = exclusive("x");
         take(&direct, &on_new).await?;
-        // It reads while somebody waits, and for onlookers.
+        // The client reads for its waiters, and for `inspect`.
         let (held, waits) = (exclusive("y"), exclusive("y"));
         take(&client, &held).await?;
         queue(&client, &waits).await?;

@@ -11,7 +11,7 @@ use crate::support::{
     LEASE, attempt, config, connect, exclusive, free, server, take, until, with_mariadb,
 };
 
-/// Longer than a test takes, so that nothing that is sent comes past its deadline.
+/// Longer than a test takes, so that no request arrives after its deadline.
 const PATIENT: &str = "dlock.response_timeout=60s";
 
 struct Scene {
@@ -46,7 +46,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Asks for these on a connection that goes no further, and once more when that is closed.
+    /// Sends acquires on a connection whose requests are held back. The client retries when the
+    /// connection is closed.
     async fn ask_twice(&self, requests: &[AcquireRequest]) -> Result<Vec<Acquired>, Stop> {
         let asking = ask_in_vain(&self.proxy, &self.client, requests).await?;
         self.proxy.abandon();
@@ -74,7 +75,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Nobody holds these, or waits for them.
+    /// Checks that these locks have no holder and no waiter.
     async fn are_free(&self, requests: &[AcquireRequest]) -> Verdict {
         for request in requests {
             let seen = self.other.inspect(&request.name).await?;
@@ -94,7 +95,7 @@ async fn together(client: &DynBackend, all: &[AcquireRequest]) -> Result<Vec<Acq
     }
 }
 
-/// Asks for these on connections that go no further.
+/// Sends acquires on connections whose requests are held back.
 async fn ask_in_vain(
     proxy: &Proxy,
     client: &DynBackend,
@@ -124,8 +125,8 @@ fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
     ])
 }
 
-/// The sender goes on over another connection, takes the lock, gives it back, and then what it sent
-/// first arrives, early enough for its deadline.
+/// The sender continues on another connection, acquires the lock, and releases it. Then its first
+/// request arrives, before its deadline.
 #[test]
 fn an_acquire_overtaken_by_its_release_takes_nothing() {
     with_mariadb(async {
@@ -180,7 +181,7 @@ fn a_late_renewal_leaves_the_lease_of_the_last_one() {
             let renewing = tokio::spawn(async move { client.renew(&late).await });
             until("it is sent", async || Ok(scene.proxy.request_bytes() > sent)).await?;
             scene.proxy.abandon();
-            // It is sent again over the next connection.
+            // The renewal is retried on the next connection.
             renewing.await??;
             scene.client.renew(&renewal(last).map(Renewal::as_last)).await?;
             scene.arrive(std::slice::from_ref(&held)).await?;
@@ -192,7 +193,7 @@ fn a_late_renewal_leaves_the_lease_of_the_last_one() {
     });
 }
 
-/// A sender that ends with all that it knew.
+/// The sender ends, so nothing remembers its request.
 #[test]
 fn a_request_that_arrives_past_its_deadline_does_nothing() {
     with_mariadb(async {
@@ -202,7 +203,7 @@ fn a_request_that_arrives_past_its_deadline_does_nothing() {
             scene.proxy.door(Door::Closed).await?;
             scene.proxy.abandon();
             assert!(asking.await?.is_err());
-            // Twice as long as its sender has waited.
+            // Twice the response timeout of the sender.
             sleep(Duration::from_secs(2)).await;
             scene.arrive(&requests).await?;
             scene.are_free(&requests).await?;
@@ -211,7 +212,7 @@ fn a_request_that_arrives_past_its_deadline_does_nothing() {
     });
 }
 
-/// The plain form has no place to remember who has gone, so the claim is given back twice.
+/// The plain form can't record released claims, so the claim is released twice.
 #[test]
 fn a_row_taken_by_a_late_request_is_released() {
     with_mariadb(async {
@@ -232,7 +233,8 @@ fn a_row_taken_by_a_late_request_is_released() {
         assert!(matches!(asking.await??[..], [Acquired::Granted(_)]));
         free(&client, &request).await?;
         proxy.arrive();
-        // It may be held for nobody until its deadline, and not for the lease of ten minutes.
+        // The late request may hold the lock until its deadline, but not for its lease of ten
+        // minutes.
         sleep(Duration::from_secs(3)).await;
         let is_free = async || Ok(other.inspect(&request.name).await?.is_free());
         until("it is given back", is_free).await?;

@@ -12,10 +12,10 @@ use crate::support::{
     SOON, assert_unavailable, config, connect, exclusive, free, lock, server, take, with_mariadb,
 };
 
-/// Less than an operation tries for where a test bounds it so, and a multiple of what else it takes.
+/// Shorter than an operation retries, and several times as long as it takes otherwise.
 const BRIEF: Duration = Duration::from_secs(30);
 
-/// A transaction of somebody else, which has done this.
+/// A transaction of another program, which has run this statement.
 async fn foreign(server: &MariadbServer, sql: &'static str) -> Result<MySqlConnection, Stop> {
     let mut other = MySqlConnection::connect(&server.url()).await?;
     sqlx::raw_sql("START TRANSACTION").execute(&mut other).await?;
@@ -50,7 +50,7 @@ fn a_row_locked_by_another_program_costs_no_other_lock() {
     });
 }
 
-/// Of a row that is there, of one that is being made, and of one that is being removed.
+/// The row exists, is being inserted, or is being deleted.
 #[test]
 fn a_row_locked_by_another_program_delays_no_other_waiter() {
     with_mariadb(async {
@@ -88,7 +88,7 @@ fn a_row_locked_by_another_program_delays_no_other_waiter() {
             timeout(BRIEF, begun).await.map_err(|_| Stop::failed("nobody waits"))??;
             let works = async {
                 for n in 0..20 {
-                    // Not beside the row, where the server may keep the gap.
+                    // Not next to the row, since the server may lock the gap there.
                     let free_one = exclusive(&format!("a{n}{name}"));
                     take(&client, &free_one).await?;
                     free(&client, &free_one).await?;

@@ -18,7 +18,7 @@ fn names_that_look_alike_are_different_locks() {
     with_mariadb(async {
         let server = server().await?;
         for client in [connect(&server).await?, connect_plainly(&server).await?] {
-            // Alone and together: the two statements read names in different ways.
+            // One by one and together, since the two statements read names in different ways.
             let alone: Vec<_> = NAMES.iter().map(|name| attempt(name)).collect();
             for request in &alone {
                 take(&client, request).await?;
@@ -60,7 +60,7 @@ fn the_longest_name_is_a_name_like_any_other() {
     });
 }
 
-/// A statement names the database, and asks for it.
+/// One statement contains the name of the database, and another one reads it.
 #[test]
 fn databases_with_hostile_names_work() {
     with_mariadb(async {

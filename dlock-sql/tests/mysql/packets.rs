@@ -15,7 +15,7 @@ use crate::support::{
     with_mariadb,
 };
 
-/// Joins the queue, or is refused with the setting to change.
+/// Joins the queue, or checks that the refusal names the setting to change.
 async fn join(client: &DynBackend, request: &AcquireRequest) -> Result<bool, Stop> {
     match client.acquire(request).await {
         Ok(Acquired::Queued) => Ok(true),
@@ -34,7 +34,7 @@ async fn renew(client: &DynBackend, held: &[AcquireRequest]) -> Result<Vec<Renew
     client.renew(&renewals).await
 }
 
-/// The connections of clients, but for these.
+/// Returns the connections of clients except these.
 async fn connections(server: &MariadbServer, before: &[String]) -> Result<Vec<String>, Stop> {
     let ids = "SELECT id FROM information_schema.processlist WHERE user = 'dlock'";
     let ids = server.query(ids).await?.concat();
@@ -48,7 +48,7 @@ async fn none_was_closed(server: &MariadbServer, used: &[String]) -> Verdict {
     Ok(())
 }
 
-/// A queue that no statement could replace any more would let nobody renew or release either.
+/// If a queue were too long for a statement, its claims could not be renewed or released either.
 #[test]
 fn a_queue_stays_short_enough_for_a_packet() {
     with_mariadb(async {
@@ -67,7 +67,7 @@ fn a_queue_stays_short_enough_for_a_packet() {
                 }
             }
             assert!(waiting.len() > 50 && refused > 50, "{} {refused}", waiting.len());
-            // Those who wait give signs of life, and those who do not want any more go.
+            // Waiters send heartbeats, and cancelled ones leave the queue.
             for _ in 0..3 {
                 for (client, request) in &waiting {
                     renew(client, std::slice::from_ref(request)).await?;
@@ -81,7 +81,7 @@ fn a_queue_stays_short_enough_for_a_packet() {
             for (client, request) in &waiting {
                 assert_eq!(client.release(&request.as_claim()).await?, Released::Released);
             }
-            // For those who were refused, and for those who have never seen it.
+            // For clients whose claims were refused, and for a client that has never read the row.
             for client in [&clients[0], &clients[1], &connect(&server).await?] {
                 let request = exclusive("n");
                 lock(client, &request).await?;
@@ -92,7 +92,7 @@ fn a_queue_stays_short_enough_for_a_packet() {
     });
 }
 
-/// Together they have more bytes than a packet.
+/// Together these names have more bytes than a packet.
 #[test]
 fn many_locks_are_renewed_and_read_in_packets() {
     with_mariadb(async {
@@ -110,7 +110,7 @@ fn many_locks_are_renewed_and_read_in_packets() {
             renew(&client, &held[..1]).await?;
             other.inspect(&held[0].name).await?;
             let used = connections(&server, &before).await?;
-            // Often enough for each row to be folded.
+            // Often enough that each row is folded.
             for _ in 0..8 {
                 let renewed = renew(&client, &held).await?;
                 assert!(renewed.iter().all(|renewed| *renewed == Renewed::Kept), "{renewed:?}");
@@ -138,7 +138,7 @@ fn many_locks_are_renewed_and_read_in_packets() {
     });
 }
 
-/// Each connection keeps the limit that there was when it was made.
+/// Each connection keeps the limit that was set when it was opened.
 #[test]
 fn a_limit_that_changes_holds_for_new_connections() {
     with_mariadb(async {
@@ -187,14 +187,14 @@ fn queue_longer_than_a_packet_stops_no_renewal() {
             for waiting in &waiting {
                 queue(&large, waiting).await?;
             }
-            // It holds for new connections.
+            // The limit applies to new connections.
             server.run_sql("SET GLOBAL max_allowed_packet = 16384").await?;
             let before = connections(&server, &[]).await?;
             let patient = config(&server.url())?.with_response_timeout(SOON);
             let small = Mysql::open(patient.with_returning(returning)).await?;
             renew(&small, &held).await?;
             let used = connections(&server, &before).await?;
-            // A fold becomes due, of both rows by one statement, and then of one.
+            // Both rows are folded by one statement, and later one row alone.
             for _ in 0..40 {
                 assert_eq!(renew(&small, &held).await?, [Renewed::Kept; 2]);
             }

@@ -21,7 +21,7 @@ async fn pool(server: &MariadbServer, connections: u32) -> Result<MySqlPool, Sto
     Ok(MySqlPoolOptions::new().max_connections(connections).connect(&server.url()).await?)
 }
 
-/// A pool of one connection, which was set up so.
+/// A pool of one connection, on which this statement was run.
 async fn pool_after(url: &str, sql: &'static str) -> Result<MySqlPool, Stop> {
     let options = MySqlPoolOptions::new().max_connections(1).after_connect(move |conn, _| {
         Box::pin(async move { sqlx::raw_sql(sql).execute(conn).await.map(drop) })
@@ -68,7 +68,7 @@ fn a_pool_of_one_connection_is_enough() {
             assert!(second.token > first.token, "{second:?}");
             free(&other, &waits).await?;
         }
-        // It is given back after each statement.
+        // The connection returns to the pool after each statement.
         let mut conn = tokio::time::timeout(SOON, pool.acquire()).await??;
         sqlx::raw_sql("SELECT 1").execute(&mut *conn).await?;
         Ok(())
@@ -94,7 +94,7 @@ fn an_exhausted_pool_does_not_cost_a_lock() {
     });
 }
 
-/// As a `begin()` that was dropped half-way leaves it: what is written there is seen by nobody.
+/// Simulates a `begin()` that was dropped half-way: writes on that connection are never visible.
 #[test]
 fn a_connection_in_a_transaction_is_not_used() {
     with_mariadb(async {
@@ -113,7 +113,7 @@ fn a_connection_in_a_transaction_is_not_used() {
     });
 }
 
-/// Uncommitted rows may be rolled back.
+/// Uncommitted rows must not be used, because they may be rolled back.
 #[test]
 fn uncommitted_rows_are_not_read_at_any_isolation_of_the_pool() {
     with_mariadb(async {
@@ -207,7 +207,7 @@ fn locks_outlive_their_pool() {
 const TEMPORARY: &str = "CREATE TEMPORARY TABLE dlock.dlock_lock (name VARBINARY(512) PRIMARY KEY, \
                          base BIGINT, seen BIGINT, cut BIGINT, snap MEDIUMBLOB, log MEDIUMBLOB)";
 
-/// Both hide what another client does, and a statement does not notice either.
+/// Both hide the writes of other clients, and no statement notices that.
 #[test]
 fn a_connection_with_its_own_view_of_the_table_is_not_used() {
     with_mariadb(async {

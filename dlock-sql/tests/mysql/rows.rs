@@ -100,7 +100,7 @@ fn a_foreign_row_is_an_error_and_not_a_lock() {
             assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
             assert!(error.to_string().contains(kind), "{error}");
         }
-        // A trigger may do worse.
+        // The text of a log may also be longer than its column permits.
         let sql = "ALTER TABLE dlock_lock MODIFY log VARBINARY(10) NOT NULL";
         server.run_sql(&format!("DELETE FROM dlock_lock; {sql}")).await?;
         let error = client.acquire(&attempt("x")).await.expect_err("does not fit");
@@ -109,7 +109,7 @@ fn a_foreign_row_is_an_error_and_not_a_lock() {
     });
 }
 
-/// More rows than a page has, of locks that nobody has used for long, to both sides of `middle`.
+/// Inserts more idle rows than a page has, on both sides of the rows under test.
 async fn fill(server: &MariadbServer) -> Verdict {
     let rows: Vec<String> = (0..600)
         .map(|n| {
@@ -120,7 +120,7 @@ async fn fill(server: &MariadbServer) -> Verdict {
     server.run_sql(&format!("INSERT INTO dlock_lock VALUES {}", rows.join(","))).await
 }
 
-/// A client that removes what has been idle for a second.
+/// A client that deletes rows that have been idle for a second.
 async fn sweeper(server: &MariadbServer) -> Result<DynBackend, Stop> {
     Ok(Mysql::open(config(&server.url())?.with_retention(Duration::from_secs(1))).await?)
 }
@@ -135,7 +135,8 @@ pub(super) async fn until_left(server: &MariadbServer, names: &[&str]) -> Verdic
     tokio::time::timeout(SOON, removed).await?
 }
 
-/// None of the bad ones is a lock: they are nobody's to delete, and in nobody's way.
+/// A row that is not text is not a lock. The sweep does not delete it, and it disturbs no other
+/// row.
 #[test]
 fn a_row_that_is_not_text_stops_neither_the_sweep_nor_the_list() {
     with_mariadb(async {
@@ -152,7 +153,7 @@ fn a_row_that_is_not_text_stops_neither_the_sweep_nor_the_list() {
         take(&client, &held).await?;
         let listed = client.list("", 10).await?;
         let listed: Vec<&str> = listed.iter().map(|name| name.as_str()).collect();
-        // A look at the first two says what is wrong with them.
+        // `inspect` reports the errors of the first two.
         assert_eq!(listed, ["b1", "b2", "b3"]);
         free(&client, &held).await
     });
@@ -209,7 +210,7 @@ fn an_unreadable_record_costs_no_other_lock() {
     });
 }
 
-/// The waiter for the other lock is granted it long before its own heartbeat.
+/// The waiter for the other lock is granted that lock long before its next heartbeat.
 #[test]
 fn an_unreadable_record_delays_no_other_name() {
     with_mariadb(async {

@@ -128,7 +128,7 @@ fn views_of_another_user_are_refused_and_never_read() {
     });
 }
 
-/// A session of the pool sees its own table, and dlock's connections another one.
+/// A session of the pool sees another table than dlock's connections.
 #[test]
 fn a_version_in_a_temporary_table_does_not_count() {
     with_mariadb(async {

@@ -13,7 +13,7 @@ use crate::support::{
     with_mariadb,
 };
 
-/// A pool whose connections are set up so.
+/// A pool on whose connections this statement was run.
 pub(super) async fn pool_after(server: &MariadbServer, sql: &str) -> Result<MySqlPool, Stop> {
     let sql = sql.to_owned();
     let options = MySqlPoolOptions::new().max_connections(2).after_connect(move |conn, _| {
@@ -81,7 +81,7 @@ fn a_fold_is_right_in_any_order_of_assignments() {
                 }
                 let holders = [&held, &both[0], &both[1]];
                 for round in 0..40 {
-                    // The folds of one meet the operations of the other.
+                    // One client folds rows while the other one uses them.
                     let other = &others[round % 2];
                     let waits = holders.map(|held| exclusive(held.name.as_str()));
                     match round % 3 {
@@ -112,13 +112,13 @@ fn a_fold_is_right_in_any_order_of_assignments() {
     });
 }
 
-/// The row of a lock, as `what` reads it.
+/// Returns the value of the expression `what` for the row of a lock.
 async fn row(server: &MariadbServer, request: &AcquireRequest, what: &str) -> Result<String, Stop> {
     let read = format!("SELECT {what} FROM dlock_lock WHERE name = '{}'", request.name);
     Ok(server.query(&read).await?.concat().concat())
 }
 
-/// Asks for these with one statement.
+/// Sends these acquires with one statement.
 async fn ask_for(client: &DynBackend, asked: &[AcquireRequest]) -> Result<Vec<Acquired>, Stop> {
     match asked {
         [request] => Ok(vec![client.acquire(request).await?]),
@@ -148,9 +148,10 @@ fn late_fold_does_not_undo_the_one_before() {
             assert!(ask_for(&holder, &held).await?.iter().all(is_held));
             let queued = ask_for(&other, &waits).await?;
             assert!(queued.iter().all(|answer| *answer == Acquired::Queued), "{queued:?}");
-            // The next statement of the other client folds this much.
+            // The next statement of the other client folds a log of this length.
             let seen = row(&server, &held[0], "LENGTH(log)").await?;
-            // The second of these folds the row. With the third the log is as long again.
+            // The second renewal folds the row. After the third one, the log has the same length
+            // again.
             for _ in 0..3 {
                 assert!(ask_for(&holder, &held).await?.iter().all(is_held));
             }
@@ -169,7 +170,7 @@ fn late_fold_does_not_undo_the_one_before() {
     });
 }
 
-/// No statement relies on these.
+/// No statement depends on these settings.
 #[test]
 fn settings_of_the_pool_change_nothing() {
     with_mariadb(async {
@@ -199,7 +200,7 @@ fn settings_of_the_pool_change_nothing() {
     });
 }
 
-/// As by somebody who did not put back what he had changed.
+/// Simulates an application that did not reset the settings.
 #[test]
 fn a_connection_with_unfit_settings_is_not_used() {
     with_mariadb(async {
@@ -248,7 +249,7 @@ fn an_unfit_pool_is_refused_with_the_setting_to_change() {
     });
 }
 
-/// With this option of the server, its other clock goes by the session's `timestamp`, too.
+/// With this option of the server, `SYSDATE` also depends on the session's `timestamp`.
 #[test]
 fn a_stopped_clock_is_detected_whatever_sysdate_is() {
     with_mariadb(async {
@@ -265,7 +266,7 @@ fn a_stopped_clock_is_detected_whatever_sysdate_is() {
     });
 }
 
-/// Sessions that may not write unless they say so.
+/// Sessions that are read-only by default.
 #[test]
 fn a_server_with_read_only_sessions_by_default_is_used() {
     with_mariadb(async {

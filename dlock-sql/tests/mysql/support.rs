@@ -11,7 +11,8 @@ use dlock_testlab::{
     mariadb::{MariadbServer, Options},
 };
 
-/// Runs a test that needs a MariaDB server; without MariaDB it ends early, unless it must not.
+/// Runs a test that needs a MariaDB server. Without MariaDB, the test is skipped, or fails if
+/// MariaDB is required.
 pub(crate) fn with_mariadb(test: impl Future<Output = Verdict>) {
     run_on_threads("mysql", test);
 }
@@ -31,12 +32,12 @@ pub(crate) fn config(url: &str) -> Result<MysqlConfig, Error> {
     MysqlConfig::from_url(&url.parse()?)
 }
 
-/// A client of its own.
+/// A separate client.
 pub(crate) async fn connect(server: &MariadbServer) -> Result<DynBackend, Error> {
     Mysql::open(config(&server.url())?).await
 }
 
-/// A client that uses the server as MySQL has to be used.
+/// A client that uses the statements for MySQL.
 pub(crate) async fn connect_plainly(server: &MariadbServer) -> Result<DynBackend, Error> {
     Mysql::open(config(&server.url())?.with_returning(false)).await
 }
@@ -58,7 +59,7 @@ pub(crate) fn refused(
     }
 }
 
-/// An error that says that the server can't serve, and with these words why.
+/// Checks that an error reports an unusable server, and contains these words.
 #[track_caller]
 pub(crate) fn assert_unavailable(error: &Error, words: &str) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -1,4 +1,4 @@
-//! Errors of a server, or of a proxy in front of it, that dlock does not know.
+//! Error codes of a server, or of a proxy in front of it, that are unknown to dlock.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer};
 
 use crate::support::{connect, exclusive, free, name, server, take, until, with_mariadb};
 
-/// Writes to the row of a lock fail with the number that is written beside its name, and are counted
-/// in a table that no failure rolls back.
+/// Writes to the row of a lock fail with the error number that is stored for its name. A table that
+/// no failure rolls back counts them.
 const FAIL: &str = "
     CREATE TABLE sick (name VARBINARY(512) PRIMARY KEY, number INT);
     CREATE TABLE refused (number INT) ENGINE = Aria TRANSACTIONAL = 0;
@@ -74,7 +74,7 @@ fn a_wait_outlasts_unknown_errors() {
     });
 }
 
-/// A release that fails so is sent again until it is done.
+/// A release that fails like this is retried until it succeeds.
 #[test]
 fn a_wait_cancelled_during_unknown_errors_leaves_no_claim() {
     with_mariadb(async {

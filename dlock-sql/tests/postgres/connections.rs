@@ -27,7 +27,7 @@ fn a_client_opens_connections_as_it_needs_them() {
         free(&client, &attempted).await?;
         assert_eq!(proxy.connections(), 1);
         for name in ["a", "b", "c", "d", "e", "f"] {
-            // Names of all writers, one after another.
+            // The names belong to different writers.
             take(&client, &attempt(name)).await?;
             works(&client, &format!("{name}2")).await?;
             client.inspect(&attempt(name).name).await?;
@@ -47,13 +47,13 @@ fn a_client_opens_connections_as_it_needs_them() {
         granted(&client, &waiting).await?;
         renew(&client, &waiting).await?;
         free(&client, &waiting).await?;
-        // One more for LISTEN, and one while a poll and a write were at the same time.
+        // One more for LISTEN, and one if a poll and a write were concurrent.
         assert!(proxy.connections() <= 4, "{}", proxy.connections());
         Ok(())
     });
 }
 
-/// As many clients as a server has connections would leave no room for second ones.
+/// If each client kept two connections, half of the clients would fill the server.
 #[test]
 fn twice_as_many_clients_as_connections_get_their_locks() {
     run(async {
@@ -124,12 +124,13 @@ fn a_unix_socket_url_can_contain_a_user() {
     });
 }
 
-/// Accepts connections at ::1, which the system tries first, and says nothing.
+/// Accepts connections at ::1, which the system tries first, and never answers.
 async fn silent(port: u16) -> Result<TcpListener, Stop> {
     TcpListener::bind(("::1", port)).await.map_err(|_| Stop::missing("IPv6 is off"))
 }
 
-/// Has `localhost` lead to an address that accepts connections and says nothing, and to the server.
+/// Makes `localhost` resolve to an address that accepts connections and never answers, and to the
+/// server.
 #[test]
 fn a_silent_address_of_a_name_does_not_matter() {
     const TEST: &str = "connections::a_silent_address_of_a_name_does_not_matter";

@@ -20,7 +20,7 @@ async fn well() -> Result<(PostgresServer, DynBackend), Stop> {
         server.run_sql(&format!("alter system set {setting} = on")).await?;
     }
     server.run_sql("select pg_reload_conf()").await?;
-    // Sessions of the administrator, which are closing, would be hidden.
+    // Without this right, sessions of the administrator that are closing would be hidden.
     server.run_sql("grant pg_read_all_stats to dlock").await?;
     let client = connect(&create(&server)).await?;
     Ok((server, client))
@@ -110,7 +110,7 @@ fn hidden_transactions_are_not_reported_as_fine() {
     });
 }
 
-/// To a superuser too, who may act as each role.
+/// Also to a superuser, who may act as each role.
 #[test]
 fn roles_that_may_run_code_as_others_are_reported() {
     run(async {
@@ -154,7 +154,7 @@ fn everything_that_keeps_old_row_versions_is_reported() {
     });
 }
 
-/// Has the server go by a setting.
+/// Changes a setting of the server.
 async fn set(server: &PostgresServer, name: &str, value: &str) -> Verdict {
     server.run_sql(&format!("ALTER SYSTEM SET {name} = {value}")).await?;
     server.run_sql("SELECT pg_reload_conf()").await?;
@@ -162,7 +162,7 @@ async fn set(server: &PostgresServer, name: &str, value: &str) -> Verdict {
     until(name, async || Ok(server.query(&show).await?.concat() == [value])).await
 }
 
-/// Uses the client until it promises this.
+/// Uses the client until it promises this level of exclusion.
 async fn until_promises(client: &DynBackend, exclusion: Exclusion) -> Verdict {
     until("it promises something else", async || {
         works(client, "a").await?;
@@ -190,7 +190,7 @@ fn a_promise_needs_each_setting_that_it_depends_on() {
             set(&server, "synchronous_commit", value).await?;
             assert_eq!(promises("").await?.exclusion, Exclusion::Restart, "{value}");
         }
-        // Of one user, and of what stands behind the name of the table.
+        // The settings of one user, and of the table behind a view.
         server.run_sql("ALTER ROLE dlock SET synchronous_commit = off").await?;
         assert_eq!(promises("").await?.exclusion, Exclusion::Nothing);
         server.run_sql("ALTER ROLE dlock RESET synchronous_commit").await?;
@@ -225,7 +225,7 @@ fn a_setting_that_changes_is_seen_while_locks_are_used() {
         until_promises(&client, Exclusion::Nothing).await?;
         until_promises(&plain, Exclusion::Nothing).await?;
         assert_eq!(plain.guarantees().fencing, Fencing::Volatile);
-        // Nobody can tell what is on the disk by now.
+        // Writes from before may still be missing on the disk.
         set(&server, "fsync", "on").await?;
         works(&client, "a").await?;
         assert_eq!(client.guarantees().exclusion, Exclusion::Nothing);
@@ -235,7 +235,7 @@ fn a_setting_that_changes_is_seen_while_locks_are_used() {
         until_promises(&client, Exclusion::Nothing).await?;
         server.run_sql("ALTER TABLE dlock_lock SET LOGGED").await?;
 
-        // New sessions of this user are other than those before.
+        // New sessions of this user have another setting than older ones.
         let client = open("").await?;
         server.run_sql("ALTER ROLE dlock SET synchronous_commit = off").await?;
         server.terminate_backends().await?;

@@ -16,7 +16,7 @@ use crate::support::{
     start, take, until, works,
 };
 
-/// A connection of somebody else, on which a transaction is open.
+/// A connection of another program, with an open transaction.
 async fn transaction(
     server: &PostgresServer,
     statement: &'static str,
@@ -79,14 +79,14 @@ fn a_killed_server_keeps_holders_and_waiters() {
 #[test]
 fn a_killed_server_forgets_at_most_a_claim_that_just_joined() {
     run(async {
-        // A commit without a sync stays in memory meanwhile.
+        // With this setting, a commit without a sync stays in memory.
         let options = Options::new().with_config("wal_writer_delay = 10s");
         let server = PostgresServer::start(&options).await?;
         let client = connect(&create(&server)).await?;
         let other = connect(&server.url()).await?;
         let [held, waiting, late] = ["a"; 3].map(exclusive);
         let first = take(&client, &held).await?;
-        // It has to have seen that somebody holds it.
+        // The client must know that the lock is held.
         assert!(matches!(other.acquire(&attempt("a")).await?, Acquired::Busy));
         let unsafe_log = "select pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()";
         let before = server.query(unsafe_log).await?;
@@ -102,7 +102,8 @@ fn a_killed_server_forgets_at_most_a_claim_that_just_joined() {
         let asked = other.granted(&waiting).await;
         assert!(asked.is_err_and(|error| error.kind() == ErrorKind::NotHeld));
 
-        // Free by the time that it joins: then it is granted, and that is not lost.
+        // If the lock is free when the claim joins, the claim is granted, and the grant is not
+        // lost.
         assert!(matches!(other.acquire(&attempt("a")).await?, Acquired::Busy));
         free(&client, &held).await?;
         let second = take(&other, &late).await?;
@@ -144,7 +145,7 @@ fn without_an_answer_the_outcome_is_unknown() {
         says(&error, ErrorKind::Unavailable, "dlock.response_timeout");
         assert_eq!(error.certainty(), Certainty::Unknown);
         assert!(read.is_err());
-        // The same claim settles it.
+        // A release of the same claim settles the unknown outcome.
         client.release(&request.as_claim()).await?;
         works(&client, "a").await
     });
@@ -164,7 +165,7 @@ fn a_locked_row_is_awaited_and_then_reported() {
         let error = error.ok_or_else(|| Stop::failed("it passed the lock"))?;
         says(&error, ErrorKind::Unavailable, "keep such transactions short");
         assert_eq!(error.certainty(), Certainty::NotApplied);
-        // Other rows, and reads, are not held up.
+        // Other rows and reads are not delayed.
         works(&hasty, "b").await?;
         assert_eq!(hasty.inspect(&held.name).await?.waiters.len(), 0);
         sqlx::raw_sql("rollback").execute(&mut other).await?;
@@ -179,7 +180,7 @@ fn a_full_server_is_awaited_and_then_reported() {
         let server = PostgresServer::start(&options.with_max_connections(8)).await?;
         connect(&create(&server)).await?;
         server.run_sql("alter role dlock connection limit 1").await?;
-        // The connections of the client that made the tables close one after the other.
+        // The connections of the client that created the tables close one after the other.
         let mut only = loop {
             match PgConnection::connect(&server.url()).await {
                 Ok(only) => break only,
@@ -261,8 +262,8 @@ fn a_dropped_backend_leaves_no_connection() {
     });
 }
 
-/// A lease that was given while the clock was ahead ends an hour too late, so it is the release
-/// that has to free the lock, also when the server is away for longer than a lease.
+/// A lease that was granted while the clock was ahead ends an hour too late. So only the release
+/// can free the lock, even if the server is unreachable for longer than a lease.
 #[test]
 fn a_lock_of_a_clock_that_was_ahead_is_released() {
     run(async {
@@ -308,7 +309,7 @@ fn a_backend_may_outlive_its_runtime() {
         let opened =
             tokio::task::spawn_blocking(move || runtime().block_on(Postgres::open(config)));
         let client = opened.await??;
-        // Its runtime is gone, and with it its connections.
+        // The runtime of the client has ended, and its connections with it.
         says(
             &client.acquire(&exclusive("a")).await.err().ok_or_else(|| Stop::failed("it works"))?,
             ErrorKind::Config(dlock_core::ConfigIssue::Runtime),

@@ -14,7 +14,7 @@ use crate::support::{
     works,
 };
 
-/// Longer than a test takes, so that nothing that is sent comes past its deadline.
+/// Longer than a test takes, so that no request arrives after its deadline.
 const PATIENT: &str = "dlock.response_timeout=60s";
 
 struct Scene {
@@ -48,14 +48,15 @@ impl Scene {
         Ok(())
     }
 
-    /// Asks for these on a connection that goes no further, and once more when that is closed.
+    /// Sends acquires on a connection whose requests are held back. The client retries when the
+    /// connection is closed.
     async fn ask_twice(&self, requests: &[AcquireRequest]) -> Result<Vec<Acquired>, Stop> {
         let asking = self.ask_in_vain(requests).await?;
         self.proxy.abandon();
         asking.await?
     }
 
-    /// Asks for these on a connection that goes no further.
+    /// Sends acquires on a connection whose requests are held back.
     async fn ask_in_vain(
         &self,
         requests: &[AcquireRequest],
@@ -93,7 +94,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Nobody holds these, or waits for them.
+    /// Checks that these locks have no holder and no waiter.
     async fn are_free(&self, requests: &[AcquireRequest]) -> Verdict {
         for request in requests {
             let seen = self.other.inspect(&request.name).await?;
@@ -106,7 +107,7 @@ impl Scene {
     }
 }
 
-/// Starts this on connections that go no further.
+/// Starts this work on connections whose requests are held back.
 async fn sent_in_vain<T: Send + 'static>(
     proxy: &Proxy,
     asking: impl Future<Output = Result<T, Stop>> + Send + 'static,
@@ -118,7 +119,7 @@ async fn sent_in_vain<T: Send + 'static>(
     Ok(asking)
 }
 
-/// Asks for this on a connection that goes no further.
+/// Sends this acquire on a connection whose requests are held back.
 async fn ask_in_vain(
     proxy: &Proxy,
     client: &DynBackend,
@@ -139,8 +140,8 @@ fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
     ])
 }
 
-/// The sender goes on over another connection, takes the lock, gives it back, and then what it sent
-/// first arrives, early enough for its deadline.
+/// The sender continues on another connection, acquires the lock, and releases it. Then its first
+/// request arrives, before its deadline.
 #[test]
 fn an_acquire_overtaken_by_its_release_takes_nothing() {
     run(async {
@@ -196,7 +197,7 @@ fn a_refused_try_takes_nothing_later() {
     });
 }
 
-/// A sender that ends with all that it knew.
+/// The sender ends, so nothing remembers its request.
 #[test]
 fn a_request_that_arrives_past_its_deadline_does_nothing() {
     run(async {
@@ -206,7 +207,7 @@ fn a_request_that_arrives_past_its_deadline_does_nothing() {
             scene.proxy.door(Door::Closed).await?;
             scene.proxy.abandon();
             assert!(asking.await?.is_err());
-            // Twice as long as its sender has waited.
+            // Twice the response timeout of the sender.
             sleep(Duration::from_secs(2)).await;
             scene.arrive(&requests).await?;
             scene.are_free(&requests).await?;
@@ -215,7 +216,7 @@ fn a_request_that_arrives_past_its_deadline_does_nothing() {
     });
 }
 
-/// A renewal does not keep the lock of somebody who has lost it.
+/// A late renewal does not renew the lock of a client that has lost it.
 #[test]
 fn a_renewal_after_the_lease_has_no_effect() {
     run(async {
@@ -231,7 +232,7 @@ fn a_renewal_after_the_lease_has_no_effect() {
         drop(renewing.await?);
         let left = scene.other.inspect(&held.name).await?.holders;
         let left = left.first().map(|holder| holder.remaining);
-        // Past the third of the lease for which anybody waits.
+        // Longer than a third of the lease, for which the core waits for a renewal.
         sleep(Duration::from_millis(2500)).await;
         let row = scene.row("kept").await?;
         if row.is_empty() || left.is_none() {
@@ -260,7 +261,7 @@ fn a_late_renewal_leaves_the_lease_of_the_last_one() {
             let renewing =
                 sent_in_vain(&scene.proxy, async move { Ok(client.renew(&late).await?) }).await?;
             scene.proxy.abandon();
-            // It is sent again over the next connection.
+            // The renewal is retried on the next connection.
             renewing.await??;
             scene.client.renew(&renewal(last).map(Renewal::as_last)).await?;
             scene.arrive(std::slice::from_ref(&held)).await?;
@@ -272,7 +273,7 @@ fn a_late_renewal_leaves_the_lease_of_the_last_one() {
     });
 }
 
-/// After a step forward of the clock all deadlines are past: each is asked for once more.
+/// After a forward clock step, all deadlines have passed: each request is retried once.
 #[test]
 fn a_waiter_retries_once_after_a_clock_step() {
     run(async {
@@ -285,7 +286,7 @@ fn a_waiter_retries_once_after_a_clock_step() {
         clock.forward(Duration::from_secs(3600))?;
         for (lock, sent) in [("b", 2), ("c", 1)] {
             let next = attempt(lock);
-            // An operation without a deadline is answered anyway.
+            // A request without a deadline is answered as usual.
             let released = client.release(&held.as_claim());
             let (taken, released) = tokio::join!(take(&client, &next), released);
             taken?;
@@ -299,7 +300,7 @@ fn a_waiter_retries_once_after_a_clock_step() {
     });
 }
 
-/// The plain form has no place to remember who has gone, so the claim is given back twice.
+/// The plain form can't record released claims, so the claim is released twice.
 #[test]
 fn a_row_taken_by_a_late_request_is_released() {
     run(async {
@@ -320,14 +321,15 @@ fn a_row_taken_by_a_late_request_is_released() {
         assert!(matches!(asking.await??, Acquired::Granted(_)));
         free(&client, &request).await?;
         proxy.arrive();
-        // It may be held for nobody until its deadline, and not for the lease of ten minutes.
+        // The late request may hold the lock until its deadline, but not for its lease of ten
+        // minutes.
         sleep(Duration::from_secs(3)).await;
         let is_free = async || Ok(other.inspect(&name("a")).await?.is_free());
         until("it is given back", is_free).await?;
         let next = attempt("a");
         take(&other, &next).await?;
         free(&other, &next).await?;
-        // Past its deadline it is not even taken.
+        // After its deadline, a late request does not acquire the lock at all.
         let request = attempt("b").with_lease(LEASE * 20);
         let asking = ask_in_vain(&proxy, &client, &request).await?;
         proxy.door(Door::Closed).await?;
@@ -340,7 +342,8 @@ fn a_row_taken_by_a_late_request_is_released() {
     });
 }
 
-/// All that has arrived is done, when the sessions whose clients have gone have ended.
+/// Waits until the sessions without a client have ended: then all requests that arrived have been
+/// run.
 async fn until_idle(server: &PostgresServer) -> Verdict {
     let sessions = "SELECT count(*) FROM pg_stat_activity \
                     WHERE usename = 'dlock' AND client_port IS NOT NULL AND pid <> pg_backend_pid()";

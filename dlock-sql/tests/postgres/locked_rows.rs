@@ -9,10 +9,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::support::{connect, create, exclusive, free, run, server, start, take, until};
 
-/// Less than an operation tries for where a test bounds it so, and a multiple of what else it takes.
+/// Shorter than an operation retries, and several times as long as it takes otherwise.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A transaction of somebody else, which has done this.
+/// A transaction of another program, which has run this statement.
 async fn foreign(server: &PostgresServer, sql: &'static str) -> Result<PgConnection, Stop> {
     let mut other = PgConnection::connect(&server.admin_url()).await?;
     sqlx::raw_sql("BEGIN").execute(&mut other).await?;
@@ -24,7 +24,7 @@ async fn locks(url: &str, lease: Duration) -> Result<Locks, Stop> {
     Ok(Locks::new(connect(url).await?)?.with_options(LockOptions::new().with_lease(lease))?)
 }
 
-/// So many locks, the first of which is `l000`.
+/// Returns requests for this number of locks, the first of which is `l000`.
 async fn hold(locks: &Locks, many: usize) -> Result<Vec<Guard>, Stop> {
     let mut held = Vec::new();
     for n in 0..many {
@@ -56,7 +56,7 @@ fn a_row_locked_by_another_program_costs_no_other_lock() {
     });
 }
 
-/// Of a row that is there, of one that is being made, and of one that is being removed.
+/// The row exists, is being inserted, or is being deleted.
 #[test]
 fn a_row_locked_by_another_program_delays_no_other_waiter() {
     run(async {
@@ -106,7 +106,7 @@ fn a_row_locked_by_another_program_delays_no_other_waiter() {
     });
 }
 
-/// The server's processes behind all connections stand still, and new ones work.
+/// The server's processes behind all connections are paused, and new ones work.
 #[test]
 fn silent_connections_are_replaced_before_a_lease_expires() {
     run(async {

@@ -32,7 +32,7 @@ const NAMES: [&str; 22] = [
     "%s;🔒",
 ];
 
-/// Each name is a lock of its own, one at a time, many at a time, and handed over.
+/// Each name is a separate lock: acquired alone, with many others, and after a hand-off.
 async fn all_differ(server: &PostgresServer, client: &DynBackend, other: &DynBackend) -> Verdict {
     let requests = NAMES.map(exclusive);
     for request in &requests {
@@ -108,7 +108,7 @@ fn schemas_with_hostile_names_work() {
             let own = format!("{}?{options}", server.url());
             let (client, other) = (connect(&own).await?, connect(&own).await?);
             works_fully(&client, &other, "a").await?;
-            // The pooler's sessions have the search path of another time.
+            // The pooler's sessions still have an earlier search path.
             server.terminate_backends().await?;
             let pooled = connect(&format!("{}?dlock.pooler=true&{options}", bouncer.url())).await?;
             works_fully(&pooled, &connect(&own).await?, "a").await?;

@@ -28,7 +28,7 @@ fn a_pool_of_one_connection_is_enough() {
         assert_eq!(client.guarantees().wake_up, WakeUp::Push);
         assert_eq!(client.store(), format!("postgres://{}/dlock", server.address()));
         works_fully(&client, &open(&pool).await?, "a").await?;
-        // It is given back after each statement.
+        // The connection returns to the pool after each statement.
         let mut conn = tokio::time::timeout(Duration::from_secs(60), pool.acquire()).await??;
         sqlx::raw_sql("select 1").execute(&mut *conn).await?;
         Ok(())
@@ -56,7 +56,7 @@ fn an_exhausted_pool_does_not_cost_a_lock() {
     });
 }
 
-/// As a `begin()` that was dropped half-way leaves it: what is written there is seen by nobody.
+/// Simulates a `begin()` that was dropped half-way: writes on that connection are never visible.
 #[test]
 fn a_connection_in_a_transaction_is_not_used() {
     run(async {
@@ -75,7 +75,7 @@ fn a_connection_in_a_transaction_is_not_used() {
         let left = "SELECT 1 FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
         free(&client, &held).await?;
         for _ in 0..2 {
-            // Both connections have come by.
+            // Both connections have been used.
             client.inspect(&held.name).await?;
         }
         let left = server.query(left).await?.len();
@@ -165,7 +165,7 @@ fn locks_outlive_their_pool() {
         renew(&client, &held).await?;
         free(&client, &held).await?;
         works_fully(&client, &connect(&server.url()).await?, "a").await?;
-        // All of that took few connections.
+        // All of this used few connections.
         assert!(server.connections().await? <= 6);
         Ok(())
     });

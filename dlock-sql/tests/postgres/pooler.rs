@@ -118,12 +118,12 @@ fn a_pooler_that_is_killed_costs_no_lock() {
 
 const OPTION: ErrorKind = ErrorKind::Config(ConfigIssue::OptionValue);
 
-/// What AWS RDS Proxy says.
+/// The error text of AWS RDS Proxy.
 const NO_OPTIONS: &str = "SFATAL\0VFATAL\0C0A000\0Mfeature not supported: RDS Proxy currently doesn't \
                           support command-line options.\0\0";
 
-/// Leads to the server whoever does not name any `options` as it connects, and refuses the others. Its
-/// address.
+/// Passes connections to the server, but refuses those whose startup message contains `options`.
+/// Returns its address.
 async fn refuses_options(server: &PostgresServer) -> Result<String, Stop> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let (address, server) = (listener.local_addr()?, server.address());
@@ -166,7 +166,7 @@ fn a_proxy_without_startup_settings_gets_them_later() {
     });
 }
 
-/// Otherwise no statement would end when nobody waits for it any more.
+/// Without the settings, a statement would continue after its client has stopped waiting.
 #[test]
 fn a_pooler_that_drops_settings_is_refused() {
     run(async {
@@ -188,7 +188,7 @@ fn sessions_outlive_the_idle_timeout_of_the_server() {
         let client = connect(&create(&server)).await?;
         works(&client, "a").await?;
         let sessions = "SELECT pid FROM pg_stat_activity WHERE usename = 'dlock' ORDER BY pid";
-        // A client may still open sessions that it was asked for before.
+        // A client may still be opening sessions for earlier requests.
         let mut before = server.query(sessions).await?;
         loop {
             sleep(Duration::from_millis(200)).await;
@@ -205,7 +205,7 @@ fn sessions_outlive_the_idle_timeout_of_the_server() {
     });
 }
 
-/// The driver does not learn that its statements are gone.
+/// The driver does not learn that its prepared statements were dropped.
 #[test]
 fn statements_dropped_by_the_application_are_prepared_again() {
     run(async {

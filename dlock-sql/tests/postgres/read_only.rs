@@ -10,7 +10,7 @@ use crate::support::{
     attempt, connect, create, exclusive, name, run, says, server, start, take, until, works,
 };
 
-/// More than the pauses between them let be, and a fraction of what there were without pauses.
+/// More attempts than the pauses permit, and a fraction of the number without pauses.
 const FEW: u64 = 16;
 
 async fn through(server: &PostgresServer) -> Result<(Proxy, String), Stop> {
@@ -52,7 +52,7 @@ fn a_read_only_server_gets_few_connections() {
     });
 }
 
-/// No setting of the server ends a commit that waits for a standby which is gone.
+/// No setting of the server ends a commit that waits for a missing standby.
 #[test]
 fn commits_that_wait_for_a_standby_do_not_pile_up() {
     run(async {
@@ -75,7 +75,7 @@ fn commits_that_wait_for_a_standby_do_not_pile_up() {
             let error = client.acquire(&exclusive(&format!("n{n}"))).await.err();
             let error = error.ok_or_else(|| Stop::failed("nobody waits for the standby"))?;
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-            // Those that write have one each, and the one that renews.
+            // Each writer has one, and so has the renewal.
             let waiting = server.query(wait).await?.len();
             assert!(waiting <= 3, "{waiting} commits wait");
             let connections = server.connections().await?;
@@ -87,7 +87,8 @@ fn commits_that_wait_for_a_standby_do_not_pile_up() {
     });
 }
 
-/// Whether it refuses the server. On a busy machine, a read may also get no answer in time.
+/// Returns whether an error refuses the server. On a busy machine, a read may also get no answer in
+/// time.
 fn names_primary(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable && error.to_string().contains("address of the primary")
 }

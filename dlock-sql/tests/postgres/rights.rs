@@ -38,7 +38,7 @@ fn minimal_rights_allow_locks_but_no_new_tables() {
         server.run_sql("revoke create on schema public from public").await?;
         let (client, other) = (connect(&url).await?, connect(&url).await?);
         works_fully(&client, &other, "a").await?;
-        // Asked for, but there is nothing to make.
+        // The option is set, but the tables already exist.
         connect(&format!("{url}?dlock.create_schema=true")).await?;
         server.run_sql("drop table dlock_schema").await?;
         let error = refused(&format!("{url}?dlock.create_schema=true")).await?;

@@ -76,7 +76,7 @@ fn renewal(request: &AcquireRequest) -> Renewal {
     Renewal::new(request.as_claim(), mode, lease)
 }
 
-/// Renews many locks at once, the row of the last of which was changed like this.
+/// Renews many locks at once, after this statement has changed the row of the last one.
 async fn renews_the_others(server: &PostgresServer, client: &DynBackend, change: &str) -> Verdict {
     let held: Vec<_> = (0..30).map(|n| exclusive(&format!("l{n:03}"))).collect();
     for held in &held {
@@ -87,7 +87,7 @@ async fn renews_the_others(server: &PostgresServer, client: &DynBackend, change:
     let renewed = client.renew(&renewals).await?;
     assert_eq!(renewed[..29], [Renewed::Kept; 29]);
     assert_eq!(renewed[29], Renewed::Unknown);
-    // Alone, it says why.
+    // A renewal of that lock alone returns the error.
     assert!(client.renew(&renewals[29..]).await.is_err());
     Ok(())
 }

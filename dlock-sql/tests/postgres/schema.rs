@@ -56,7 +56,7 @@ fn a_separate_schema_is_found_by_the_search_path() {
         let other = connect(&format!("{url}&dlock.create_schema=true")).await?;
         let held = crate::support::exclusive("a");
         crate::support::take(&client, &held).await?;
-        // Another table, another lock.
+        // The same name in another table is another lock.
         works(&other, "a").await?;
         crate::support::free(&client, &held).await
     });

@@ -27,14 +27,14 @@ pub(crate) async fn open(pool: &PgPool) -> Result<DynBackend, Error> {
     Postgres::open(PostgresConfig::from_pool(pool.clone())?.with_connections(1)).await
 }
 
-/// Leaves the connection of the pool like this.
+/// Runs this statement on the connection of the pool, and returns the connection.
 pub(crate) async fn leave(pool: &PgPool, sql: &'static str) -> Verdict {
     let mut conn = pool.acquire().await?;
     sqlx::raw_sql(sql).execute(&mut *conn).await?;
     Ok(())
 }
 
-/// Another schema with tables of dlock's, and one without.
+/// Creates a schema with tables of dlock's, and one without.
 async fn other_schemas(server: &PostgresServer) -> Verdict {
     let make = "CREATE SCHEMA tenant AUTHORIZATION dlock; CREATE SCHEMA bare AUTHORIZATION dlock";
     server.run_sql(make).await?;
@@ -43,7 +43,7 @@ async fn other_schemas(server: &PostgresServer) -> Verdict {
     Ok(())
 }
 
-/// The client's locks are those of the other one.
+/// Checks that both clients use the same locks.
 async fn meets(client: &DynBackend, other: &DynBackend) -> Verdict {
     let (theirs, waits) = (exclusive("théirs"), exclusive("théirs"));
     take(other, &theirs).await?;
@@ -100,8 +100,8 @@ fn all_connections_of_a_pool_use_the_same_tables() {
     });
 }
 
-/// A client that opens while the pool leads elsewhere uses the tables that new connections find, or
-/// is refused.
+/// A client that is opened while the pool's connection has another search path uses the tables that
+/// new connections find, or is refused.
 #[test]
 fn a_pool_that_first_used_other_tables_is_harmless() {
     run(async {
@@ -130,7 +130,7 @@ fn a_pool_that_first_used_other_tables_is_harmless() {
     });
 }
 
-/// Clients of a pooler share its connections, and what one sets another one finds.
+/// Clients of a pooler share its connections, so the settings of one client affect another one.
 #[test]
 fn all_connections_of_a_pooler_use_the_same_tables() {
     run(async {
@@ -139,7 +139,7 @@ fn all_connections_of_a_pooler_use_the_same_tables() {
         server.run_sql("GRANT pg_monitor TO dlock").await?;
         let other = connect(&server.url()).await?;
         let client = connect(&format!("{}?dlock.pooler=true", bouncer.url())).await?;
-        // A pooler separates the settings that the server reports to it.
+        // A pooler keeps the settings of clients apart only if the server reports them.
         for left in &LEFT[..5] {
             server.query_at(&bouncer.url(), left).await?;
             meets(&client, &other).await.map_err(during(left))?;
@@ -168,7 +168,7 @@ fn a_used_pooler_connection_commits_like_a_new_one() {
         let left = if usual.concat() == ["off"] { "local" } else { "off" };
         server.query_at(&bouncer.url(), &format!("SET synchronous_commit = {left}")).await?;
         assert_eq!(server.query_at(&bouncer.url(), new).await?.concat(), [left]);
-        // Nothing waits: a claim that only joins a queue is not on disk at once.
+        // A claim that only joins a queue does not wait for the disk.
         works(&client, "a").await?;
         for mode in [Mode::Shared, Mode::permits(2, 3)?] {
             let request = ask("a", mode);
@@ -202,7 +202,7 @@ fn a_changed_session_of_a_pooler_opens_the_same_store() {
     });
 }
 
-/// The first session that is seen need not be as the others are.
+/// The first session of a pool may differ from the others.
 #[test]
 fn a_pool_with_a_changed_first_session_uses_the_others() {
     run(async {
@@ -216,7 +216,7 @@ fn a_pool_with_a_changed_first_session_uses_the_others() {
     });
 }
 
-/// New connections of its own find other tables than the first ones did.
+/// New connections of the client find other tables than its first ones.
 #[test]
 fn a_later_connection_uses_the_same_tables() {
     run(async {
@@ -236,7 +236,7 @@ fn a_later_connection_uses_the_same_tables() {
     });
 }
 
-/// No statement relies on these.
+/// No statement depends on these settings.
 #[test]
 fn settings_of_the_pool_change_nothing() {
     run(async {
@@ -282,7 +282,7 @@ fn a_pool_promises_what_its_sessions_keep() {
     });
 }
 
-/// All new ones are other than those before: none will do.
+/// All new sessions differ from earlier ones, so none is usable.
 #[test]
 fn a_pool_that_changes_all_sessions_is_reported() {
     run(async {

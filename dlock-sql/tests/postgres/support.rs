@@ -12,7 +12,8 @@ use dlock_testlab::{
     postgres::{Options, PgBouncer, PostgresServer},
 };
 
-/// Runs a test that needs a server; without PostgreSQL it ends early, unless it must not.
+/// Runs a test that needs a server. Without PostgreSQL, the test is skipped, or fails if PostgreSQL
+/// is required.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     run_on_threads("postgres", test);
 }
@@ -35,7 +36,7 @@ pub(crate) async fn start_pooler(config: &[&str]) -> Result<(PostgresServer, PgB
     Ok((server, bouncer))
 }
 
-/// Where a client finds the server that is to make the tables.
+/// Returns the URL of a client that creates the tables.
 pub(crate) fn create(server: &PostgresServer) -> String {
     format!("{}?dlock.create_schema=true", server.url())
 }

@@ -10,8 +10,7 @@ use crate::support::{connect, refused, run, says, server, works};
 
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
 
-/// Where clients find a server that lets nobody in without TLS, nor by another hash of passwords
-/// than its standard one.
+/// A server that requires TLS and its standard hash of passwords, and its URL.
 async fn encrypted() -> Result<(PostgresServer, String), Stop> {
     let server = PostgresServer::start(&Options::new().with_tls()).await?;
     let password = "set password_encryption = 'scram-sha-256'; alter role dlock password 'secret'";

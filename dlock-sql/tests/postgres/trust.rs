@@ -12,7 +12,8 @@ use crate::support::{connect, create, refused, run, says, server, until, works};
 
 const FOREIGN: ErrorKind = ErrorKind::Config(ConfigIssue::ForeignStore);
 
-/// A user that may create in `public`, with functions that count each use.
+/// Creates a user with the right to create objects in `public`, and functions of it that count each
+/// use. Returns its URL.
 async fn mallory(server: &PostgresServer) -> Result<String, Stop> {
     server.run_sql("create role mallory login password 'secret'").await?;
     server.run_sql("grant create, usage on schema public to mallory").await?;
@@ -32,7 +33,7 @@ async fn nothing_ran(server: &PostgresServer, what: &str) -> Verdict {
     Ok(())
 }
 
-/// Each would run code of mallory with the rights of dlock's user, or did.
+/// Each of these objects can run code of mallory with the rights of dlock's user.
 #[test]
 fn tables_of_an_untrusted_user_are_refused() {
     let trigger = |table| {
@@ -52,7 +53,8 @@ fn tables_of_an_untrusted_user_are_refused() {
         ("create index i on dlock_lock (yes(base))".to_owned(), given, "runs yes"),
         ("create table child () inherits (dlock_lock)".to_owned(), given, "plain table"),
         ("create rule r as on delete to dlock_lock do nothing".to_owned(), given, "plain table"),
-        // AFTER triggers of a table in which a delete goes on run as the user that deletes.
+        // If a delete cascades to a table, the AFTER triggers of that table run as the user that
+        // deletes.
         (
             "create table r (name text collate \"C\" references dlock_lock on delete cascade)"
                 .to_owned(),
@@ -93,7 +95,7 @@ fn tables_of_an_untrusted_user_are_refused() {
     }
 }
 
-/// A role that may do anything anyway, or that the user may act as.
+/// A superuser, or a role as which the user may act.
 #[test]
 fn tables_and_triggers_of_a_trusted_role_are_used() {
     run(async {
@@ -120,7 +122,7 @@ fn tables_and_triggers_of_a_trusted_role_are_used() {
     });
 }
 
-/// Between the look at the tables and their creation, another user makes one of them.
+/// Another user creates one of the tables between the check and the creation.
 #[test]
 fn a_table_created_by_another_user_meanwhile_is_not_written() {
     /// `schema.sql` waits for this lock.
@@ -161,7 +163,7 @@ fn a_table_created_by_another_user_meanwhile_is_not_written() {
     }
 }
 
-/// Its owner can put another table in the place of dlock's at any time.
+/// The owner of the schema can replace dlock's table at any time.
 #[test]
 fn a_schema_of_an_untrusted_user_is_refused() {
     for options in ["", "&dlock.plain=row", "&dlock.advisory=true"] {

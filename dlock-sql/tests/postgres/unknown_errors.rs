@@ -1,4 +1,4 @@
-//! Errors of a server, or of a proxy in front of it, that dlock does not know.
+//! Error codes of a server, or of a proxy in front of it, that are unknown to dlock.
 
 use std::time::Duration;
 
@@ -7,10 +7,11 @@ use dlock_testlab::{Stop, Verdict, postgres::PostgresServer};
 
 use crate::support::{connect, exclusive, free, name, run, says, start, take, until};
 
-/// What RDS Proxy, Odyssey, pgcat and others say of a server that they can't reach, and two of servers.
+/// The codes of RDS Proxy, Odyssey, pgcat and others for an unreachable server, and two codes of
+/// servers.
 const CODES: [&str; 4] = ["XX000", "58000", "58030", "55000"];
 
-/// Writes to the row of a lock fail with the code that is written beside its name, and are counted.
+/// Writes to the row of a lock fail with the code that is stored for its name, and are counted.
 const FAIL: &str = "
     CREATE TABLE sick (name text PRIMARY KEY, code text);
     CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
@@ -23,7 +24,7 @@ const FAIL: &str = "
     END $$;
     CREATE TRIGGER fail BEFORE UPDATE ON dlock_lock FOR EACH ROW EXECUTE FUNCTION fail()";
 
-/// A server of which single locks can be made to fail.
+/// A server on which single locks can be made to fail.
 async fn sickly() -> Result<(PostgresServer, DynBackend), Stop> {
     let (server, client) = start().await?;
     for code in CODES {
@@ -33,7 +34,7 @@ async fn sickly() -> Result<(PostgresServer, DynBackend), Stop> {
     Ok((server, client))
 }
 
-/// Waits until so many writes have failed with the code.
+/// Waits until this number of writes has failed with the code.
 async fn refused(server: &PostgresServer, code: &str, times: u64) -> Verdict {
     let sql = format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM refused_{code}");
     let enough = async || {
@@ -78,7 +79,7 @@ fn a_wait_outlasts_unknown_errors() {
     });
 }
 
-/// A release that fails so is sent again until it is done.
+/// A release that fails like this is retried until it succeeds.
 #[test]
 fn a_wait_cancelled_during_unknown_errors_leaves_no_claim() {
     run(async {
@@ -95,7 +96,7 @@ fn a_wait_cancelled_during_unknown_errors_leaves_no_claim() {
     });
 }
 
-/// It is not each of the rows that is at fault.
+/// Not all of the rows are damaged.
 #[test]
 fn a_failing_server_gets_few_requests_for_many_locks() {
     run(async {

@@ -9,7 +9,7 @@ use crate::support::{connect, exclusive, free, granted, queue, run, start, take,
 
 const LISTENERS: &str = "select pid from pg_stat_activity where query ilike 'listen%'";
 
-/// Ends the connections that listen; how many there were.
+/// Ends the connections that listen. Returns their number.
 async fn deafen(server: &PostgresServer) -> Result<usize, Stop> {
     let end = format!("select pg_terminate_backend(pid) from ({LISTENERS}) as l");
     Ok(server.query(&end).await?.len())
@@ -73,12 +73,12 @@ fn foreign_notifications_are_ignored() {
     });
 }
 
-/// How many come at once.
+/// The number of concurrent acquires.
 const CROWD: usize = 2000;
 /// The operations of a sent statement and of the one behind it: 64 each.
 const BEFORE: i64 = 128;
 
-/// How many locks of the crowd were written before the last write to this one.
+/// Returns the number of locks of the crowd that were written before the last write to this one.
 async fn written_before(server: &PostgresServer, name: &str) -> sqlx::Result<i64> {
     let mut other = PgConnection::connect(&server.admin_url()).await?;
     sqlx::query_scalar(

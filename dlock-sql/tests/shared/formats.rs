@@ -23,7 +23,7 @@ const ROWS: [(&str, &str, &str); 6] = [
     ("theirs;", "theirs;", NOT_OURS),
 ];
 
-/// Longer than anything here takes.
+/// Longer than these tests take.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Tries every verb on these rows. `run` runs a statement, and `row` returns the row of `a`.
@@ -50,7 +50,7 @@ pub(crate) async fn fail_and_stay_unchanged(
         fails(says, client.inspect(&held.name).await)?;
         let admin = client.admin().ok_or("it has one")?;
         fails(says, admin.raise_tokens(&held.name, FencingToken::new(1 << 52)?).await)?;
-        // By the holder, by a waiter, and by force.
+        // The holder, a waiter, and an operator release it.
         for claim in [held.as_claim().with_used(1), waiting.as_claim(), held.as_claim()] {
             fails(says, client.release(&claim).await)?;
         }

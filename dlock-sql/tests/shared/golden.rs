@@ -1,5 +1,4 @@
-//! The rows as they stand in `tests/golden`, on every database: they are read, and
-//! written the same.
+//! The rows of `tests/golden`, on every database: this version reads them, and writes the same.
 //!
 //! A row there is `NAME|SNAP|LOG`. Times and tokens are `T`, and the address of a waiter is `HOME`.
 //! `snapshot.txt` has a snapshot, with times in the year 2100.
@@ -104,8 +103,8 @@ async fn read(client: &DynBackend, golden: &str, run: impl AsyncFn(String) -> Ve
     Ok(())
 }
 
-/// Reads a row with a snapshot, which has a holder, a waiter and a barred claim. `run` runs a
-/// statement.
+/// Reads a row with a snapshot, which has a holder, a waiter and a released claim that may not
+/// return. `run` runs a statement.
 async fn read_snapshot(client: &DynBackend, run: impl AsyncFn(String) -> Verdict) -> Verdict {
     let name = "snapshot";
     run(insert(name, include_str!("../golden/snapshot.txt").trim_end(), "")).await?;
@@ -175,13 +174,13 @@ fn locks() -> [(&'static str, Mode); 7] {
     ]
 }
 
-/// A reader, since on PostgreSQL the record of another depends on how long ago the lock was taken.
+/// A reader, since on PostgreSQL the record of another mode depends on the age of the lock.
 fn waiting(name: &str) -> AcquireRequest {
     let mode = if name == "waited" { Mode::Shared } else { Mode::Exclusive };
     request(name, mode, WAITER)
 }
 
-/// Each claim has an id of its own.
+/// Each claim has its own id.
 fn id(lock: &str, claim: u128) -> ClaimId {
     let at = locks().iter().zip(1..).find(|((found, _), _)| *found == lock).map(|(_, at)| at);
     ClaimId::from_bits(16 * at.unwrap_or(0) + claim)

@@ -71,8 +71,8 @@ async fn a_busy_try_leaves_no_trace_and_writes_nothing() {
     let (a, b) = (store.open().await, store.open().await);
     let held = exclusive("x");
     take(&a, &held).await;
-    // The first try of a process that knows nothing of the lock has to write. So does one whose look
-    // fails, as it may on a busy machine, so not every round is quiet.
+    // The first try of a process that has not read the lock has to write. So does a try whose read
+    // fails, which may happen on a busy machine. So some rounds write.
     let mut tries = 0;
     loop {
         for client in [&a, &b] {

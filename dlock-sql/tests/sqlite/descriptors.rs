@@ -11,7 +11,7 @@ use rustix::{fd::OwnedFd, io::Errno};
 use crate::file::{in_child, is_refused, of_child, passed};
 use crate::support::{Store, attempt, exclusive, free, granted, name, queue, take};
 
-/// Which files of the store were opened or closed since it was asked last.
+/// Returns the files of the store that were opened or closed since the last call.
 fn touched(watch: &OwnedFd) -> Vec<String> {
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(watch, &mut buffer);
@@ -53,7 +53,8 @@ async fn no_operation_opens_or_closes_the_file() {
     assert_eq!(touched(&watch), Vec::<String>::new());
 }
 
-/// By another name SQLite would begin another log, which it removes again when it is refused later.
+/// Under another name, SQLite would create another log, and remove it when the store refuses the
+/// name later.
 #[tokio::test]
 async fn a_second_name_is_refused_before_the_file_is_opened() {
     let store = Store::new();
@@ -74,8 +75,8 @@ async fn a_second_name_is_refused_before_the_file_is_opened() {
     assert!(!touched(&watch).is_empty(), "nothing is noticed");
 }
 
-/// Another program, which finds locks on the file and on the shared memory. Older versions of SQLite
-/// go by those on the file alone.
+/// Another program, which must find the locks on the file and on the shared memory. Older versions
+/// of SQLite check only those on the file.
 #[tokio::test]
 async fn finds_locks() {
     let Some(file) = of_child() else { return };
@@ -100,7 +101,7 @@ async fn a_short_lived_process_leaves_the_log_to_its_users() {
     visit();
     client.examine().await.unwrap();
     visit();
-    // Another client of this very process, which closes what it has opened, and one that is refused.
+    // Another client of the same process, which closes its files, and one that is refused.
     drop(store.open().await);
     let other = store.path().with_file_name("other.db");
     fs::hard_link(store.path(), &other).unwrap();

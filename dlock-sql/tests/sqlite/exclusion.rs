@@ -9,7 +9,7 @@ use dlock_core::{DynBackend, Mode};
 
 use crate::support::{LEASE, Store, ask, exclusive, free, lock, take};
 
-/// The held part of a name, in units of which a writer has `WHOLE`.
+/// The held share of a name. A writer holds `WHOLE`.
 #[derive(Default)]
 struct Inside {
     held: AtomicI64,
@@ -52,7 +52,8 @@ async fn no_overlap(modes: &[Mode], names: usize, rounds: usize) {
     }
     tasks.join_all().await;
     for (_, snap, log) in store.rows().await {
-        // All that was done is some ten times as long; a log of 4 KiB is folded by whoever comes.
+        // All operations together have about ten times this length. The next client folds a log of
+        // 4 KiB.
         assert!(snap.len() < 4096 && log.len() < 8192, "{} and {}", snap.len(), log.len());
     }
 }

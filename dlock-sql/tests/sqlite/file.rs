@@ -13,15 +13,15 @@ use sqlx::Connection as _;
 
 use crate::support::{LEASE, LONG, Store, exclusive, free, name, take};
 
-/// The file that a child of a test is to use.
+/// The variable with the file that a child of a test uses.
 const FILE: &str = "DLOCK_TEST_SQLITE_FILE";
 
-/// Which file a child is to use, if this is one.
+/// Returns the file that this process has to use, if it is a child.
 pub(crate) fn of_child() -> Option<PathBuf> {
     std::env::var_os(FILE).map(PathBuf::from)
 }
 
-/// Has another process run this test, by the given command line, on this file.
+/// Makes another process run this test on this file, with the given command line.
 pub(crate) fn in_child(file: &Path, test: &str, before: &[&str]) -> Output {
     let exe = std::env::current_exe().unwrap();
     let (mut command, exe) = match before {
@@ -35,7 +35,7 @@ pub(crate) fn in_child(file: &Path, test: &str, before: &[&str]) -> Output {
     command.args(exe).args(["--exact", test, "--nocapture"]).env(FILE, file).output().unwrap()
 }
 
-/// That the child has run its test, and it has passed.
+/// Checks that the child has run its test, and that the test has passed.
 #[track_caller]
 pub(crate) fn passed(output: &Output) {
     let text = String::from_utf8_lossy(&output.stdout);
@@ -49,7 +49,7 @@ pub(crate) fn is_refused(error: &Error, issue: ConfigIssue, says: &str) {
     assert!(error.to_string().contains(says), "{error}");
 }
 
-/// Somebody else's program: it looks, and goes.
+/// Another program, which reads the file and closes it.
 #[tokio::test]
 async fn visitor() {
     let Some(file) = of_child() else { return };
@@ -63,7 +63,7 @@ async fn visitor() {
 async fn a_file_with_two_names_is_refused_by_either() {
     let store = Store::new();
     drop(store.open().await);
-    // Nothing of it is in the log, which stays behind with the first name.
+    // None of its data is in the log, which keeps the first name.
     let mut conn = store.raw().await;
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_all(&mut conn).await.unwrap();
     conn.close().await.unwrap();
@@ -76,7 +76,7 @@ async fn a_file_with_two_names_is_refused_by_either() {
             is_refused(&error, ConfigIssue::Access, "remove the other names");
         }
     }
-    // Nothing was begun beside the other name.
+    // No log was created under the other name.
     assert!(!other.with_file_name("other.db-wal").exists());
 
     let link = store.path().with_file_name("link.db");
@@ -133,7 +133,7 @@ async fn a_deleted_or_replaced_file_is_reported_to_its_holder() {
         let guard = locks.mutex("c").unwrap().lock().await.unwrap();
         fs::rename(store.path(), store.path().with_file_name("other.db")).unwrap();
         if is_replaced {
-            // Another program makes a new file, and takes the same locks.
+            // Another program creates a new file, and acquires the same locks.
             let new = store.open().await;
             take(&new, &exclusive("a")).await;
         }
@@ -192,8 +192,8 @@ async fn a_trigger_on_the_tables_is_refused_and_never_runs() {
     assert_eq!(ran, 0);
 }
 
-/// SQLite keeps any bytes as a text. None of these is a lock: they are nobody's to delete, and in
-/// nobody's way.
+/// SQLite keeps any bytes as a text. None of these rows is a lock. The sweep does not delete them,
+/// and they disturb no other row.
 #[tokio::test]
 async fn a_row_that_is_not_text_stops_neither_the_sweep_nor_the_list() {
     let store = Store::new();

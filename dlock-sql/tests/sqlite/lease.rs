@@ -9,7 +9,7 @@ use crate::support::{LEASE, SHORT, Store, ask, exclusive, free, granted, lock, q
 /// Long enough for a busy machine to renew it in time.
 const RENEWED: Duration = Duration::from_secs(3);
 
-/// So long that a waiter gives no sign of life while anything here takes place.
+/// So long that a waiter sends no heartbeat during the test.
 const ENDLESS: Duration = Duration::from_secs(3600);
 
 fn renewal(request: &dlock_core::AcquireRequest, mode: Mode) -> Renewal {
@@ -23,7 +23,7 @@ async fn a_dead_holders_lock_goes_to_the_waiter_and_not_too_early() {
     for _ in 0..5 {
         let dead = ask("x", Mode::Exclusive, SHORT);
         let local_deadline = take(&a, &dead).await.since.saturating_add(SHORT);
-        // It is let in by the end of the lease, and not by a sign of life of its own.
+        // The end of the lease wakes the waiter, not its next heartbeat.
         let next = ask("x", Mode::Exclusive, ENDLESS);
         let grant = lock(&b, &next).await;
         let now = Clock::Boot.now();
@@ -93,7 +93,7 @@ async fn an_expired_waiter_gets_an_error_and_is_not_queued_again() {
     take(&a, &held).await;
     queue(&b, &stopped).await;
     tokio::time::sleep(SHORT * 2).await;
-    // Nobody waited meanwhile, so the place is gone, which the next operation shows.
+    // The claim sent no heartbeats, so it has left the queue, which the next operation shows.
     a.renew(&[renewal(&held, Mode::Exclusive)]).await.unwrap();
     assert!(a.inspect(&held.name).await.unwrap().waiters.is_empty());
     assert_eq!(b.granted(&stopped).await.unwrap_err().kind(), ErrorKind::NotHeld);

@@ -70,7 +70,7 @@ fn nothing_is_left_by_a_runtime_that_ends() {
     drop(client);
 }
 
-/// The other process of the test below; alone it does nothing.
+/// The other process of the test below. Without that test, it does nothing.
 #[tokio::test]
 #[ignore = "it is started by another test"]
 async fn a_process_that_is_killed() {
@@ -78,7 +78,7 @@ async fn a_process_that_is_killed() {
     let client = Sqlite::open(SqliteConfig::new(file)).await.unwrap();
     println!("open");
     std::io::stdout().flush().unwrap();
-    // Should it not be killed, it ends with the test.
+    // If it is not killed, it ends with the test.
     let _ = std::io::stdin().read_line(&mut String::new());
     drop(client);
 }
@@ -191,7 +191,7 @@ async fn a_socket_has_the_rights_of_the_file() {
     drop(store.open().await);
     until_gone(&store.path()).await;
     fs::set_permissions(store.path(), fs::Permissions::from_mode(0o660)).unwrap();
-    // Only root can give a file away.
+    // Only root can change the owner of a file.
     let _ = chown(store.path(), Some(12345), Some(12346));
     let client = store.open().await;
     let rights = |path: &Path| {

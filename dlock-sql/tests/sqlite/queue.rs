@@ -1,4 +1,4 @@
-//! Waiters are served in order and woken for their grant, and a cancelled wait leaves nothing behind.
+//! Waiters are granted in order and woken for their grant, and a cancelled claim leaves no trace.
 
 use std::{
     future::Future,
@@ -13,7 +13,7 @@ use dlock_core::{Clock, DynBackend, Mode};
 use crate::support::{LEASE, LONG, Store, ask, exclusive, free, granted, lock, queue, take};
 
 async fn served_in_order(clients: &[DynBackend]) {
-    // So long that a waiter gives no sign of life before it is let in, on a busy machine either.
+    // So long that a waiter sends no heartbeat before its grant, even on a busy machine.
     let lease = 20 * LONG;
     let first = ask("x", Mode::Exclusive, lease);
     take(&clients[0], &first).await;
@@ -33,7 +33,7 @@ async fn served_in_order(clients: &[DynBackend]) {
     let started = Clock::Boot.now();
     free(&clients[0], &first).await;
     tasks.join_all().await;
-    // Less than it takes until a waiter gives its next sign of life.
+    // Shorter than the time until the next heartbeat of a waiter.
     assert!(Clock::Boot.now().since(started) < lease / 6);
     assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<_>>());
 }
@@ -60,7 +60,7 @@ async fn a_grant_before_the_wait_begins_is_found() {
     free(&a, &first).await;
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     let once = granted(&b, &second).await;
-    // Asked again, it is the same grant.
+    // A repeated request gets the same grant.
     assert_eq!(granted(&b, &second).await.token, once.token);
 }
 
@@ -114,7 +114,7 @@ async fn a_heavy_claim_is_not_overtaken_by_light_ones() {
     granted(&client, &one).await;
 }
 
-/// Polls a future so many times and drops it.
+/// Polls a future this number of times, and drops it.
 async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future = pin!(future);
     let mut left = times;

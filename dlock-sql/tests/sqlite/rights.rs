@@ -15,16 +15,16 @@ use sqlx::Connection as _;
 use crate::file::is_refused;
 use crate::support::{LONG, Store, exclusive, raw, take};
 
-/// Somebody without rights of his own.
+/// A user without special rights.
 const NOBODY: u32 = 65_534;
 
-/// Opens the file as somebody who is not root: root may do everything. On Linux a user is a thread's,
-/// and of the threads that it starts.
+/// Opens the file as a user that is not root, since root has all rights. On Linux, a thread can
+/// change its user, and the threads that it starts have the same user.
 async fn open_as_nobody(path: &Path) -> Result<(), Error> {
     let path = path.to_owned();
     let open = move || {
         let nobody = Uid::from_raw(NOBODY);
-        // Only root can, and whoever is nobody special already need not.
+        // Only root can change its user. Other users need no change.
         let _ = set_thread_res_uid(nobody, nobody, nobody);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async { Sqlite::open(SqliteConfig::new(path)).await.map(drop) })
@@ -36,7 +36,7 @@ fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Waits until the last connection has gone, and has tidied up.
+/// Waits until the last connection has closed and removed its files.
 async fn closed(store: &Store) {
     let closed = async {
         while log_of(store).exists() {
@@ -50,7 +50,7 @@ fn log_of(store: &Store) -> PathBuf {
     store.path().with_file_name("locks.db-wal")
 }
 
-/// A file that nobody uses, with these rights, in a directory with these.
+/// A file without connections, with these rights, in a directory with those rights.
 async fn store(file: u32, dir: u32, journal: &'static str) -> Store {
     let store = Store::new();
     drop(store.open().await);
@@ -91,7 +91,7 @@ async fn each_missing_right_is_reported_at_start() {
 #[tokio::test]
 async fn a_read_only_log_is_reported_at_start() {
     let store = store(0o666, 0o777, WAL).await;
-    // As a program leaves it that was killed.
+    // The state after a program was killed.
     let client = store.open().await;
     let (log, copy) = (log_of(&store), store.path().with_file_name("copy"));
     take(&client, &exclusive("x")).await;

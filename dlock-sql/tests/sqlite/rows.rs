@@ -56,7 +56,7 @@ async fn clients_that_fold_at_the_same_time_lose_nothing() {
     let clients = [store.open().await, store.open().await];
     let mut tasks = tokio::task::JoinSet::new();
     for client in clients.clone() {
-        // Readers do not wait, so both write, and fold, as fast as they can.
+        // Readers do not wait, so both clients write and fold as fast as they can.
         tasks.spawn(async move {
             let kept = ask("x", Mode::Shared, LEASE);
             take(&client, &kept).await;
@@ -86,7 +86,7 @@ async fn a_slow_client_does_not_undo_what_others_did() {
     let kept = ask("x", Mode::Shared, LEASE);
     take(&slow, &kept).await;
     for _ in 0..3 {
-        // The slow client learns a state worth folding, and then sleeps over what follows.
+        // The slow client reads a state that has to be folded, and then misses the next operations.
         for _ in 0..2 {
             let request = ask("x", Mode::Shared, LEASE);
             take(&slow, &request).await;
@@ -223,7 +223,7 @@ async fn an_unreadable_record_costs_no_other_lock() {
     }
 }
 
-/// Rows whose name or snapshot is no text are nobody's to delete, and in nobody's way.
+/// A row whose name or snapshot is not text is not deleted by the sweep, and disturbs no other row.
 #[tokio::test]
 async fn a_binary_row_stops_neither_the_sweep_nor_the_list() {
     let store = Store::new();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 pub(crate) const SHORT: Duration = Duration::from_millis(150);
 
-/// Longer than anything here takes, however busy the machine is.
+/// Longer than these tests take, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) struct Store {
@@ -37,12 +37,12 @@ impl Store {
         Sqlite::open(self.config()).await.unwrap()
     }
 
-    /// A connection of somebody else.
+    /// A connection of another program.
     pub(crate) async fn raw(&self) -> SqliteConnection {
         raw(&self.path()).await
     }
 
-    /// The rows as they stand in the file: name, snapshot and log.
+    /// Returns the rows of the file: name, snapshot and log.
     pub(crate) async fn rows(&self) -> Vec<(String, String, String)> {
         let rows = sqlx::query("SELECT name, snap, log FROM dlock_lock ORDER BY name")
             .fetch_all(&mut self.raw().await)
@@ -57,7 +57,7 @@ pub(crate) async fn raw(path: &Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(path).connect().await.unwrap()
 }
 
-/// A connection to a file that it makes.
+/// A connection to a file that it creates.
 pub(crate) async fn raw_new(path: &Path) -> SqliteConnection {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
     options.connect().await.unwrap()
@@ -79,7 +79,7 @@ pub(crate) fn attempt(lock: &str) -> AcquireRequest {
     exclusive(lock).with_queue(Queue::FailIfBusy)
 }
 
-/// Takes a lock that must be free.
+/// Acquires a lock that must be free.
 pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Grant {
     match client.acquire(request).await.unwrap() {
         Acquired::Granted(grant) => grant,
@@ -92,7 +92,7 @@ pub(crate) async fn queue(client: &DynBackend, request: &AcquireRequest) {
     assert_eq!(client.acquire(request).await.unwrap(), Acquired::Queued);
 }
 
-/// Takes a lock, waiting for it.
+/// Acquires a lock, and waits for it.
 pub(crate) async fn lock(client: &DynBackend, request: &AcquireRequest) -> Grant {
     match client.acquire(request).await.unwrap() {
         Acquired::Granted(grant) => grant,

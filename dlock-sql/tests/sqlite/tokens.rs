@@ -48,7 +48,7 @@ async fn a_block_that_is_ahead_of_the_clock_keeps_its_row() {
     let store = Store::new();
     let config = store.config().with_retention(Duration::from_millis(20));
     let client = dlock_sql::Sqlite::open(config).await.unwrap();
-    // As many tokens as a clock counts in 0.7 s, of a holder that dies.
+    // A holder that dies has as many tokens as the clock counts in 0.7 s.
     let dies = ask("x", Mode::Exclusive, SHORT).with_tokens(700_000);
     let last = take(&client, &dies).await.token.plus(699_999);
     tokio::time::sleep(SHORT * 2).await;

@@ -1,4 +1,4 @@
-//! Answers that are lost.
+//! Lost answers.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -22,7 +22,7 @@ use crate::{
 /// A backstop on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A server, a client behind a proxy, and one that is not.
+/// A server, a client behind a proxy, and a client without one.
 struct Scene {
     server: ZooKeeperServer,
     proxy: Proxy,
@@ -31,7 +31,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Directories stay, so that the first request for a node makes it.
+    /// The servers keep empty directories, so the first request creates the node.
     async fn start(sessions: Duration) -> Result<Self, Stop> {
         let options: Options = options().with_container_checks_every(Duration::from_secs(3600));
         let server = ZooKeeperServer::start(&options).await?;
@@ -47,7 +47,7 @@ impl Scene {
         Ok(Self { server, proxy, locks, other })
     }
 
-    /// Takes a lock, or several, in a task.
+    /// Acquires a lock, or several, in a task.
     fn take(&self, names: &'static [&'static str]) -> JoinHandle<Result<Guard, Error>> {
         let locks = self.locks.clone();
         spawn(async move {
@@ -60,10 +60,10 @@ impl Scene {
 
     /// Drops the requests and answers in flight, and ends the fault.
     async fn heal(&self) -> Verdict {
-        // A connection that comes now would miss the begin of what its server says.
+        // A new connection would miss the beginning of the server's answer.
         self.proxy.door(Door::Closed).await?;
         self.proxy.cut();
-        // Those that were cut are gone a moment later, and must not see what comes next.
+        // The cut takes effect a moment later, and the old connections must not get later answers.
         sleep(Duration::from_millis(5)).await;
         self.proxy.pass().await
     }
@@ -88,7 +88,7 @@ pub(crate) async fn a_release_whose_answer_is_lost_is_a_release() -> Verdict {
     }
 }
 
-/// A release that never arrived is sent again, and the waiter is granted.
+/// A release that never arrived is retried, and the waiter is granted the lock.
 pub(crate) async fn a_lost_release_is_repeated_until_it_is_done() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     let guard = scene.take(&["a"]).await??;
@@ -107,7 +107,7 @@ pub(crate) async fn a_lost_release_is_repeated_until_it_is_done() -> Verdict {
     scene.is_empty().await
 }
 
-/// The nodes are there, no answer arrived, and the claim finds them again.
+/// The nodes exist, no answer arrived, and the retry finds them.
 pub(crate) async fn an_acquire_whose_answer_is_lost_has_one_node() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     for names in [&["a"][..], &["a", "b"][..]] {
@@ -127,14 +127,14 @@ pub(crate) async fn an_acquire_whose_answer_is_lost_has_one_node() -> Verdict {
     Ok(())
 }
 
-/// The session ends before the answer arrives, and the node with it.
+/// The session and its node end before the answer arrives.
 pub(crate) async fn an_acquire_lost_with_its_session_is_sent_again() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     for names in [&["a"][..], &["a", "b"][..]] {
         scene.proxy.replies(Flow::Drop);
         let taking = scene.take(names);
         let made = cleanup::until_claims(&scene.server, names.len()).await?;
-        // Nothing is heard of it any more.
+        // The caller no longer waits for the claim.
         scene.proxy.requests(Flow::Drop);
         scene.is_empty().await?;
         scene.heal().await?;
@@ -149,9 +149,9 @@ pub(crate) async fn an_acquire_lost_with_its_session_is_sent_again() -> Verdict 
     Ok(())
 }
 
-/// A claim stays one while it is under way, however short its lease is.
+/// A claim is not cancelled while its request is under way, even if its lease is short.
 pub(crate) async fn an_acquire_that_takes_longer_than_its_lease_has_one_node() -> Verdict {
-    // A caller waits for a third of it, and then asks again.
+    // A caller waits for a third of the lease, and then retries.
     let session = SESSION * 3;
     let scene = Scene::start(session).await?;
     let brief = LockOptions::new().with_lease(Duration::from_millis(300));
@@ -165,7 +165,7 @@ pub(crate) async fn an_acquire_that_takes_longer_than_its_lease_has_one_node() -
     for _ in 0..20 {
         let held = cleanup::claims(&scene.server).await?;
         if guard.check().is_err() {
-            // The machine stood still for longer than the lease.
+            // The machine was paused for longer than the lease.
             break;
         }
         if held != made {
@@ -177,7 +177,7 @@ pub(crate) async fn an_acquire_that_takes_longer_than_its_lease_has_one_node() -
     scene.is_empty().await
 }
 
-/// Busy is an answer, also when it comes late.
+/// A late answer that the lock is busy is an answer, too.
 pub(crate) async fn a_try_whose_answer_is_lost_leaves_no_node() -> Verdict {
     let scene = Scene::start(SESSION).await?;
     let held = scene.other.mutex("a")?.lock().await?;
@@ -199,10 +199,10 @@ pub(crate) async fn a_try_whose_answer_is_lost_leaves_no_node() -> Verdict {
     scene.is_empty().await
 }
 
-/// Whoever gives up, early or once the store seems out of reach, does not come again behind its
-/// own back.
+/// After a caller has given up, early or because the store is unreachable, its claim does not
+/// return.
 pub(crate) async fn a_claim_cancelled_before_the_answer_leaves_no_node() -> Verdict {
-    // Three times what a caller waits for an answer.
+    // Three times the response timeout of a caller.
     let session = SESSION * 3;
     let scene = Scene::start(session).await?;
     for silence in [Duration::ZERO, session / 2] {
@@ -230,7 +230,7 @@ pub(crate) async fn a_claim_cancelled_before_the_answer_leaves_no_node() -> Verd
 /// Three servers, and a client that knows both followers.
 struct Followers {
     servers: Ensemble,
-    /// The follower that is cut from its leader, and the way to it.
+    /// The follower that is partitioned from its leader, and the client's proxy to it.
     old: usize,
     first: Proxy,
     /// The other one.
@@ -255,7 +255,7 @@ impl Followers {
         Ok(Self { servers, old, first, new, second, locks })
     }
 
-    /// The client can only go to the second one.
+    /// The client can reach only the second follower.
     async fn move_on(&self) -> Verdict {
         self.second.door(Door::Open).await?;
         self.first.door(Door::Closed).await?;
@@ -264,9 +264,9 @@ impl Followers {
     }
 }
 
-/// A request that a follower took and that its leader gets once the client asks another server: the
-/// session has moved, so it is refused. Otherwise its node would belong to no claim, and block the
-/// lock.
+/// A follower accepted a request, and its leader gets it after the client has moved to another
+/// server. The session has moved, so the leader refuses the request. Otherwise its node would
+/// belong to no claim, and would block the lock.
 pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict {
     for names in [&["a"][..], &["a", "b"][..]] {
         let scene = Followers::start().await?;
@@ -281,13 +281,13 @@ pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict
                 names => locks.multi(names.iter().copied())?.lock().await,
             }
         });
-        // It is on its way.
+        // The request has been sent.
         sleep(Duration::from_millis(200)).await;
         scene.move_on().await?;
         let made = cleanup::until_claims(&servers.nodes()[scene.new], names.len()).await?;
         let guard = timeout(BOUND, taking).await???;
         servers.heal(scene.old);
-        // By a look through the follower, which comes behind what was held back.
+        // A read through the follower, which comes after the requests that were held back.
         let held = cleanup::until_claims(&servers.nodes()[scene.old], names.len()).await?;
         if held != made {
             return Err(Stop::failed(format!("{made:?} were made, and {held:?} are there")));
@@ -299,13 +299,13 @@ pub(crate) async fn an_acquire_that_comes_late_makes_no_second_node() -> Verdict
     Ok(())
 }
 
-/// The same, but the client had first tried to come back to the follower. So behind the requests
-/// the leader gets that the session is the follower's again, which it knows at once, and comes to
-/// some of so many requests later.
+/// The same, but the client had first tried to return to the follower. So after the requests, the
+/// leader learns that the session belongs to the follower again. It knows that at once, and
+/// processes some of the many requests later.
 pub(crate) async fn late_acquires_in_a_returned_session_make_no_nodes() -> Verdict {
     let scene = Followers::start().await?;
     let servers = &scene.servers;
-    // As many as a connection sends at a time.
+    // The number of requests that a connection sends at a time.
     let names: Vec<_> = (0..250).map(|name| format!("late/{name}")).collect();
     for name in &names {
         scene.locks.mutex(name)?.lock().await?.release().await?;

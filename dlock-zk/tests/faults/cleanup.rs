@@ -9,15 +9,15 @@ use tokio::time::sleep;
 /// A backstop on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Waits until no claim is left, and then until no node is: those of a process that was killed go
-/// with its session, and empty directories a moment later.
+/// Waits until no claim is left, and then until no node is left. The nodes of a killed process end
+/// with its session, and the servers remove empty directories a moment later.
 pub(crate) async fn nothing(server: &ZooKeeperServer) -> Verdict {
     until_claims(server, 0).await?;
     let all = async || server.nodes_under("/").await;
     until_there_are(0, all).await.map(|_| ())
 }
 
-/// Waits until there are so many claims, and names their nodes.
+/// Waits until there is this number of claims, and returns their nodes.
 pub(crate) async fn until_claims(
     server: &ZooKeeperServer,
     count: usize,
@@ -28,7 +28,7 @@ pub(crate) async fn until_claims(
 /// The nodes of claims.
 pub(crate) async fn claims(server: &ZooKeeperServer) -> Result<Vec<String>, Stop> {
     let mut nodes = server.nodes_under("/dlock").await?;
-    // Behind the root and the lock's directory.
+    // Below the root and the lock's directory.
     nodes.retain(|path| path.matches('/').count() > 2);
     Ok(nodes)
 }
@@ -43,7 +43,7 @@ async fn until_there_are(
         let wrong = match seen {
             Ok(seen) if seen.len() == count => return Ok(seen),
             Ok(seen) => Stop::failed(format!("there are not {count} but {seen:?}")),
-            // It may not be back yet.
+            // The server may not have restarted yet.
             Err(stop) => stop,
         };
         if Clock::Boot.now() >= end {

@@ -10,13 +10,14 @@ use crate::{
     settings::{SESSION, load, options, url},
 };
 
-/// The number of faults until one is noticed: on a busy machine few locks are used meanwhile.
+/// The number of attempts until a fault is noticed: on a busy machine, a run may contain too few
+/// events.
 const TRIES: usize = 8;
 
-/// How often all claims are deleted, at least.
+/// The smallest number of deletions of all claims.
 const WIPED: usize = 20;
 
-/// The control: where exclusion is broken on purpose, it is seen.
+/// The control: the checkers notice that exclusion was broken on purpose.
 pub(crate) async fn forgets_nodes() -> Verdict {
     for _ in 0..TRIES {
         if is_seen_to_forget_nodes().await? {
@@ -32,7 +33,7 @@ async fn is_seen_to_forget_nodes() -> Result<bool, Stop> {
     let mut storm = Storm::begin("wiped");
     let mut wiped = 0;
     while storm.next(&load, 30).await || wiped < WIPED {
-        // All at once: on a busy machine, most of what is deleted later is no claim any more.
+        // All nodes at once: on a busy machine, most claims have ended before a later deletion.
         let claims = cleanup::claims(&server).await?;
         try_join_all(claims.iter().map(|claim| server.delete_recursively(claim))).await?;
         wiped += 1;
@@ -61,7 +62,8 @@ async fn is_seen_to_forget_everything() -> Result<bool, Stop> {
         server.kill();
         std::fs::remove_dir_all(server.directory().join("data/version-2"))?;
         server.restart().await?;
-        // Clients that know of what it has forgotten are refused until they give their session up.
+        // The server refuses clients that know of lost transactions, until they give up their
+        // sessions.
         sleep(SESSION * 2).await;
     }
     let report = load.finish().await?;

@@ -1,5 +1,5 @@
-//! The promise of a session: a client that is cut off from it stops relying on its locks before
-//! another client gets them, and goes on in the next session.
+//! The promise of a session: a partitioned client treats its locks as lost before another client
+//! gets them, and continues in the next session.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -32,7 +32,7 @@ pub(crate) async fn behind_a_cut_follower() -> Verdict {
     cleanup::nothing(&servers.nodes()[leader]).await
 }
 
-/// For longer than the session lasts it answers, pings and reads, as if all were well.
+/// For longer than the session lasts, the follower still answers pings and reads.
 pub(crate) async fn behind_a_follower_that_keeps_serving() -> Verdict {
     let servers = Ensemble::start(&options().with_sync_limit(SESSION * 3)).await?;
     let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
@@ -65,7 +65,7 @@ pub(crate) async fn behind_a_cut_connection() -> Verdict {
     cleanup::nothing(&server).await
 }
 
-/// A holder behind the connection that will be cut, and a waiter elsewhere.
+/// A holder whose connection will be cut, and a waiter on another connection.
 struct Pair {
     locks: Locks,
     guard: Guard,
@@ -87,7 +87,7 @@ impl Pair {
         Ok(Self { locks, guard, waiting })
     }
 
-    /// The first stops relying on the lock before the other one gets it, and reconnects later.
+    /// The holder treats the lock as lost before the waiter gets it, and reconnects later.
     async fn ends_in_order(self, heal: impl FnOnce()) -> Verdict {
         let Self { locks, guard, waiting } = self;
         let lost = guard.lost();
@@ -116,7 +116,7 @@ impl Pair {
     }
 }
 
-/// Takes the lock, from servers that take their time to be well again.
+/// Acquires the lock from servers that need time to recover.
 async fn insist(locks: &Locks) -> Result<Guard, Stop> {
     let taking = async {
         loop {
@@ -131,9 +131,10 @@ async fn insist(locks: &Locks) -> Result<Guard, Stop> {
     Ok(timeout(BOUND, taking).await??)
 }
 
-/// At once, whatever the lease, renewed or not.
+/// The loss is reported at once, for any lease, and without a renewal.
 pub(crate) async fn an_operator_who_deletes_a_node_is_noticed() -> Verdict {
-    // So long that a renewal, a third of the lease later, comes later than the news has to.
+    // So long that the report of the loss must come before the next renewal, a third of the lease
+    // later.
     let session = 8 * BOUND;
     let options = options().with_sessions(SESSION, session);
     let server = ZooKeeperServer::start(&options).await?;

@@ -1,14 +1,14 @@
-//! How the servers are set up, how they are connected to, and what the holders do.
+//! The settings of the servers, the clients and the load.
 
 use std::time::Duration;
 
 use dlock_soak::Load;
 use dlock_testlab::zookeeper::Options;
 
-/// How long sessions last.
+/// The session timeout.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
 
-/// Servers that tick fast, so that sessions end soon after they should.
+/// Servers with a short tick, so that sessions end soon after their timeout.
 pub(crate) fn options() -> Options {
     Options::new().with_tick(Duration::from_millis(100)).with_sync_limit(Duration::from_millis(800))
 }

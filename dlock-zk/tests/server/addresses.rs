@@ -16,7 +16,7 @@ use crate::support::{connect, run, server, until, works};
 /// The addresses of `localhost`, in the order in which they are tried.
 const ADDRESSES: [&str; 3] = ["127.0.0.2", "127.0.0.3", "127.0.0.4"];
 
-/// An address that leads to the server, until it is made silent.
+/// An address that leads to the server until the test makes it silent.
 struct Way {
     silent: watch::Sender<bool>,
     /// The number of connections that are open.
@@ -106,7 +106,7 @@ fn a_lock_outlives_a_server_that_goes_silent() {
         let options = LockOptions::new().with_lease(Duration::from_secs(15));
         let locks = Locks::new(connect(&url).await?)?.with_options(options)?;
         let guard = locks.mutex("a")?.lock().await?;
-        // Others ask the server for its settings, once.
+        // Other connections read the server's settings once.
         until("one connection is left", async || {
             Ok(ways.iter().filter(|way| way.is_used()).count() == 1)
         })

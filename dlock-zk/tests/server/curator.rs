@@ -1,4 +1,4 @@
-//! Curator's `InterProcessMutex` beside dlock: each keeps the other out, and waits in one queue.
+//! Curator's `InterProcessMutex` and dlock exclude each other, and wait in one queue.
 
 use std::{path::Path, time::Duration};
 
@@ -47,7 +47,7 @@ impl Java {
         self.says("acquired").await
     }
 
-    /// Joins the queue, behind so many.
+    /// Joins the queue behind this number of claims.
     async fn queues(&mut self, place: &ServerRoot, behind: usize) -> Verdict {
         self.0.say("acquire").await?;
         until("the program waits", async || {
@@ -94,7 +94,7 @@ fn a_java_holder_keeps_every_kind_out_until_it_releases() {
     })
 }
 
-/// Curator sorts all children by what stands behind `lock-`.
+/// Curator sorts all children by the text after `lock-`.
 #[test]
 fn every_kind_of_holder_keeps_a_java_waiter_out_until_release() {
     run(async {
@@ -224,12 +224,13 @@ async fn works_alone(client: &DynBackend) -> Verdict {
 
 const COUNT: &str = include_str!("java/Count.java");
 
-/// How many threads the Java process has, how many tasks each client, and how often each counts.
+/// The number of threads of the Java process, of tasks of each client, and of increments of each
+/// task.
 const THREADS: usize = 4;
 const TASKS: usize = 3;
 const TIMES: usize = 20;
 
-/// Reads and writes with a pause in between, which only a lone holder may do.
+/// Reads and writes with a pause in between. Only an exclusive holder gets the right result.
 async fn count(file: &Path) -> Verdict {
     let value: u64 = std::fs::read_to_string(file)?.parse()?;
     yield_now().await;

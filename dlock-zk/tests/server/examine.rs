@@ -12,7 +12,7 @@ use zookeeper_client::{Acl, AuthId, CreateMode, Permission};
 
 use crate::support::{connect, exclusive, free, name, raw, run, says, server, take, until, url};
 
-/// A server that leaves the root where it is, though it may be empty for a while, and a client.
+/// A server that keeps the root even if it is empty for a while, and a client.
 async fn start_with_a_root() -> Result<(ZooKeeperServer, DynBackend), Stop> {
     let never = Duration::from_secs(3600);
     let options = Options::new().with_container_checks_every(never);
@@ -39,7 +39,7 @@ fn an_ensemble_of_three_is_fine() {
         let client =
             connect(&format!("zk://{}?dlock.session_timeout=15s", ensemble.connect_string()))
                 .await?;
-        // Busy servers may take longer to tell than they are asked for.
+        // A busy server may answer too late.
         until("all is fine", async || Ok(amiss(&client).await?.is_empty())).await
     })
 }

@@ -9,8 +9,8 @@ use crate::support::{
     take, until, url, works, works_fully,
 };
 
-/// Nodes in the directory that are no claims: other programs' nodes, and some that look like claims
-/// at first sight.
+/// Nodes in the directory that are not claims: nodes of other programs, and some with names similar
+/// to those of claims.
 const FOREIGN: [&str; 13] = [
     "foo",
     "lock-0000000001",
@@ -90,7 +90,7 @@ fn foreign_nodes_created_during_a_wait_change_nothing() {
     })
 }
 
-/// Children of these are impossible.
+/// Ephemeral nodes can't have children.
 #[test]
 fn an_ephemeral_node_instead_of_a_directory_is_reported() {
     run(async {

@@ -104,11 +104,11 @@ fn data_of_a_later_format_is_an_error_and_the_lock_stays_held() {
         driver.set_data(&nodes[0], data.as_bytes(), None).await?;
         renew(&client, &held).await?;
         is_unknown(other.inspect(&held.name).await);
-        // By force, and of an unknown claim.
+        // A forced release, and a release of an unknown claim.
         is_unknown(other.release(&held.as_claim()).await);
         other.release(&exclusive("a").as_claim()).await?;
         assert_eq!(server.data(&nodes[0]).await?.as_deref(), Some(data.as_bytes()));
-        // The names of nodes mean the same in each format.
+        // The names of nodes have the same meaning in each format.
         let waiting = exclusive("a");
         queue(&other, &waiting).await?;
         free(&client, &held).await?;

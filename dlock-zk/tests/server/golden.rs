@@ -1,4 +1,4 @@
-//! The nodes as they stand in `tests/golden`: they are read, and written the same.
+//! The nodes of `tests/golden`: this version reads them, and writes the same.
 //!
 //! A line there is `PATH: DATA`. `T` is the number of a transaction.
 
@@ -26,7 +26,7 @@ fn locks() -> [(&'static str, Mode, Mode); 5] {
     ]
 }
 
-/// Each claim has an id of its own.
+/// Each claim has its own id.
 fn id(lock: &str, claim: u128) -> ClaimId {
     let at = locks().iter().zip(1..).find(|((found, ..), _)| *found == lock).map(|(_, at)| at);
     ClaimId::from_bits(16 * at.unwrap_or(0) + claim)
@@ -106,7 +106,7 @@ fn golden_nodes_are_read() {
         for (lock, ..) in locks() {
             let dir = format!("/dlock/{lock}");
             server.create(&dir, "").await?;
-            // The server then numbers later claims behind the golden ones.
+            // The server then gives later claims larger numbers than the golden ones.
             server.create(&format!("{dir}/x"), "").await?;
             server.delete_recursively(&format!("{dir}/x")).await?;
         }
@@ -123,7 +123,7 @@ fn golden_nodes_are_read() {
 }
 
 async fn are_read(client: &DynBackend, other: &DynBackend, lock: &str, mode: Mode) -> Verdict {
-    // The holder of this lock has gone, and the waiter has its permits.
+    // The holder of this lock has released it, and the waiter holds the permits.
     let (claim, mode) = match lock {
         "permits" => (WAITER, Mode::Permits { n: 4, of: 5 }),
         _ => (HOLDER, mode),

@@ -12,11 +12,11 @@ use crate::support::{connect, exclusive, raw, renew, run, server, take, until};
 /// The timeout of a session that a stop of its client does not end.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
-/// For so long nothing of the client runs. A lease of half a timeout that begins afterwards ends
-/// later than a timeout after the last sign of life from before.
+/// The length of the pause of the client. A lease of half a timeout that begins after it ends more
+/// than a timeout after the last heartbeat before it.
 const STOP: Duration = Duration::from_millis(2500);
 
-/// The number of the transaction that makes and removes a node.
+/// Returns the number of a transaction that creates and removes a node.
 async fn transaction(raw: &Client) -> Result<i64, Stop> {
     let mode = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
     let (stat, _) = raw.create("/mark", b"", &mode).await?;
@@ -24,13 +24,13 @@ async fn transaction(raw: &Client) -> Result<i64, Stop> {
     Ok(stat.czxid)
 }
 
-/// A heartbeat is a transaction, and so is what marks them here.
+/// A heartbeat is a transaction, and so is the marker of this test.
 #[test]
 fn concurrent_renewals_share_a_heartbeat() {
     run(async {
         let server = server().await?;
         let raw = raw(&server).await?;
-        // No heartbeat of its own falls into the test.
+        // This client sends no heartbeat during the test.
         let url = format!("zk://{}?dlock.session_timeout=60s", server.address());
         let client = connect(&url).await?;
         let claims: Vec<_> = (0..32).map(|n| exclusive(&n.to_string())).collect();
@@ -42,7 +42,8 @@ fn concurrent_renewals_share_a_heartbeat() {
         let together = transaction(&raw).await? - before - 2;
         assert_eq!(together, 1);
 
-        // Whoever asked first may go, or stand still, while the others wait.
+        // The caller that requested the proof first may be dropped or paused while others wait for
+        // it.
         for goes in [true, false] {
             let mut first = Box::pin(renew(&client, &claims[0]));
             let rest = claims[1..].iter().map(|claim| renew(&client, claim));
@@ -61,7 +62,7 @@ fn concurrent_renewals_share_a_heartbeat() {
     })
 }
 
-/// The session to which the node of a lock belongs.
+/// Returns the session that owns the node of a lock.
 async fn session_of(raw: &Client, lock: &str) -> Result<i64, Stop> {
     let dir = format!("/dlock/{lock}");
     let nodes = raw.list_children(&dir).await?;
@@ -70,8 +71,8 @@ async fn session_of(raw: &Client, lock: &str) -> Result<i64, Stop> {
     stat.map(|stat| stat.ephemeral_owner).ok_or_else(|| Stop::failed("no node"))
 }
 
-/// Takes a lock before and after a stop of the whole client. `None` if the session did not survive
-/// it, else the end of the stop, the time of the grant, and the holder's local deadline.
+/// Acquires a lock before and after a pause of the whole client. `None` if the session did not
+/// survive it, else the end of the stop, the time of the grant, and the holder's local deadline.
 async fn relies_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, Stop> {
     let server = server().await?;
     let raw = raw(&server).await?;
@@ -82,7 +83,7 @@ async fn relies_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, Sto
     take(&client, &before).await?;
     let session = session_of(&raw, "before").await?;
     let stopped = Clock::Boot.now();
-    // All of the client runs in this thread.
+    // The whole client runs on this thread.
     thread::sleep(STOP);
     let resumed = Clock::Boot.now();
     // The proof may take longer than an attempt.
@@ -98,9 +99,9 @@ async fn relies_after_a_stop(attempt: usize) -> Result<Option<[Instant; 4]>, Sto
     Ok((session_of(&raw, &format!("after-{attempt}")).await? == session).then_some(times))
 }
 
-/// The servers may end a session a timeout after they last heard of it, and a request that follows
-/// a stop does not tell their leader. So either the local deadline passes by then, or the client
-/// has proven for a quarter of a timeout that the servers hear of it again.
+/// The servers may end a session one timeout after its last heartbeat, and a request after a pause
+/// does not reach their leader as one. So either the local deadline passes by then, or the client
+/// has needed a quarter of a timeout to prove that the servers get its heartbeats again.
 #[test]
 fn a_stopped_client_relies_on_no_lock_after_its_session() {
     run(async {

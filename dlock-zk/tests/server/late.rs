@@ -11,11 +11,11 @@ use tokio::{
 
 use crate::support::{SOON, ask, attempt, connect, exclusive, free, lazy, run, take, until};
 
-/// So many requests of each kind are late. The leader must come to some of them only after it has
-/// learned that the session is the follower's again.
+/// The number of late requests of each kind. The leader must process some of them after it has
+/// learned that the session belongs to the follower again.
 const ROUNDS: usize = 40;
 
-/// All kinds of requests that take locks, many times.
+/// All kinds of acquires, many times.
 fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
     let mut all = Vec::new();
     for n in 0..ROUNDS {
@@ -31,11 +31,11 @@ fn kinds() -> Result<Vec<Vec<AcquireRequest>>, Stop> {
     Ok(all)
 }
 
-/// The epoch that they carry has ended, whatever they are for.
+/// The epoch in these requests has ended.
 #[test]
 fn a_claim_that_was_given_up_makes_no_node_later() {
     run(async {
-        // The follower stays one, however long it does not hear of its leader.
+        // The follower does not start an election, even without its leader.
         let servers = Ensemble::start(&lazy().with_sync_limit(SOON * 4)).await?;
         let [old, new] = servers.followers().await?[..] else {
             return Err(Stop::failed("not two followers"));
@@ -68,9 +68,9 @@ fn a_claim_that_was_given_up_makes_no_node_later() {
                 sleep(Duration::from_millis(5)).await;
             }
         }
-        // Nobody waits for them any more.
+        // No caller waits for these requests.
         asking.shutdown().await;
-        // The client comes back to the follower, which tells its leader so, behind the requests.
+        // The client returns to the follower, which reports that to its leader after the requests.
         let (before, sent) = (first.connections(), first.request_bytes());
         first.cut();
         until("it comes back", async || {
@@ -91,7 +91,7 @@ fn a_claim_that_was_given_up_makes_no_node_later() {
         }
         servers.heal(old);
         servers.until_well().await?;
-        // By way of the follower, behind what it has held back.
+        // Through the follower, after the requests that it has held back.
         let other = connect(&format!("zk://{}", servers.nodes()[old].address())).await?;
         for request in kinds()?.iter().flatten() {
             let seen = other.inspect(&request.name).await?;

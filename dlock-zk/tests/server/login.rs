@@ -30,7 +30,7 @@ async fn built(server: &ZooKeeperServer, user: &str, password: &str) -> Result<D
 fn credentials_of_a_url_and_of_a_builder_are_the_same() {
     run(async {
         let server = server().await?;
-        // Every part of a URL that must not end them.
+        // Credentials with every character that separates parts of a URL.
         for (user, password, written) in [
             ("joe", "secret", "joe:secret"),
             ("joe", "secret:/?#[]@!", "joe:secret%3A%2F%3F%23%5B%5D%40!"),
@@ -69,7 +69,7 @@ fn a_wrong_password_is_refused_and_never_shown() {
         says(&wrong, ACCESS, "user and password");
         free(&owner, &held).await?;
 
-        // Nor does what can't be read.
+        // The same for credentials that can't be parsed.
         for login in [":secret", "joe", "joe:", "joe:secret%FF", "joe:secret@joe:secret@"] {
             let url = format!("zk://{login}@127.0.0.1:2181:1");
             let error = ZkConfig::from_url(&url).err().ok_or("it is read")?;
@@ -95,7 +95,7 @@ fn credentials_are_shown_again_after_a_restart_of_the_server() {
     })
 }
 
-/// This one may answer to credentials before it answers to the connection.
+/// This server may answer the credentials before it answers the connection request.
 #[test]
 fn credentials_are_shown_to_a_server_with_netty() {
     run(async {
@@ -151,7 +151,7 @@ fn several_hosts_of_a_url_and_of_a_builder_are_one_store() {
     })
 }
 
-/// Each node in turn goes and comes back, and the client always finds another one.
+/// Each server in turn is stopped and restarted, and the client always finds another one.
 async fn outlives_each_node(ensemble: &Ensemble, client: &DynBackend) -> Verdict {
     let held = exclusive("held");
     take(client, &held).await?;

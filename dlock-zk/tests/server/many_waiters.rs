@@ -49,7 +49,7 @@ async fn two_clients() -> Result<(ZooKeeperServer, Proxy, [DynBackend; 2]), Stop
     Ok((server, proxy, clients))
 }
 
-/// Joins the queue, all at once.
+/// Joins the queue with all claims at once.
 async fn join_queue(client: &DynBackend, crowd: &[AcquireRequest]) -> Verdict {
     let answers = join_all(crowd.iter().map(|request| client.acquire(request))).await;
     for answer in answers {
@@ -58,8 +58,8 @@ async fn join_queue(client: &DynBackend, crowd: &[AcquireRequest]) -> Verdict {
     Ok(())
 }
 
-/// A crowd that is let in in steps: the release of another lock does not wait behind all of it, and
-/// the holder, another client, stays the holder.
+/// Many acquires are sent in groups. The release of another lock does not wait for all of them, and
+/// the holder, another client, keeps its lock.
 #[test]
 fn many_acquires_are_sent_in_steps_and_the_session_lives() {
     run(async {
@@ -69,7 +69,7 @@ fn many_acquires_are_sent_in_steps_and_the_session_lives() {
         take(&client, &other).await?;
         let crowd: Vec<_> = (0..LARGE).map(|_| ask_for_long()).collect();
         let waiting = async || Ok::<_, Stop>(holder.inspect(&held.name).await?.waiters.len());
-        // The server gets all that is sent, and nothing is answered.
+        // The server gets all requests, and the client gets no answer.
         proxy.replies(Flow::Hold);
         let watched = async {
             until("the first step", async || Ok(waiting().await? >= WINDOW)).await?;
@@ -154,7 +154,7 @@ fn many_acquires_of_one_client_share_lists_of_the_queue() {
         let bytes = proxy.reply_bytes() - before;
         let for_each = list_for_each(CROWD);
         assert!(bytes < for_each / 4, "{bytes} bytes were sent, and a list for each is {for_each}");
-        // All have their places.
+        // All claims are in the queue.
         let state = holder.inspect(&held.name).await?;
         assert_eq!((state.holders.len(), state.waiters.len()), (1, CROWD));
         let first = state.waiters[0].claim;
@@ -165,8 +165,8 @@ fn many_acquires_of_one_client_share_lists_of_the_queue() {
     })
 }
 
-/// A reader sees a writer before it that is not the first. By the time it waits for that writer,
-/// the writer holds the lock and has become a reader.
+/// A reader sees a writer before it that is not the first. When it begins to wait for that writer,
+/// the writer holds the lock and has been downgraded to a reader.
 #[test]
 fn a_reader_is_granted_with_a_downgraded_later_writer() {
     run(async {
@@ -189,7 +189,7 @@ fn a_reader_is_granted_with_a_downgraded_later_writer() {
     });
 }
 
-/// Permits that are granted without a wait for them, to a claim that others wait behind.
+/// Permits that are granted without a wait, to a claim that has waiters behind it.
 #[test]
 fn a_waiter_behind_granted_permits_is_granted() {
     run(async {
@@ -204,7 +204,7 @@ fn a_waiter_behind_granted_permits_is_granted() {
         let waiting = granted(&other, &last);
         let passing = async {
             free(&client, &all).await?;
-            // It learns so that it holds its permits, and not by a wait.
+            // The renewal tells the client that it holds the permits, without a wait.
             renew(&client, &next).await
         };
         let (grant, passed): (_, Verdict) = tokio::join!(waiting, passing);

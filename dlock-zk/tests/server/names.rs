@@ -1,4 +1,4 @@
-//! Names that look like paths, and those that ZooKeeper keeps for itself.
+//! Names that look like paths, and names that ZooKeeper reserves.
 
 use dlock_core::{DynBackend, LockName};
 use dlock_testkit::Verdict;
@@ -8,7 +8,7 @@ use crate::{
     support::{self, exclusive, free, name, run, take, works_fully},
 };
 
-/// Names, and the directories that they are to have.
+/// Names, and their expected directories.
 const NAMES: [(&str, &str); 20] = [
     ("a", "a"),
     ("/", "%2F"),
@@ -32,7 +32,7 @@ const NAMES: [(&str, &str); 20] = [
     ("lock-0000000001", "lock-0000000001"),
 ];
 
-/// Holds all at once, and expects that none is in the way of another.
+/// Holds all names at once, and checks that none blocks another.
 async fn meet_nobody(client: &DynBackend, names: &[LockName]) -> Verdict {
     let held: Vec<_> = names.iter().map(|name| exclusive(name.as_str())).collect();
     for request in &held {
@@ -77,7 +77,7 @@ fn no_two_names_meet_and_each_has_its_own_directory() {
     })
 }
 
-/// Without a root the locks stand beside ZooKeeper's own directory.
+/// Without a root, the directories of locks are siblings of ZooKeeper's own one.
 #[test]
 fn nothing_collides_with_the_servers_own_directory() {
     run(async {

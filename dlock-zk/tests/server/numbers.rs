@@ -1,6 +1,6 @@
-//! Sequence numbers at their end. A directory's counter has 32 bits: from 2147483647 it stays
-//! where it is, or goes on below zero when creations follow each other quickly. Each kind of lock
-//! still excludes.
+//! Sequence numbers at their end. A directory's counter has 32 bits: after 2147483647 it does not
+//! change, or continues at the smallest negative number if creations follow each other quickly.
+//! Each kind of lock still excludes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -30,8 +30,8 @@ pub(crate) const END: i64 = 1 << 31;
 /// The node of another program, which keeps the servers from removing the directory.
 pub(crate) const THEIRS: &str = "/dlock/a/theirs";
 
-/// A server on which the next node in the directory of `a` gets this number, clients of it, and
-/// an older claim of the first one, which holds `a` in this mode.
+/// A server on which the next node in the directory of `a` gets this number, its clients, and an
+/// older claim of the first client, which holds `a` in this mode.
 pub(crate) async fn start_at(
     number: i64,
     mode: Mode,
@@ -46,14 +46,14 @@ pub(crate) async fn start_at(
     let args = [&log.display().to_string(), THEIRS, &number.to_string()];
     assert_eq!(JavaProgram::run(APPEND, &args).await?, "appended\n");
     server.restart().await?;
-    // Its session goes on as soon as it has connected again.
+    // The session continues after the client has reconnected.
     until("the client is back", async || Ok(client.inspect(&held.name).await.is_ok())).await?;
     let others = [connect(&url(&server)).await?, connect(&url(&server)).await?];
     let clients = [client].into_iter().chain(others).collect();
     Ok((server, clients, held))
 }
 
-/// The numbers of the claims in the directory of `a`, in no order.
+/// Returns the numbers of the claims in the directory of `a`, unordered.
 pub(crate) async fn numbers(server: &ZooKeeperServer) -> Result<Vec<i64>, Stop> {
     let nodes = server.nodes_under("/dlock/a").await?;
     let claims = nodes.iter().filter(|path| *path != THEIRS);
@@ -61,7 +61,8 @@ pub(crate) async fn numbers(server: &ZooKeeperServer) -> Result<Vec<i64>, Stop> 
     claims.map(|path| number(path).ok_or_else(|| Stop::failed(path))).collect()
 }
 
-/// The directory goes with its last node, and the next one counts from zero, but tokens do not.
+/// The directory is removed after its last node, and the next one counts from zero, but tokens
+/// still grow.
 pub(crate) async fn restarts_numbers(
     server: &ZooKeeperServer,
     client: &DynBackend,
@@ -73,7 +74,7 @@ pub(crate) async fn restarts_numbers(
     assert!(worn.iter().all(|number| !(0..=2_000_000_000).contains(number)), "{worn:?}");
     server.delete_recursively(THEIRS).await?;
     free(client, &request).await?;
-    // The server would not see to it for a long time.
+    // Otherwise the server would remove it much later.
     assert!(!server.nodes_under("/dlock").await?.contains(&"/dlock/a".to_owned()));
     let request = exclusive("a");
     let token = take(client, &request).await?.token;
@@ -82,7 +83,7 @@ pub(crate) async fn restarts_numbers(
     free(client, &request).await
 }
 
-/// Has many wait, each by another client than the one before, and then take the lock in turn.
+/// Makes many claims of alternating clients wait, and then hold the lock in turn.
 async fn in_turn(
     server: &ZooKeeperServer,
     clients: &[DynBackend],
@@ -104,7 +105,7 @@ async fn in_turn(
     let mut last = state.holders[0].token.ok_or("no token")?;
     let mut holder = (&clients[0], held);
     for (at, request) in waiting.iter().enumerate() {
-        // Nobody further back is granted.
+        // No claim behind them is granted.
         if let Some(next) = waiting.get(at + 1) {
             waits(client(at + 1), next).await?;
         }
@@ -145,7 +146,7 @@ fn readers_and_writers_keep_their_order_at_the_end_of_numbers() {
         let (read, write) = (Mode::Shared, Mode::Exclusive);
         let (server, clients, held) = start_at(END - 7, write).await?;
         let client = |at: usize| &clients[at % clients.len()];
-        // Each line is let in together, after the one before it.
+        // The claims of each row are granted together, after the row before.
         let lines: Vec<Vec<_>> = [1, 3, 1, 1, 4, 1, 2, 1]
             .into_iter()
             .map(|width| (0..width).map(move |_| ask("a", if width > 1 { read } else { write })))
@@ -180,7 +181,7 @@ fn readers_and_writers_keep_their_order_at_the_end_of_numbers() {
     })
 }
 
-/// A claim that releases some of its permits has a new node, at the same place in the queue.
+/// A claim that releases some of its permits gets a new node, at the same position in the queue.
 #[test]
 fn a_smaller_permit_claim_keeps_its_position_at_the_last_number() {
     run(async {
@@ -214,8 +215,8 @@ fn a_smaller_permit_claim_keeps_its_position_at_the_last_number() {
     })
 }
 
-/// The counter of the root has 32 bits and outlives all sessions: behind its last number every
-/// sequential node would get the same one.
+/// The counter of the root has 32 bits and outlives all sessions: after its last number, every
+/// sequential node would get the same number.
 #[test]
 fn a_root_whose_counter_has_run_over_serves_new_clients() {
     run(async {
@@ -228,8 +229,8 @@ fn a_root_whose_counter_has_run_over_serves_new_clients() {
         let first = log(0).display().to_string();
         let args = [&first, "/dlock/theirs", &i32::MAX.to_string()];
         assert_eq!(JavaProgram::run(APPEND, &args).await?, "appended\n");
-        // The others know what the first one tells them: it leads one of them before the last one
-        // starts. Two that know nothing would be a majority without it.
+        // The other servers must get the data of the first one. It leads one of them before the
+        // last one starts, since two empty servers would be a majority without it.
         for node in 1..ensemble.nodes().len() {
             std::fs::remove_dir_all(log(node))?;
         }
@@ -239,7 +240,7 @@ fn a_root_whose_counter_has_run_over_serves_new_clients() {
         tokio::try_join!(first.restart(), second.restart())?;
         third.restart().await?;
         ensemble.until_well().await?;
-        // All at once: each has a node there.
+        // All clients at once: each has a node there.
         let mut clients = Vec::new();
         for _ in 0..4 {
             clients.push(connect(&url_of(&ensemble)).await?);
@@ -256,7 +257,7 @@ fn a_root_whose_counter_has_run_over_serves_new_clients() {
     })
 }
 
-/// The number of tasks of each client, and of acquisitions by each task.
+/// The number of tasks of each client, and of acquires of each task.
 const TASKS: usize = 8;
 const ROUNDS: usize = 5;
 
@@ -280,11 +281,11 @@ impl Seen {
     }
 }
 
-/// Under way to a part of a lock, as large as is said.
+/// The work to acquire a share of a lock, of the given weight.
 type Taking = BoxFuture<'static, Result<(u32, Guard), Error>>;
 
-/// Takes and gives back, over and over, by many tasks of each client. `take` says for each turn how
-/// much of the lock it takes.
+/// Acquires and releases repeatedly, with many tasks of each client. `take` acquires the lock for
+/// each turn, and returns its weight.
 async fn storm(
     clients: &[DynBackend],
     of: u32,
@@ -292,7 +293,7 @@ async fn storm(
 ) -> Result<Vec<FencingToken>, Stop> {
     let seen = Mutex::new(Seen::default());
     let tasks = (0..TASKS * clients.len()).map(async |task| {
-        // No hand-over within a client: each turn has a node of its own.
+        // No hand-off within a client: each turn has its own node.
         let locks = Locks::new(clients[task % clients.len()].clone())?.without_handoff();
         for round in 0..ROUNDS {
             let (weight, guard) = take(locks.clone(), task + round).await?;
@@ -367,7 +368,7 @@ fn contended_permits_stay_bounded_at_the_end_of_numbers() {
     })
 }
 
-/// By one request each, so that numbers go on below zero.
+/// With one request each, so that the numbers become negative.
 #[test]
 fn multi_locks_are_granted_in_one_order_at_the_end_of_numbers() {
     run(async {

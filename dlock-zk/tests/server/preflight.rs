@@ -1,5 +1,5 @@
-//! The check at a connect: servers that are too old, played by a program that answers as they do, and
-//! warnings about a session timeout that is too short for the servers' settings, or for a lease.
+//! The check at a connect: servers that are too old, which a program simulates, and warnings about
+//! a session timeout that is too short for the servers' settings, or for a lease.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ const PING: i32 = 11;
 const NO_NODE: i32 = -101;
 const UNIMPLEMENTED: i32 = -6;
 
-/// A server that knows no request that came with 3.5, and has the root only.
+/// A server without the requests of version 3.5, and with the root only.
 async fn answer_as_3_4(mut stream: TcpStream) -> std::io::Result<()> {
     let mut first = [0; 4];
     stream.read_exact(&mut first).await?;
@@ -35,7 +35,7 @@ async fn answer_as_3_4(mut stream: TcpStream) -> std::io::Result<()> {
     if first == *b"conf" {
         return stream.write_all(b"clientPort=2181\n").await;
     }
-    // The request for a session, of this length; it gets what it wants.
+    // Answers the request for a session, with the requested timeout.
     read(&mut stream, i32::from_be_bytes(first)).await?;
     let mut session = [0_i32, 15_000].map(i32::to_be_bytes).concat();
     session.extend(7_i64.to_be_bytes());
@@ -102,11 +102,11 @@ fn an_old_server_is_refused_with_its_version() {
 
 const WARNING: &str = "not above syncLimit x tickTime";
 
-/// Longer than the look at the servers' settings takes in the end.
+/// Longer than the client takes to read the servers' settings.
 const LOOKED: Duration = Duration::from_secs(3);
 
-/// The servers go on without their leader for fifteen seconds. Sessions are long enough for a busy
-/// machine.
+/// Followers serve clients without their leader for fifteen seconds. Sessions are long enough for a
+/// busy machine.
 fn options() -> Options {
     Options::new().with_tick(Duration::from_millis(500)).with_sync_limit(Duration::from_secs(15))
 }
@@ -116,7 +116,7 @@ fn warnings(heard: &Heard) -> Vec<String> {
     text.lines().filter(|line| line.contains(WARNING)).map(str::to_owned).collect()
 }
 
-/// The warnings of a client of these servers with this timeout, if it has to warn.
+/// Returns the warnings of a client of these servers with this timeout.
 async fn heard_of(hosts: &str, timeout: &str, warned: bool) -> Result<Vec<String>, Stop> {
     let (heard, _guard) = Heard::listen();
     let url = format!("zk://joe:secret@{hosts}?dlock.session_timeout={timeout}&dlock.root=/joe");
@@ -130,8 +130,7 @@ async fn heard_of(hosts: &str, timeout: &str, warned: bool) -> Result<Vec<String
     Ok(warnings(&heard))
 }
 
-/// Connects again until it is heard: a busy server may take longer to tell its settings than it is
-/// asked for.
+/// Connects repeatedly until there is a warning: a busy server may return its settings too late.
 async fn until_heard(heard: &Heard, url: &str, words: &str) -> Verdict {
     until("the settings were reported", async || {
         for _ in 0..100 {
@@ -167,7 +166,7 @@ fn a_short_session_timeout_is_warned_of_once() {
     })
 }
 
-/// It may be another one than was asked for.
+/// The timeout may differ from the requested one.
 #[test]
 fn the_warning_uses_the_timeout_that_the_servers_granted() {
     run(async {
@@ -190,7 +189,7 @@ fn servers_that_hide_their_settings_cause_no_warning() {
     })
 }
 
-/// It has no leader to lose.
+/// A standalone server has no leader.
 #[test]
 fn one_server_causes_no_warning() {
     run(async {
@@ -223,7 +222,7 @@ fn a_lease_longer_than_the_session_allows_is_reported_once() {
                 .map(str::to_owned)
                 .collect()
         };
-        // Nobody has asked for more than 7.5 s.
+        // No client has requested more than 7.5 s.
         let as_it_is = [locks.clone(), locks.with_options(LockOptions::new())?];
         for locks in as_it_is.into_iter().chain([locks.with_options(lease(7))?]) {
             assert!(locks.examine().await?.iter().all(|finding| finding.about != "lease"));

@@ -1,4 +1,4 @@
-//! Ensembles: what they promise, and a server that has lost the majority.
+//! The guarantees of ensembles, and a server that has lost the majority.
 
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ async fn until_read_only(ensemble: &Ensemble, last: usize) -> Verdict {
         .await
 }
 
-/// Whether the error says what is missing: a busy server may not get to say it in time, and then it
-/// is out of reach.
+/// Returns whether the error names the cause, or says that the server is unreachable: a busy server
+/// may answer too late.
 fn is_reported(error: &Error) -> Result<bool, Stop> {
     says(error, UNAVAILABLE, "");
     Ok(error.to_string().contains("majority"))
@@ -71,7 +71,7 @@ fn is_reported(error: &Error) -> Result<bool, Stop> {
 #[test]
 fn a_read_only_server_is_reported_until_the_majority_returns() {
     run(async {
-        // Long enough that busy servers do not lose each other.
+        // Long enough that busy servers keep their connections to each other.
         let options = Options::new()
             .with_sync_limit(Duration::from_secs(10))
             .with_property("readonlymode.enabled", "true");
@@ -103,7 +103,7 @@ fn a_read_only_server_is_reported_until_the_majority_returns() {
             let state = client.inspect(&exclusive("a").name).await;
             assert_eq!(state.err().ok_or("it is answered")?.kind(), UNAVAILABLE);
         }
-        // Longer than the sessions last: the clients know that theirs have ended.
+        // Longer than the sessions last: by then, the clients know that their sessions have ended.
         tokio::time::sleep(Duration::from_secs(9)).await;
         for client in &clients {
             until_reported(client).await?;
@@ -118,7 +118,7 @@ fn a_read_only_server_is_reported_until_the_majority_returns() {
     })
 }
 
-/// An observer takes requests for its leader, and may hand them in late.
+/// An observer accepts requests for its leader, and may forward them late.
 #[test]
 fn one_voter_with_observers_is_no_single_server() {
     run(async {

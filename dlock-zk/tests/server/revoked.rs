@@ -67,7 +67,7 @@ fn a_revoked_holder_is_notified() {
             locks.rw("b")?.read().lock().await?,
             locks.fair("c")?.lock().await?,
         ];
-        // Most locks are given back by then.
+        // By then, most locks have been released.
         sleep(Duration::from_millis(500)).await;
         let watched = server.four_letter_word("wchp").await?;
         if Clock::Boot.now().since(began) < Duration::from_secs(1) {
@@ -90,7 +90,7 @@ fn a_revoked_holder_is_notified() {
     })
 }
 
-/// Its node is not watched yet, but is so a little later.
+/// Its node is not watched yet, but will be a little later.
 #[test]
 fn a_holder_that_is_revoked_at_once_is_notified() {
     run(async {
@@ -134,7 +134,7 @@ fn only_the_revoked_holder_is_notified() {
     })
 }
 
-/// Its node then has another name.
+/// After that, its node has another name.
 #[test]
 fn a_claim_with_fewer_permits_is_kept_and_can_be_revoked() {
     run(async {
@@ -169,7 +169,7 @@ fn a_revoked_waiter_never_gets_the_lock() {
     run(async {
         let (place, client) = start().await?;
         let other = place.connect().await?;
-        // Without and with a call that waits for the grant while the node is deleted.
+        // With and without a call that waits for the grant while the node is deleted.
         for waits_meanwhile in [false, true] {
             let claims: [_; 3] = std::array::from_fn(|_| exclusive("a"));
             let [held, evicted, next] = &claims;
@@ -197,7 +197,7 @@ fn a_revoked_waiter_never_gets_the_lock() {
             granted(&other, next).await?;
             let renewal = Renewal::new(evicted.as_claim(), evicted.mode, evicted.lease);
             assert_eq!(client.renew(&[renewal]).await?, [Renewed::Lost]);
-            // The same claim, sent again, is at the end of the queue.
+            // The repeated claim is at the end of the queue.
             queue(&client, evicted).await?;
             waits(&client, evicted).await?;
             free(&other, next).await?;
@@ -208,7 +208,7 @@ fn a_revoked_waiter_never_gets_the_lock() {
     })
 }
 
-/// With the locks of the core, a waiter that is evicted sends a new claim.
+/// With the locks of the core, a waiter whose claim was revoked sends a new one.
 #[test]
 fn a_lock_whose_wait_is_revoked_waits_again() {
     run(async {

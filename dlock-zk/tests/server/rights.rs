@@ -1,5 +1,5 @@
-//! The ACLs that nodes get, directories and nodes whose ACL is in the way, and deletions that the
-//! servers refuse, for a while or for good.
+//! The ACLs of new nodes, directories and nodes with an unsuitable ACL, and deletions that the
+//! servers refuse for a while or permanently.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn make(client: &Client, path: &str, acl: Acls<'_>) -> Verdict {
     Ok(())
 }
 
-/// Somebody else with credentials.
+/// Another user with credentials.
 async fn somebody(server: &ZooKeeperServer) -> Result<Client, Stop> {
     let client = raw(server).await?;
     client.auth("digest", b"somebody:else").await?;
@@ -142,7 +142,7 @@ fn an_unreadable_directory_is_reported_and_left_unchanged() {
     })
 }
 
-/// Such as of a client whose own ACL does not let others read.
+/// For example a node of a client whose ACL does not permit others to read.
 #[test]
 fn an_unreadable_holder_keeps_others_out_with_an_error() {
     run(async {
@@ -191,7 +191,7 @@ fn shown(acl: &[Acl]) -> Vec<String> {
     acl.iter().map(|acl| format!("{}:{}:{}", acl.scheme(), acl.id(), rights(acl))).collect()
 }
 
-/// The credentials as the server keeps them: a name and a hash.
+/// The credentials in the server's form: a name and a hash.
 async fn joe(server: &ZooKeeperServer) -> Result<String, Stop> {
     let client = raw(server).await?;
     client.auth("digest", b"joe:secret").await?;
@@ -279,7 +279,7 @@ fn creator_without_credentials_is_refused() {
         let config = ZkConfig::new([server.address().as_str()])?.with_acl("creator")?;
         let error = ZooKeeper::connect(config).await.err().ok_or("it is let in")?;
         says(&error, VALUE, "dlock.acl=creator needs credentials");
-        // It comes to the same, but only the server knows.
+        // This ACL has the same effect, but only the server can know that.
         let error = refused(&format!("{}&dlock.acl=auth::rwcda", url(&server))).await?;
         says(&error, ACCESS, "dlock.acl");
         Ok(())
@@ -361,7 +361,7 @@ async fn permit(raw: &Client, lock: &str, rights: Permission) -> Verdict {
     Ok(())
 }
 
-/// The rights without that of deletion.
+/// All rights except that of deletion.
 const KEPT: Permission = Permission::READ;
 
 fn no_delete() -> Permission {
@@ -374,7 +374,7 @@ fn a_refused_release_is_repeated_until_the_node_is_gone() {
         let server = server().await?;
         let (client, other) = (connect(&url(&server)).await?, connect(&url(&server)).await?);
         let raw = raw(&server).await?;
-        // Kept alive by a claim of its own, so that the session can't be replaced.
+        // Another claim keeps the session alive, so it can't be replaced.
         let held = exclusive("held");
         take(&client, &held).await?;
         claims_end_after_a_refusal(&client, &other, LEASE, async |on| {

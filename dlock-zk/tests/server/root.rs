@@ -1,5 +1,5 @@
-//! The chroot, which has to exist, and the root, which dlock creates. Removal of empty directories, and
-//! of the nodes of clients that are gone.
+//! The chroot, which has to exist, and the root, which dlock creates. The removal of empty
+//! directories, and of the nodes of clients that have ended.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn a_chroot_is_before_all_paths() {
         let built = ZooKeeper::connect(config).await?;
         assert_eq!(built.store(), client.store());
         works_fully(&client, &built, "a").await?;
-        // The same lock of another chroot is another lock.
+        // The same name below another chroot is another lock.
         let elsewhere = connect(&within(&server, "")).await?;
         let (here, there) = (exclusive("a"), exclusive("a"));
         take(&client, &here).await?;
@@ -74,7 +74,7 @@ fn a_missing_root_is_made_with_all_its_levels() {
             let url = format!("{}&dlock.root={root}", within(&server, ""));
             let (client, other) = (connect(&url).await?, connect(&url).await?);
             works_fully(&client, &other, "a").await?;
-            // Also after it has gone under a client.
+            // Also after the root was deleted while a client used it.
             server.delete_recursively(&root[..4]).await?;
             works_fully(&client, &other, "a").await?;
         }
@@ -112,7 +112,7 @@ fn a_missing_chroot_is_reported_and_used_again_when_it_is_back() {
     })
 }
 
-/// Its holder learns that its node has gone with it.
+/// The holder learns that its node was deleted with it.
 #[test]
 fn a_lock_whose_chroot_is_deleted_is_lost() {
     run(async {
@@ -160,16 +160,16 @@ fn a_root_with_several_levels_leaves_no_nodes() {
         works(&client, "a").await?;
         until_nothing_is_left(&server).await?;
         drop(client);
-        // Also when only a look was taken.
+        // Also after an inspection only.
         drop(connect(&format!("{}&dlock.root=/d/e", url(&server))).await?);
         until_nothing_is_left(&server).await
     })
 }
 
-/// How many rounds there are on a busy machine, too.
+/// The number of rounds, which is small enough for a busy machine.
 const FEW: usize = 6;
 
-/// They go by a round of the server, at any moment between two requests.
+/// The server removes empty directories periodically, at any moment between two requests.
 #[test]
 fn a_directory_that_is_often_removed_blocks_nobody() {
     run(async {
@@ -177,12 +177,12 @@ fn a_directory_that_is_often_removed_blocks_nobody() {
             .with_container_checks_every(Duration::from_millis(5))
             .with_property("znode.container.maxPerMinute", "1000000");
         let server = ZooKeeperServer::start(&options).await?;
-        // On a busy machine a directory may go many times before it is used.
+        // On a busy machine, a directory may be removed many times before it is used.
         let url = format!("zk://{}?dlock.session_timeout=60s&dlock.root=/a/b", server.address());
         let clients = [connect(&url).await?, connect(&url).await?];
         let (mut last, began) = (None, Clock::Boot.now());
         for round in 0..150 {
-            // The busier the server is, the more often a directory goes before it is used.
+            // On a busier server, a directory is removed more often before it is used.
             if round >= FEW && Clock::Boot.now().since(began) > SOON {
                 println!("{round} rounds only");
                 break;
@@ -203,7 +203,7 @@ fn a_directory_that_is_often_removed_blocks_nobody() {
     })
 }
 
-/// Its session would last for a minute.
+/// Without a shutdown, the session would last for a minute.
 async fn patient(server: &ZooKeeperServer) -> Result<DynBackend, dlock_core::Error> {
     connect(&format!("zk://{}?dlock.session_timeout=60s", server.address())).await
 }

@@ -1,7 +1,7 @@
-//! A server that several tests share, each with a root of its own.
+//! A server that several tests share, each with its own root.
 //!
-//! It is for tests of what clients do with locks. A test that stops a server, counts what happens
-//! on it, or sees its other nodes starts its own.
+//! It is for tests of what clients do with locks. A test that stops a server, counts its requests,
+//! or reads its other nodes starts its own server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 
 use crate::support::{connect, server, url};
 
-/// Nobody drops it: its watchdog ends it with this process.
+/// The server is never dropped: its watchdog ends it with this process.
 static SERVER: OnceCell<ZooKeeperServer> = OnceCell::const_new();
 
 static ROOTS: AtomicUsize = AtomicUsize::new(0);
@@ -23,7 +23,7 @@ pub(crate) struct ServerRoot {
 }
 
 impl ServerRoot {
-    /// Where a client finds it.
+    /// Returns the URL of this root.
     pub(crate) fn url(&self) -> String {
         format!("{}&dlock.root={}", url(self.server), self.root)
     }

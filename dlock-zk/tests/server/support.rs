@@ -1,4 +1,4 @@
-//! A private server, clients of it, and looks at it past the backend.
+//! A private server, its clients, and direct reads of its state.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use dlock_testlab::{
 use dlock_zk::{ZkConfig, ZooKeeper};
 use zookeeper_client::Client;
 
-/// Runs a test that needs a ZooKeeper server; without one it ends early, unless it must not.
+/// Runs a test that needs a ZooKeeper server. Without one, the test is skipped, or fails if
+/// ZooKeeper is required.
 pub(crate) fn run(test: impl Future<Output = Verdict>) {
     run_on_one_thread("zk", test);
 }
@@ -31,7 +32,7 @@ pub(crate) async fn start() -> Result<(ZooKeeperServer, DynBackend), Stop> {
     Ok((server, client))
 }
 
-/// Where a client finds the server. Sessions are long enough for a busy machine.
+/// Returns the URL of the server. Sessions are long enough for a busy machine.
 pub(crate) fn url(server: &ZooKeeperServer) -> String {
     format!("zk://{}?dlock.session_timeout=15s", server.address())
 }
@@ -45,7 +46,7 @@ pub(crate) async fn refused(url: &str) -> Result<Error, Stop> {
     client::refused(connect(url)).await
 }
 
-/// A session of the driver alone.
+/// A session of the driver, without dlock.
 pub(crate) async fn raw(server: &ZooKeeperServer) -> Result<Client, Stop> {
     Ok(Client::connect(&server.address()).await?)
 }

@@ -1,4 +1,4 @@
-//! Encrypted connections: which work, and the error of each of the others.
+//! Encrypted connections: which combinations work, and the errors of the others.
 
 use std::path::{Path, PathBuf};
 
@@ -52,13 +52,13 @@ fn locks_work_over_tls() {
         let config = ZkConfig::new([address.as_str()])?.with_tls(ca.into(), None);
         let built = ZooKeeper::connect(config).await?;
         works_fully(&built, &two, "b").await?;
-        // A client without TLS sees the same locks.
+        // A client without TLS uses the same locks.
         let plain = connect(&format!("zk://{}", server.address())).await?;
         works_fully(&built, &plain, "c").await
     })
 }
 
-/// A server that speaks TLS may answer to credentials before it answers to the connection.
+/// A server that speaks TLS may answer the credentials before it answers the connection request.
 #[test]
 fn credentials_are_shown_over_tls() {
     run(async {
@@ -119,7 +119,7 @@ fn a_server_that_is_not_trusted_names_the_authoritys_file() {
     })
 }
 
-/// There are addresses that are no name for a certificate.
+/// Some addresses are not valid names in a certificate.
 #[test]
 fn a_host_that_no_certificate_can_be_for_is_refused() {
     run(async {

@@ -1,4 +1,4 @@
-//! Servers that are not there, that say nothing, or that are none.
+//! Servers that are down, servers that do not answer, and ports of other programs.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -26,7 +26,8 @@ async fn nobody() -> Result<String, Stop> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?.local_addr()?.to_string())
 }
 
-/// Answers whatever comes with these bytes, and hangs up if it is to. Ends when it is dropped.
+/// Answers every request with these bytes, and closes the connection if `hangs_up` is set. Ends
+/// when it is dropped.
 async fn stranger(answer: &'static [u8], hangs_up: bool) -> Result<(String, JoinSet<()>), Stop> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?.to_string();
@@ -111,7 +112,7 @@ fn a_server_other_than_zookeeper_is_reported() {
             b"\xff\xff\xff\xff",
             b"\xff\xff\xff\x00\0\0\0\0",
             b"\x7f\xff\xff\xff",
-            // As long as an answer, with nothing in it that makes sense.
+            // An answer of the right length, with invalid contents.
             b"\0\0\0\x25AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
             b"\0\0\0\x25\0\0\0\0\xff\xff\xff\xff\x01\x01\x01\x01\x01\x01\x01\x01\xff\xff\xff\xff...........",
             b"",
@@ -149,7 +150,7 @@ fn some_hosts_that_are_dead_or_silent_are_passed_over() {
     })
 }
 
-/// Also while it is held: what was held within the session's time is held still.
+/// A held lock, too: after an outage shorter than the session timeout, the lock is still held.
 #[test]
 fn a_silent_server_is_reported_in_time_and_used_again() {
     run(async {

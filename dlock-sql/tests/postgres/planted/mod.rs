@@ -16,10 +16,10 @@ use sqlx::postgres::PgPoolOptions;
 
 use crate::support::{attempt, connect, exclusive, free, run, take, until, works, works_fully};
 
-/// A sequence counts whatever ran, even in a transaction that was rolled back.
+/// A sequence counts the code that ran, even in a transaction that was rolled back.
 const PLANTS: &str = include_str!("plants.sql");
 
-/// Searched before and behind the catalog.
+/// Schemas that are searched before and after the catalog.
 const PATHS: [&str; 2] = ["public", "public, pg_catalog"];
 
 struct Trap {
@@ -27,7 +27,7 @@ struct Trap {
 }
 
 impl Trap {
-    /// A server that logs all statements, in which somebody has set the trap.
+    /// A server that logs all statements, with the objects of the other user.
     async fn new(path: &str) -> Result<Self, Stop> {
         let lines = [
             "logging_collector = on",
@@ -42,7 +42,7 @@ impl Trap {
         server.run_sql("create schema safe authorization dlock").await?;
         server.run_sql(&format!("alter role dlock set search_path = safe, {path}")).await?;
         server.query_at(&server.url_of("mallory", "secret", "dlock"), PLANTS).await?;
-        // Otherwise the trap catches nothing.
+        // Without this, the test would prove nothing.
         for bait in ["select 'a'::text || 1::bigint", "select 1::numeric * 1::integer"] {
             server.query_at(&server.url(), bait).await?;
             assert_ne!(trapped(&server).await?, 0, "{bait}");
@@ -51,8 +51,8 @@ impl Trap {
         Ok(Self { server })
     }
 
-    /// Returns the statements of dlock's user that the server has logged. Those of this test begin
-    /// with a small letter, and some with these words are the driver's.
+    /// Returns the statements of dlock's user that the server has logged. Statements of this test
+    /// begin with a small letter, and those that begin with these words are the driver's.
     fn statements(&self) -> Result<Vec<String>, Stop> {
         let log = fs::read_to_string(self.server.directory().join("data/log/all"))?;
         // Further lines of a statement are indented.
@@ -68,7 +68,8 @@ impl Trap {
         Ok(sent.collect())
     }
 
-    /// Checks that nothing of it ran, and that no statement relied on the search path.
+    /// Checks that no code of the other user ran, and that no statement depended on the search
+    /// path.
     async fn is_empty(&self, mode: &str) -> Verdict {
         assert_eq!(trapped(&self.server).await?, 0, "{mode}");
         // The server writes its log a little later.

@@ -14,7 +14,7 @@ enum Token {
     Mark(char),
 }
 
-/// These look like functions and are part of the grammar.
+/// These words look like functions, but are part of the grammar.
 const GRAMMAR: [&str; 35] = [
     "coalesce",
     "greatest",
@@ -52,7 +52,7 @@ const GRAMMAR: [&str; 35] = [
     "returning",
     "limit",
 ];
-/// These use operators, which the server looks up by name.
+/// These words use operators, which the server looks up by name.
 const HIDDEN: [&str; 8] =
     ["in", "like", "ilike", "similar", "between", "nullif", "distinct", "natural"];
 /// These types are part of the grammar.
@@ -61,7 +61,7 @@ const TYPES: [&str; 4] = ["bigint", "integer", "boolean", "interval"];
 const LOOKED_UP: [&str; 9] =
     ["text", "oid", "regclass", "regrole", "timestamptz", "date", "jsonb", "int8", "int4"];
 
-/// Returns what is looked up in the search path, with the words around it.
+/// Returns the names that are looked up in the search path, with the words around them.
 pub(crate) fn looked_up(sql: &str) -> Vec<String> {
     let tokens = tokens(sql);
     (0..tokens.len())
@@ -91,7 +91,7 @@ fn is_looked_up(tokens: &[Token], at: usize) -> bool {
             !(is_named || is_count || is_assignment || is_sign)
         }
         Token::Mark(':') => {
-            // A cast: two of these.
+            // Two colons are a cast.
             mark_before(1, ':')
                 && !(TYPES.contains(&word(at + 1))
                     || word(at + 1) == "pg_catalog" && mark(at + 2, '.'))
