@@ -22,7 +22,7 @@ fn inspect_shows_holders_and_waiters() {
     let host = rustix::system::uname();
     let note =
         |pid: u32, program| format!("{} pid {pid} {program}", host.nodename().to_str().unwrap());
-    // `env` makes way for the command, in the same process.
+    // `env` replaces itself with the command, in the same process.
     assert_eq!(holder["note"], note(held.id(), "sh"));
     assert_eq!(waiter["note"], note(waiting.id(), "true"));
 
@@ -152,7 +152,7 @@ fn raise_tokens_has_every_later_holder_above_the_token() {
     assert_eq!(text, format!("a: tokens are above {seen} from now on\n"));
     assert!(token() > seen);
 
-    // A holder keeps its own.
+    // A holder keeps its own token.
     let held = dlock.hold(&["--name", "a"], HOLD);
     let before = dlock.inspect("a")["holders"][0]["token"].clone();
     let seen = seen + (1 << 50);

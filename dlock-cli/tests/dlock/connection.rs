@@ -61,7 +61,7 @@ fn an_unreachable_store_fails_after_the_limit_with_its_error() {
     }
 }
 
-/// URLs of every kind of server, on a port on which nothing listens, and the store's own reason.
+/// URLs of every kind of server, on a port without a listener, and the store's own reason.
 const STORES: [(&str, &str); 9] = [
     ("redis://127.0.0.1:1", "refused"),
     ("redis+sentinel://127.0.0.1:1/main", "refused"),
@@ -92,7 +92,7 @@ fn the_url_stands_before_or_after_the_subcommand_or_in_a_file() {
     let held = dlock.hold(&["--name", "a"], crate::support::HOLD);
     let file = dlock.directory.path().join("url");
     fs::write(&file, format!("  {}\n\n", dlock.url)).unwrap();
-    // Saved by an editor of another system.
+    // The file has a byte order mark, and the line ends of another system.
     let marked = dlock.directory.path().join("marked");
     fs::write(&marked, format!("\u{feff}{}\r\n", dlock.url)).unwrap();
     let (file, marked) = (file.to_str().unwrap(), marked.to_str().unwrap());

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{Dlock, Went};
 
-/// The level of the finding about this.
+/// Returns the level of the finding about this subject.
 fn level(report: &Value, about: &str) -> String {
     let findings = report["findings"].as_array().unwrap();
     let found = findings.iter().find(|finding| finding["about"] == about);
@@ -120,7 +120,7 @@ fn doctor_reports_smaller_tokens_with_the_offset_to_set() {
     let broken = lifted.out(&["break", "a", "--yes"]);
     assert!(broken.contains(&format!("with token {ours}")), "{broken}");
     drop(held);
-    // Tokens that are larger by themselves need none.
+    // If tokens are larger already, no offset is necessary.
     assert_eq!(level(&dlock.json(&["doctor", "--json", "--token", "7"]), "seen token"), "fine");
 }
 

@@ -104,7 +104,7 @@ fn wrong_arguments_are_refused_with_one_exit_code() {
     }
 }
 
-/// Whether a message has a second part, which says what to do, or names the help.
+/// Returns whether a message has a second part with a remedy, or names the help.
 fn has_remedy(err: &str) -> bool {
     let text = err.strip_prefix("dlock: ").unwrap_or(err);
     text.contains(": ") || text.contains("; ") || err.contains("--help")
@@ -176,7 +176,7 @@ fn exit_codes_are_those_of_the_golden_file() {
     golden("exit-codes.txt", &format!("{names}\n{codes}\n"));
 }
 
-/// The types that were seen at each place of the JSON of each command.
+/// The types that occurred at each path of the JSON of each command.
 #[derive(Default)]
 struct Shapes(BTreeMap<String, BTreeSet<&'static str>>);
 
@@ -260,7 +260,7 @@ fn json_has_the_shape_of_the_golden_file() {
     shapes.read_lines("raise-tokens", &dlock.out(&["raise-tokens", "a", "7", "--json"]));
     shapes.read_lines("guarantees", &dlock.out(&["guarantees", "--json"]));
     shapes.read_lines("doctor", &dlock.out(&["doctor", "--json"]));
-    // A store that is not there, and one that can't be used.
+    // A store that does not exist, and one that can't be used.
     let unreachable = dlock.went(&[
         "doctor",
         "--json",

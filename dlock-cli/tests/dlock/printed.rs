@@ -11,16 +11,17 @@ use dlock_tests::{console, root, shape, texts};
 
 use crate::support::{Dlock, HOLD, Running, until};
 
-/// The lock that the texts show.
+/// The lock in the documents.
 const LOCK: &str = "nightly-job";
 
-/// What they show of who holds it, and of who waits.
+/// The output for its holder and for its waiter in the documents.
 const NOTE: &str = "web-3 pid 4711 report.sh";
 const NEXT: &str = "web-4 pid 180 report.sh";
 
-/// The scripts of the texts: each says which lock it has.
+/// The scripts of the documents. Each prints the lock that it holds.
 fn write_script(dlock: &Dlock, script: &str) -> Verdict {
-    // By a process of its own: one that is started here meanwhile would have the file open.
+    // In a separate process, since processes that are started here meanwhile would inherit the open
+    // file.
     let text =
         "printf '#!/bin/sh\\necho \"$DLOCK_NAME $DLOCK_TOKEN\"\\n' >\"$1\" && chmod +x \"$1\"";
     let mut shell = Command::new("sh");
@@ -28,12 +29,12 @@ fn write_script(dlock: &Dlock, script: &str) -> Verdict {
     if shell.status()?.success() { Ok(()) } else { Err(Stop::failed(script)) }
 }
 
-/// What a command exits with, by its documentation, where it is not 0 alone.
+/// The documented exit codes of commands that do not always exit with 0.
 fn codes(words: &[&str]) -> &'static [i32] {
     match words {
-        // A Redis that keeps nothing is fit, and could be better.
+        // Redis without persistence is usable, with warnings.
         ["doctor", rest @ ..] if rest.contains(&"--strict") => &[0, 1],
-        // It asks, and there is no terminal here.
+        // The command asks for confirmation, and there is no terminal here.
         ["break", rest @ ..] if !rest.contains(&"--yes") => &[125],
         _ => &[0],
     }
@@ -72,7 +73,7 @@ async fn each_command_acts_as_documented() {
                 let printed = format!("{}: {}", text.path, typed.command);
                 match words.as_slice() {
                     ["dlock", words @ ..] => runs(&dlock, &printed, words).map(drop)?,
-                    // The store of all of them is the server here.
+                    // All commands use the server of the test.
                     ["export", setting] => assert_eq!(*setting, "DLOCK_URL=redis://localhost"),
                     _ => continue,
                 }

@@ -1,4 +1,5 @@
-//! The statements of the guide's chapter on least privilege are enough, and give no more.
+//! The statements of the guide's chapter on least privilege are sufficient, and grant no other
+//! rights.
 
 use std::{
     fs,
@@ -30,7 +31,7 @@ fn written(heading: &str, language: &str) -> Vec<String> {
     blocks(&Text::read(root(), "docs/src/threat-model.md").content, heading, language)
 }
 
-/// Longer than any test takes, however busy the machine is.
+/// Longer than any test takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(240);
 
 /// Runs a test that talks to the command, which blocks, and to servers.
@@ -39,7 +40,8 @@ fn run(store: &str, test: impl Future<Output = Verdict>) {
     run_test(store, runtime.unwrap(), LONG, test);
 }
 
-/// Locks, waits, looks, releases and examines. `list` is whether the store can list names.
+/// Acquires, waits, inspects, releases and examines. `list` states whether the store can list
+/// names.
 fn serves(url: &str, list: bool) {
     let dlock = Dlock::on(url.to_owned());
     let held = dlock.hold(&["--name", "a"], HOLD);
@@ -66,7 +68,7 @@ fn refused(url: &str) {
     assert!(went.out.contains("wrong ") && went.out.contains(" -> "), "{url}: {went:?}");
 }
 
-/// The same SQL without its last statement, and the last one.
+/// Returns the SQL without its last statement, and the last statement.
 fn split(sql: &str) -> (&str, &str) {
     let sql = sql.trim_end();
     sql.rsplit_once('\n').unwrap_or(("", sql))
@@ -328,10 +330,10 @@ const GROUP: u32 = 64_001;
 const MEMBERS: [u32; 2] = [64_002, 64_003];
 const STRANGER: u32 = 64_004;
 
-/// Where the chapter has the file.
+/// The directory of the file in the chapter.
 const PLACE: &str = "/var/lib/dlock";
 
-/// A block of the chapter as a shell runs it, for a directory elsewhere.
+/// Runs a block of the chapter in a shell, with another directory.
 fn shell(script: &str, place: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-ec", &script.replace(PLACE, place.to_str().unwrap())]);
@@ -350,7 +352,7 @@ fn the_modes_for_sqlite_let_the_group_in_and_nobody_else() {
         println!("ignored: only root can become the members of a group");
         return;
     }
-    // Other users may not be able to reach the program where it was built.
+    // Other users may have no access to the directory in which the program was built.
     let program = temporary.path().join("bin");
     fs::create_dir(&program).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_dlock"), program.join("dlock")).unwrap();

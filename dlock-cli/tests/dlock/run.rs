@@ -83,14 +83,14 @@ fn a_busy_lock_has_a_code_of_its_own_which_can_be_another() {
         };
         assert!(went.err.contains(what), "{went:?}");
     }
-    // Where a busy lock is success, a word about it is only for those who ask.
+    // If a busy lock is a success, the command prints a message only on request.
     for (args, silent) in [(&[][..], true), (&["--verbose"], false)] {
         let all = [&["run", "-n", "a", "--wait", "0", "--busy-code", "0"], args, &["--", "echo"]];
         let went = dlock.went(&all.concat());
         assert_eq!((went.code, went.out.as_str()), (Some(0), ""), "{went:?}");
         assert_eq!(went.err.is_empty(), silent, "{went:?}");
     }
-    // Nobody has stayed in the queue, and another name is another lock.
+    // No claim has stayed in the queue, and another name is another lock.
     assert_eq!(dlock.inspect("a")["waiters"].as_array().unwrap().len(), 0);
     dlock.out(&["run", "--name", "b", "--wait", "0", "--", "true"]);
     assert_eq!(held.finish().code, Some(0));
@@ -200,7 +200,7 @@ fn processes_that_outlive_the_command_are_killed() {
 #[test]
 fn a_command_that_ends_after_its_lock_was_lost_is_a_failure() {
     let dlock = Dlock::on_sqlite();
-    // Its lease is long, so that nobody has noticed yet.
+    // Its lease is long, so that no client has noticed yet.
     let held = dlock.hold(&["--name", "a", "--lease", "10m"], "echo held; cat; exit 0");
     dlock.out(&["break", "a", "--yes"]);
     let went = held.finish();
@@ -228,8 +228,8 @@ async fn a_store_unreachable_for_a_lease_ends_the_command() {
     judge("redis", tested.await);
 }
 
-/// Says which signals it gets, and the lines that it reads. A signal may end a read, so it takes
-/// several that fail for the end of its stdin.
+/// Prints the signals that it gets, and the lines that it reads. A signal may end a read, so only
+/// several failed reads count as the end of its stdin.
 const LISTEN: &str = "for s in TERM INT HUP QUIT USR1 USR2; do trap \"echo got $s\" $s; done
 echo held; n=0
 while [ $n -lt 50 ]; do if read -r line; then echo \"$line\"; n=0; else n=$((n+1)); fi; done";
@@ -249,7 +249,7 @@ fn each_signal_reaches_the_command_once() {
         ] {
             held.signal(signal);
             assert_eq!(held.line(), format!("got {name}"), "{how:?}");
-            // A second one would stand before this.
+            // A second copy of the signal would be printed before this line.
             held.stdin().write_all(b"on\n").unwrap();
             assert_eq!(held.line(), "on", "{how:?}");
         }
@@ -343,7 +343,7 @@ fn a_run_within_a_run_of_its_name_is_refused() {
             0,
         ),
     ] {
-        // The innermost of three finds the URL as well.
+        // The innermost of three runs gets the URL as well.
         let script = inner(args).replace("run -n b --", "run -n b --keep-url --");
         let went = nested(&dlock, outer, &script);
         assert_eq!(went.code, Some(code), "{outer:?} {args}: {went:?}");
@@ -374,7 +374,7 @@ fn the_url_is_passed_to_the_command_only_on_request() {
     let path = std::fs::canonicalize(&file).unwrap().display().to_string();
     assert_eq!(nested(&dlock, &["-n", "a"], show).out, "|\n");
     assert_eq!(nested(&dlock, &["-n", "a", "--keep-url"], show).out, format!("{}|\n", dlock.url));
-    // The path of a file is no secret; the URL in it is.
+    // The path of a file is not a secret, but the URL in it is.
     let of_file = nested(&dlock, &["-n", "a", "--keep-url", "--url-file", "url"], show).out;
     let shown = of_file.trim_end().strip_prefix('|').unwrap();
     assert_eq!(std::fs::canonicalize(shown).unwrap().display().to_string(), path);

@@ -1,4 +1,4 @@
-//! Each server: what the command does there.
+//! The subcommands on each server.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::support::{Dlock, HOLD};
 
-/// Takes, looks at, breaks, raises and examines.
+/// Acquires, inspects and breaks a lock, raises its tokens, and examines the store.
 fn serves(url: String) -> Verdict {
     let dlock = Dlock::on(url);
     let token = || -> u64 {
@@ -55,7 +55,7 @@ fn serves(url: String) -> Verdict {
     Ok(())
 }
 
-/// Lists what is held, below a prefix of names and of the URL.
+/// Lists held locks, below a prefix of names and of the URL.
 fn lists(url: &str) -> Verdict {
     let dlock = Dlock::on(url.to_owned());
     let held = ["a/1", "a/2", "b"].map(|name| dlock.hold(&["--name", name], HOLD));

@@ -1,4 +1,4 @@
-//! A store, the command on it, and commands that hold its locks.
+//! A store, the command with this store, and commands that hold its locks.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -13,17 +13,17 @@ use tempfile::TempDir;
 /// A backstop on a busy machine, never a measure of speed.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Says that it runs, and ends with its stdin.
+/// Prints that it runs, and ends with its stdin.
 pub(crate) const HOLD: &str = "echo held; cat";
 
-/// The command on one store.
+/// The command with one store.
 pub(crate) struct Dlock {
     pub(crate) url: String,
-    /// Of an SQLite store, for as long as it is used.
+    /// The directory of an SQLite store, which lives as long as the store.
     pub(crate) directory: TempDir,
 }
 
-/// How a command went.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Went {
     pub(crate) code: Option<i32>,
@@ -32,7 +32,7 @@ pub(crate) struct Went {
 }
 
 impl Dlock {
-    /// On a store in a new file.
+    /// Returns the command with a store in a new file.
     pub(crate) fn on_sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("locks.db");
@@ -55,7 +55,7 @@ impl Dlock {
         went(&mut self.command(args))
     }
 
-    /// What is printed by one that ends well.
+    /// Returns the output of a command that succeeds.
     pub(crate) fn out(&self, args: &[&str]) -> String {
         let went = self.went(args);
         assert_eq!(went.code, Some(0), "{args:?}: {went:?}");
@@ -90,8 +90,8 @@ pub(crate) fn bare(args: &[&str]) -> Command {
     command
 }
 
-/// A program that ignores no signal at its start, whatever whoever runs the tests ignores: a shell
-/// has what is in the background ignore two.
+/// A program that ignores no signal at its start, even if the tests inherit ignored signals: a
+/// shell makes its background jobs ignore two of them.
 pub(crate) fn with_signals(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", program]);
@@ -107,7 +107,7 @@ pub(crate) fn went(command: &mut Command) -> Went {
     }
 }
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 #[track_caller]
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let clock = dlock::backend::Clock::Boot;
@@ -118,7 +118,8 @@ pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// A command under way. Its stdin ends with it, and so does what it runs.
+/// A running command. When this value is dropped, its stdin is closed, and the program that it runs
+/// ends.
 pub(crate) struct Running {
     process: Child,
     stdin: Option<ChildStdin>,
@@ -138,14 +139,14 @@ impl Running {
         Self { process, stdin, stdout }
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that it prints.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// The next line that it prints on stderr.
+    /// Returns the next line that it prints on stderr.
     pub(crate) fn complaint(&mut self) -> String {
         let stderr = self.process.stderr.as_mut().unwrap();
         let mut line = Vec::new();
@@ -169,13 +170,13 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Ends its stdin, and waits until all that has its stdout is gone.
+    /// Closes its stdin, and waits until all processes with its stdout have ended.
     pub(crate) fn finish(mut self) -> Went {
         self.stdin = None;
         self.ended()
     }
 
-    /// The same for one that has to end by itself: its stdin stays open.
+    /// The same for a command that has to end by itself: its stdin stays open.
     pub(crate) fn ended(mut self) -> Went {
         let (mut out, mut err) = (String::new(), String::new());
         self.stdout.read_to_string(&mut out).unwrap();
@@ -185,7 +186,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// After a test that failed, nothing of it goes on.
+    /// After a failed test, no process of it continues.
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) {
             self.signal(Signal::TERM);

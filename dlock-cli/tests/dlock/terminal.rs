@@ -6,7 +6,7 @@ use dlock_testlab::{Stop, judge};
 
 use crate::support::{Dlock, HOLD, Running, with_signals};
 
-/// This command line with a terminal; what is written to its stdin is typed.
+/// Runs this command line with a terminal. Text that is written to its stdin is typed there.
 fn on_terminal(dlock: &Dlock, line: &str) -> Result<Running, Stop> {
     let mut script = Command::new("script");
     if script.arg("--version").output().is_err() {
@@ -21,7 +21,7 @@ fn on_terminal(dlock: &Dlock, line: &str) -> Result<Running, Stop> {
     Ok(Running::start(script))
 }
 
-/// Reads lines until one has this in it.
+/// Reads lines until one contains this text.
 fn until_line(running: &mut Running, text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     loop {
@@ -44,7 +44,7 @@ fn ctrl_c_reaches_the_command_once() {
                     [ \"$line\" != end ] || exit 0; else n=$((n+1)); fi; done'";
         let mut running = on_terminal(&dlock, line)?;
         until_line(&mut running, "held");
-        // Two that arrive at one moment are one, so that it takes a few to see them.
+        // Two signals that arrive at the same time count as one, so a few are sent.
         for _ in 0..3 {
             running.stdin().write_all(b"\x03")?;
             until_line(&mut running, "got");

@@ -72,7 +72,7 @@ fn dlock_fair(bencher: Bencher) {
     });
 }
 
-/// 64 tasks on two threads that hand one lock on.
+/// 64 tasks on two threads that hand off one lock.
 #[divan::bench]
 fn dlock_mutex_handed_off(bencher: Bencher) {
     const TASKS: usize = 64;

@@ -1,4 +1,4 @@
-//! `dlock-bench compare` as it is started, briefly and over the stores that need no server.
+//! Short runs of `dlock-bench compare`, over the stores that need no server.
 
 use std::process::{Command, Output};
 
@@ -30,7 +30,7 @@ fn it_measures_all_forms_and_writes_a_report() {
         let names: Vec<_> = names.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
         let reason = part["left_out"][0]["reason"].as_str();
         match reason {
-            // It makes no sense over this store.
+            // The scenario makes no sense for this store.
             Some("it reaches one process alone") => assert_eq!(names.len(), 0, "{part}"),
             Some(reason) => panic!("{reason}: {said}"),
             None => assert!(names.contains(&"dlock") && names.len() > 1, "{part}"),
@@ -75,7 +75,7 @@ fn leftovers_of_locks_are_counted_and_deleted() {
     assert!(figure("long-life", "cycles") > 0.0 && figure("long-life", "row") > 0.0, "{said}");
     assert!(figure("long-life", "ageing") > 0.0, "{said}");
     assert_eq!(figure("one-time-names", "entries"), 1.0, "{said}");
-    // It is there. In so short a round, a busy machine may finish none.
+    // The result exists. In such a short round, a busy machine may complete no cycle.
     figure("one-time-names", "rate");
     assert!(figure("one-time-names", "bytes") > 0.0, "{said}");
 }

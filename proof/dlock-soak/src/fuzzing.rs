@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::{history, line::Line};
 
-/// A line of a log: a parsed line can be written, and reads back as itself.
+/// A line of a log: a parsed line survives a round trip through its text.
 pub fn line(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // A line that is read contains no line feed.

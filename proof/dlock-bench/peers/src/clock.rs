@@ -11,7 +11,7 @@ pub(crate) fn now() -> u64 {
     seconds.unwrap_or_default() * 1_000_000_000 + nanos.unwrap_or_default()
 }
 
-/// Waits for a time, perhaps one of another process.
+/// Waits until a time, which may come from another process.
 pub(crate) async fn sleep_until(time: u64) {
     tokio::time::sleep(Duration::from_nanos(time.saturating_sub(now()))).await;
 }

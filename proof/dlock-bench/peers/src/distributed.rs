@@ -1,4 +1,4 @@
-//! The three crates of `distributed-lock`, which have their traits in common.
+//! The three crates of `distributed-lock`, which share their traits.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// Without an end, the one for MySQL fails on MariaDB.
+/// Without a timeout, the lock of MySQL fails on MariaDB.
 const WAIT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// The crate for Redis.
@@ -31,10 +31,10 @@ pub(crate) async fn mysql(url: &str) -> Result<Distributed<MySqlLockProvider>, F
     Ok(Distributed { provider: Arc::new(MySqlLockProvider::new(url).await?), no_fair: None })
 }
 
-/// Locks of one of them.
+/// Locks of one of these crates.
 pub(crate) struct Distributed<P> {
     provider: Arc<P>,
-    /// Why nobody can wait for one.
+    /// The reason why no client can wait for a lock.
     no_fair: Option<&'static str>,
 }
 

@@ -1,7 +1,7 @@
 //! Other projects' locks as subjects of `dlock-bench compare`.
 //!
 //! `dlock-bench-peers NAME URL THREADS` is the lock of that name over the server at that address,
-//! and does what the lines on its standard input say.
+//! and follows the commands on its standard input.
 
 mod clock;
 mod distributed;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use subject::serve;
 use tokio::runtime::{Builder, Runtime};
 
-/// Any reason to stop: it is only printed.
+/// Any reason to stop. The program only prints it.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Is the subject that it is asked to be.
+/// Serves the requested subject.
 fn be() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [name, url, threads] = &args[..] else {

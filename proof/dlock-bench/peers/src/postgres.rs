@@ -10,7 +10,7 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// Of each process; the server has 500.
+/// The connections of each process; the server permits 500.
 const CONNECTIONS: u32 = 32;
 
 /// A pool.

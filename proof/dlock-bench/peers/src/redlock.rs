@@ -13,7 +13,7 @@ use crate::{
 /// In milliseconds.
 const LEASE: usize = 30_000;
 
-/// What all have together.
+/// The state that all locks share.
 #[derive(Clone)]
 pub(crate) struct Redlock(Arc<RedLock>);
 
@@ -35,7 +35,7 @@ impl Subject for Redlock {
     async fn lock(&self, want: Want<'_>) -> Result<Named, Failure> {
         match want {
             Want::One(name) => Ok(Named { manager: Arc::clone(&self.0), name: name.into() }),
-            // Its waiters fill the table of ports with connections that are over.
+            // Its waiters use up the local ports with closed connections.
             Want::Fair(_) => Err("it makes a connection for each try while it waits".into()),
             Want::Read(_) | Want::Write(_) => Err("it has no read-write lock".into()),
             Want::All(_) => Err("it takes one name at a time".into()),
@@ -47,7 +47,7 @@ impl Lock for Named {
     async fn cycle<W: Witness>(&mut self, witness: &mut W) -> Result<(), Failure> {
         loop {
             let (manager, name) = (Arc::clone(&self.manager), Arc::clone(&self.name));
-            // Tried as `acquire` does, but so that who is given up does not try for ever.
+            // The same retries as in `acquire`, but an abandoned waiter stops.
             let cycle = move || {
                 let lock = manager.lock(name.as_bytes(), LEASE)?;
                 lock.as_ref().inspect(|lock| manager.unlock(lock));

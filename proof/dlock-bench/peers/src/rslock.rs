@@ -1,4 +1,4 @@
-//! `rslock`: `SET NX PX`, asked again after a random time of up to 200 ms.
+//! `rslock`: `SET NX PX`, with a retry after a random time of up to 200 ms.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Connections that all have together.
+/// Connections that all locks share.
 #[derive(Clone)]
 pub(crate) struct Rslock(LockManager);
 

@@ -1,4 +1,4 @@
-//! zookeeper-client's own lock, in the nodes of Curator's. It is given back in the background.
+//! zookeeper-client's own lock, with Curator's nodes. It is released in the background.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{
     subject::{Lock, Subject, Want, Witness},
 };
 
-/// Long, as a busy machine must not end it.
+/// The session timeout is long, so that no session ends on a busy machine.
 const SESSION: Duration = Duration::from_secs(30);
 
 /// A session.

@@ -12,10 +12,11 @@ use dlock_testlab::{
 
 use crate::{watcher::Watcher, with, with_redis};
 
-/// Much longer than any test, so what is between two looks does not matter.
+/// Much longer than any test, so the time between two readings does not matter.
 const STEP: Duration = Duration::from_secs(24 * 3600);
 
-/// How many whole steps the clock was moved by, which is what `look` says in seconds.
+/// Returns the number of whole steps by which the clock was moved. `look` returns the clock in
+/// seconds.
 async fn steps_since(
     start: i64,
     look: impl AsyncFn() -> Result<i64, Stop> + Send + Sync,
@@ -24,7 +25,7 @@ async fn steps_since(
     Ok((look().await? - start + half).div_euclid(step))
 }
 
-/// The server goes by the clock, at its first start and at the next.
+/// The server uses the clock, at its first start and at the next.
 async fn assert_steps(
     clock: &SteppedClock,
     look: impl AsyncFn() -> Result<i64, Stop> + Send + Sync,
@@ -43,7 +44,7 @@ async fn assert_steps(
             assert_eq!(steps_since(start, &look).await?, 1, "life {lives}");
             clock.back(STEP * 2)?;
         }
-        // It starts while the clock is wrong.
+        // The server starts while the clock is wrong.
         restart().await?;
         assert_eq!(steps_since(start, &look).await?, -1, "life {lives}");
         clock.reset()?;
@@ -123,7 +124,7 @@ fn the_clock_of_zookeeper_steps_and_its_sessions_last() {
         let clock = SteppedClock::start().await?;
         let options = zookeeper::Options::new().with_clock(&clock);
         let server = ZooKeeperServer::start(&options).await?;
-        // It says when a session's connection began, in milliseconds.
+        // The answer contains the time at which a session's connection began, in milliseconds.
         let look = async || {
             let _session = Watcher::connect(&server.address()).await?;
             let cons = server.four_letter_word("cons").await?;
@@ -162,7 +163,7 @@ fn servers_without_the_clock_keep_theirs() {
         }
         assert!(times[0] + 3600 < times[1] && times[0] + 3600 < times[2], "{times:?}");
 
-        // A clock outlives its value for as long as there is a server that goes by it.
+        // A clock exists for as long as a server uses it, even if its value was dropped.
         another.forward(STEP)?;
         drop(another);
         with_another.restart().await?;

@@ -10,7 +10,7 @@ use dlock_testlab::{
 
 use crate::{is_alive, watcher::Watcher, with, with_redis};
 
-/// Waits until there are so many: a connection that was closed is seen later.
+/// Waits until there is this number of connections: servers notice a closed one later.
 async fn until_open(
     count: usize,
     look: impl AsyncFn() -> Result<usize, Stop> + Send + Sync,
@@ -26,7 +26,7 @@ async fn until_open(
     within.unwrap_or_else(|_| Err(Stop::failed(format!("there are never {count}"))))
 }
 
-/// The process stops at once, goes on, and is gone when it was killed.
+/// The process is paused at once, continues, and has ended after it was killed.
 fn assert_pauses(
     pid: Option<u32>,
     pause: impl Fn() -> Verdict,

@@ -13,12 +13,12 @@ use crate::{is_alive, zookeeper::with_zookeeper};
 /// A backstop on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Followers that wait for their leader for so long.
+/// Servers whose followers wait for this time for their leader.
 fn patient(limit: Duration) -> Options {
     Options::new().with_tick(Duration::from_millis(200)).with_sync_limit(limit)
 }
 
-/// Waits until this node is in none of these modes.
+/// Waits until this node has none of these modes.
 async fn until_not(ensemble: &Ensemble, node: usize, modes: &[Mode]) -> Verdict {
     let leaves = async {
         while ensemble.roles().await[node].is_none_or(|mode| modes.contains(&mode)) {
@@ -89,7 +89,7 @@ fn a_follower_that_is_cut_does_not_notice_before_the_sync_limit() {
         assert!(ensemble.cut_from_leader(ensemble.leader().await?).await.is_err());
         leader.create("/a", "1").await?;
         let cut = &ensemble.nodes()[follower];
-        // A look knows everything that was written before, and this node can't.
+        // A read contains all earlier writes, which this node can't guarantee.
         assert!(cut.nodes_under("/").await.is_err());
         assert_eq!(cut.mode().await?, Mode::Follower);
 

@@ -295,7 +295,7 @@ fn an_isolated_leader_is_replaced_and_follows_after_healing() {
 
         ensemble.heal(first);
         ensemble.until_well().await?;
-        // The refused write may have been kept by the leader.
+        // The leader may have kept the refused write.
         let keys = nodes[first].keys_under("/").await?;
         assert_eq!(keys[..2], ["/a", "/b"], "{keys:?}");
         Ok(())

@@ -1,4 +1,4 @@
-//! Several servers that belong together.
+//! Groups of Redis servers.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ fn sentinels_fail_over_from_a_dead_master_and_back() {
 
         dead.restart().await?;
         sentinel.until_in_sync().await?;
-        // It fails unless the master becomes another one. On a busy machine the sentinels may have
-        // gone on from the second by themselves.
+        // The failover must lead to another master. On a busy machine, the sentinels may have
+        // failed over from the second one by themselves.
         let third = sentinel.failover().await?;
         sentinel.until_master_is(&third).await?;
 

@@ -12,9 +12,10 @@ use crate::{is_alive, zookeeper::with_zookeeper};
 
 const MUTEX: &str = include_str!("java/Mutex.java");
 const SECURE: &str = include_str!("java/Secure.java");
-/// For how many seconds it tries to connect where it must succeed: a backstop on a busy machine.
+/// The seconds for which a program that must succeed tries to connect: a backstop on a busy
+/// machine.
 const CONNECTS: &str = "60";
-/// And where the server must refuse it, which it does each time.
+/// The same for a program that the server must refuse, which happens at each attempt.
 const REFUSED: &str = "5";
 
 #[test]
@@ -31,7 +32,7 @@ fn curator_takes_and_releases_a_lock() {
         mutex.say("release").await?;
         assert_eq!(mutex.line().await?, "released");
         assert_eq!(mutex.finish().await?, "end\n");
-        // What it leaves are containers, which the server removes, also those never used.
+        // The program leaves containers, which the server removes, even if they were never used.
         let removed = async {
             while !server.nodes_under("/").await?.is_empty() {
                 sleep(Duration::from_millis(50)).await;

@@ -23,7 +23,7 @@ fn redis_comes_back_empty_or_from_a_snapshot() {
             assert_eq!(server.keys("*").await?, ["a"], "{persistence:?}");
             server.restart_empty().await?;
             assert!(server.keys("*").await?.is_empty(), "{persistence:?}");
-            // What it keeps from now on is what it says.
+            // From now on, the server keeps its data as configured.
             server.restart_from(&snapshot).await?;
             server.restart().await?;
             let kept = usize::from(persistence != Persistence::None);
@@ -36,7 +36,7 @@ fn redis_comes_back_empty_or_from_a_snapshot() {
     });
 }
 
-/// What both SQL servers do, with a table that had one row at the time of the snapshot.
+/// Checks an SQL server with a table that had one row at the time of the snapshot.
 async fn assert_comes_back(
     query: impl AsyncFn(&'static str) -> Result<Vec<Vec<String>>, Stop>,
     snapshot: impl AsyncFn() -> Result<Snapshot, Stop>,
@@ -144,7 +144,7 @@ fn sentinels_promote_a_replica_that_lags() {
         let next = sentinel.until_failed_over(&master.address()).await?;
         let next = sentinel.servers().iter().find(|server| server.address() == next).unwrap();
         assert_eq!(next.keys("*").await?, ["early"]);
-        // It comes back as a replica, and loses what nobody else has.
+        // The server returns as a replica, and loses the data that no other server has.
         master.restart().await?;
         sentinel.until_in_sync().await
     });

@@ -1,4 +1,4 @@
-//! The private servers: that they do what tests rely on, and leave nothing behind.
+//! The private servers behave as tests expect, and leave nothing behind.
 
 #![cfg(unix)]
 
@@ -30,7 +30,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Longer than any test takes, however busy the machine is.
+/// Longer than any test takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Runs a test that needs a Redis server.
@@ -38,19 +38,20 @@ fn with_redis(test: impl Future<Output = Verdict>) {
     with("redis", test);
 }
 
-/// Runs a test that needs this server; without one it ends early, unless it must not.
+/// Runs a test that needs this server. Without one, the test is skipped, or fails if the server is
+/// required.
 fn with(server: &str, test: impl Future<Output = Verdict>) {
     let runtime = Builder::new_multi_thread().enable_all().build().expect("a runtime");
     run_test(server, runtime, LONG, test);
 }
 
-/// Whether the process is there, were it only to be reaped.
+/// Returns whether the process exists, even as a zombie.
 fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
-/// Waits until the process is gone that was a child of a server. Nobody may ever reap it.
+/// Waits until a child process of a server has ended. It may stay a zombie.
 async fn gone(pid: u32) {
     let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let wait = async {
@@ -61,8 +62,9 @@ async fn gone(pid: u32) {
     timeout(Duration::from_secs(60), wait).await.expect("the child of a server ends");
 }
 
-/// Ends the clients of a server until this one of them is out: what it was told, and how many were
-/// ended. Who has asked before may not be out yet, and is counted as well.
+/// Ends the clients of a server until this client is disconnected. Returns its error, and the
+/// number of clients that were ended. Clients of earlier requests may still be connected, and are
+/// counted as well.
 async fn until_over<T, E>(
     client: impl Future<Output = T> + Send,
     end: impl Fn() -> E + Send + Sync,

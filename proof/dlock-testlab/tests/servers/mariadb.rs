@@ -77,7 +77,7 @@ fn a_paused_server_answers_once_it_resumes() {
         server.resume()?;
         assert_eq!(asked.await?, [["1"]]);
 
-        // One that is paused can be stopped and killed, too.
+        // A paused server can be stopped and killed, too.
         server.pause()?;
         server.stop().await?;
         server.restart().await?;

@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::{gone, is_alive, until_over};
 
-/// Long enough for what has to happen.
+/// Long enough for events that have to happen.
 const LONG: Duration = Duration::from_secs(60);
-/// Long enough to see that nothing happens.
+/// Long enough to notice an event that must not happen.
 const SHORT: Duration = Duration::from_millis(100);
 
 fn with_postgres(test: impl Future<Output = Verdict>) {
@@ -28,7 +28,7 @@ async fn with_a_row(options: &Options) -> Result<PostgresServer, Stop> {
     Ok(server)
 }
 
-/// Its processes other than the first.
+/// Returns its processes except the first one.
 async fn children(server: &PostgresServer) -> Result<Vec<u32>, Stop> {
     let rows = server.query("select pid from pg_stat_activity where pid <> pg_backend_pid()");
     rows.await?.concat().iter().map(|pid| Ok(pid.parse()?)).collect()
@@ -97,7 +97,7 @@ fn a_paused_server_answers_once_it_resumes() {
         server.resume()?;
         assert_eq!(asked.await?, [["1"]]);
 
-        // One that is paused can be stopped and killed, too.
+        // A paused server can be stopped and killed, too.
         server.pause()?;
         server.stop().await?;
         server.restart().await?;
@@ -132,13 +132,13 @@ fn a_pause_stops_the_process_of_a_client_too() {
     });
 }
 
-/// Waits until bytes come from the server, or come no more.
+/// Waits until bytes arrive from the server, or until none arrive any more.
 async fn until_it_talks(proxy: &Proxy, talks: bool) {
     let wait = async {
         loop {
             let before = proxy.reply_bytes();
             sleep(SHORT).await;
-            // It says little while it lets the client in.
+            // The server sends few bytes during the login.
             if (proxy.reply_bytes() > before && before > 1000) == talks {
                 return;
             }

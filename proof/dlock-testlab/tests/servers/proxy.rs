@@ -1,4 +1,4 @@
-//! The faults of the proxy. The server is an echo, so they need nothing that is installed.
+//! The faults of the proxy. The server is an echo, so the tests need no installed server.
 
 use std::{io, net::TcpListener, thread, time::Duration};
 
@@ -9,12 +9,12 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Long enough for what has to happen.
+/// Long enough for events that have to happen.
 const LONG: Duration = Duration::from_secs(60);
-/// Long enough to see that nothing happens.
+/// Long enough to notice an event that must not happen.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// The address of an echo, which ends with the test binary.
+/// Starts an echo server, which ends with the test binary. Returns its address.
 fn echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -31,7 +31,7 @@ async fn connect(proxy: &Proxy) -> TcpStream {
     connecting.await.expect("an answer").expect("a connection")
 }
 
-/// What comes back within this time: nothing, or a byte.
+/// Returns the byte that arrives within this time, if there is one.
 async fn answer(client: &mut TcpStream, within: Duration) -> Option<io::Result<u8>> {
     timeout(within, client.read_u8()).await.ok()
 }
@@ -63,7 +63,7 @@ async fn a_round_trip_begins_when_a_client_speaks_after_the_server() {
     }
     assert_eq!((proxy.round_trips(), proxy.answers(), proxy.pushes()), (2, 2, 0));
 
-    // The first part has no answer, so the second belongs to it.
+    // The first part has no answer, so the second part belongs to the same request.
     proxy.replies(Flow::Hold);
     for part in [b"+A", b"B\r"] {
         let before = proxy.request_bytes();
@@ -204,7 +204,7 @@ async fn faults_are_counted() {
     proxy.cut();
     until(|| proxy.cuts() == 2).await;
     drop(second);
-    // Those that end by themselves are not counted.
+    // Connections that end by themselves are not counted.
     proxy.pass().await.unwrap();
     let mut own = connect(&proxy).await;
     own.shutdown().await.unwrap();
@@ -238,7 +238,7 @@ async fn half_open_connections_outlive_the_other_side() {
     proxy.half_open();
     client.write_u8(1).await.unwrap();
     server.write_u8(2).await.unwrap();
-    // The server is reset and gone.
+    // The connection to the server was reset.
     until(|| proxy.held_bytes() == 2).await;
     server.write_u8(3).await.unwrap();
     server.set_zero_linger().unwrap();
@@ -283,7 +283,7 @@ async fn stranded_bytes_arrive_after_their_client_has_gone() {
         assert!(answer(server, SHORT).await.is_none());
         assert!(answer(client, SHORT).await.is_none());
     }
-    // One client goes by itself, the other one is told that it has lost the connection.
+    // One client disconnects by itself, and the other one learns that its connection is lost.
     ends[0].0.set_zero_linger().unwrap();
     let (gone, mut first) = ends.remove(0);
     drop(gone);

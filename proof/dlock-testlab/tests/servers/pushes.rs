@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{watcher::Watcher, with, with_redis};
 
-/// Long enough for what has to happen.
+/// Long enough for events that have to happen.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -32,7 +32,7 @@ fn messages_of_redis_get_lost_and_answers_pass() {
 
         proxy.lose_pushes();
         assert_eq!((publish("2").await?, publish("3").await?), (1, 1));
-        // Behind them on the same connection.
+        // After the notifications, on the same connection.
         let pong = client.command(&["PING"]).await?.ok()?.texts()?;
         assert_eq!((pong[0].as_str(), proxy.lost_pushes()), ("pong", 2));
         let more = client.command(&["SUBSCRIBE", "more"]).await?.ok()?.list()?;
@@ -63,7 +63,7 @@ fn messages_between_the_answers_of_one_connection_get_lost() {
     });
 }
 
-/// Reads until the last was said, after the first.
+/// Reads until the last text has arrived, after the first one.
 async fn until_said(
     client: &mut TcpStream,
     first: &str,
@@ -95,7 +95,8 @@ fn notifications_of_postgres_get_lost_and_answers_pass() {
         let rest = heard().await?;
         assert!(rest.contains("answer") && !rest.contains("hello"), "{rest}");
         assert_eq!(proxy.lost_pushes(), 1);
-        // All together is what it was, so nothing is asked of a connection that lost its place.
+        // All bytes together are unchanged, so the client sends no request on a connection that
+        // lost its position.
         proxy.pass().await?;
         assert!(heard().await?.contains("hello"));
         Ok(())
@@ -116,7 +117,7 @@ fn events_of_zookeeper_get_lost_and_answers_pass() {
         timeout(LONG, client.event()).await??;
         proxy.lose_pushes();
         server.delete_recursively("/b").await?;
-        // The answer comes behind the event.
+        // The answer arrives after the event.
         assert!(!client.watch("/b").await?);
         assert_eq!(proxy.lost_pushes(), 1);
         Ok(())

@@ -55,7 +55,7 @@ fn a_paused_server_answers_once_it_resumes() {
         server.resume()?;
         assert_eq!(asked.await?.text()?, "PONG");
 
-        // One that is paused can be killed, too.
+        // A paused server can be killed, too.
         server.pause()?;
         server.kill();
         assert!(server.pause().is_err() && server.resume().is_err());

@@ -1,4 +1,4 @@
-//! Nothing is left behind when a test panics, is killed or times out.
+//! A test that panics, is killed or times out leaves nothing behind.
 
 use std::{
     env,
@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{gone, is_alive, with, with_redis};
 
-/// Its presence makes the test binary a process that starts a server and is to be killed.
+/// If this variable is set, the test binary starts a server and waits to be killed.
 const VICTIM: &str = "DLOCK_TEST_VICTIM";
 
 #[test]
@@ -45,7 +45,7 @@ fn a_test_that_panics_leaves_nothing_behind() {
 #[test]
 fn a_process_that_is_killed_leaves_nothing_behind() {
     with_redis(async {
-        // Says whether there is a server at all.
+        // Reports whether the server is installed.
         drop(RedisServer::start(&Options::new()).await?);
         Victim::start("redis")?.dies().await
     });
@@ -89,7 +89,7 @@ impl Victim {
         Ok(Self { process, pids, directories: directories.iter().map(PathBuf::from).collect() })
     }
 
-    /// Kills it, and waits until nothing is left.
+    /// Kills the process, and waits until nothing is left.
     async fn dies(mut self) -> Verdict {
         self.process.kill()?;
         self.process.wait()?;
@@ -142,7 +142,7 @@ fn the_other_servers_can_be_missing_too() {
     }
 }
 
-/// No test of its own: the process that is killed.
+/// Not a test: the process that is killed.
 #[test]
 fn victim() {
     let Ok(kind) = env::var(VICTIM) else {
@@ -206,7 +206,7 @@ async fn zookeeper_victim() -> Verdict {
     waits(pids, &directories).await
 }
 
-/// Says what there is, and waits for its end.
+/// Prints its servers and files, and waits for its end.
 async fn waits(pids: Vec<u32>, directories: &[&Path]) -> Verdict {
     let pids = pids.iter().map(u32::to_string);
     let directories = directories.iter().map(|path| path.display().to_string());

@@ -1,4 +1,4 @@
-//! A session with a ZooKeeper server that watches a node, to the byte.
+//! A session with a ZooKeeper server that watches a node, with byte-exact reads.
 
 use dlock_testlab::Stop;
 use tokio::{
@@ -14,7 +14,7 @@ pub(crate) struct Watcher(TcpStream);
 impl Watcher {
     pub(crate) async fn connect(address: &str) -> Result<Self, Stop> {
         let mut watcher = Self(TcpStream::connect(address).await?);
-        // Version, last transaction seen, time-out, no session before, and its password.
+        // Version, last transaction seen, timeout, no previous session, and its password.
         let mut hello = vec![0; 12];
         hello.extend(30_000_i32.to_be_bytes());
         hello.extend([0; 8]);
@@ -25,7 +25,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Asks for a node, and for an event once it changes. Whether there is one.
+    /// Reads a node and sets a watch. Returns whether the node exists.
     pub(crate) async fn watch(&mut self, path: &str) -> Result<bool, Stop> {
         let (number, get) = (7_i32, 4_i32);
         let length = i32::try_from(path.len())?;

@@ -81,7 +81,7 @@ fn a_paused_server_answers_once_it_resumes() {
         server.resume()?;
         created.await?;
 
-        // One that is paused can be stopped and killed, too.
+        // A paused server can be stopped and killed, too.
         server.pause()?;
         server.stop().await?;
         server.restart().await?;
@@ -147,7 +147,7 @@ fn clients_come_through_a_proxy() {
     });
 }
 
-/// Where Java can't write one, there is none.
+/// If Java can't write an archive, there is none.
 #[test]
 fn servers_start_with_the_archive_of_classes() {
     with_zookeeper(async {

@@ -13,21 +13,22 @@ use dlock_testlab::{Proxy, Stop, Verdict};
 
 use self::stores::{Client, claim};
 
-/// What went over the wire.
+/// The traffic on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// How often a client waited for the server; of SQLite, transactions that wrote.
+    /// The number of times that a client waited for the server. For SQLite, transactions that
+    /// wrote.
     pub(crate) round_trips: u64,
     /// Requests that have an answer each; 0 where that can't be seen.
     pub(crate) requests: u64,
-    /// Messages that nobody asked for; 0 where that can't be seen.
+    /// Unrequested messages; 0 where that can't be seen.
     pub(crate) messages: u64,
-    /// In both directions; of SQLite, those that were written.
+    /// The bytes in both directions; for SQLite, those that were written.
     pub(crate) bytes: u64,
 }
 
 impl Cost {
-    /// What has gone through a proxy up to now.
+    /// Returns the traffic through a proxy so far.
     pub(crate) fn of(proxy: &Proxy) -> Self {
         Self {
             round_trips: proxy.round_trips(),
@@ -37,7 +38,7 @@ impl Cost {
         }
     }
 
-    /// What has been added since.
+    /// Returns the difference to an earlier reading.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             round_trips: self.round_trips.saturating_sub(before.round_trips),
@@ -52,7 +53,7 @@ impl Cost {
     }
 }
 
-/// What each operation has cost, each time.
+/// The costs of all runs of each operation.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(BTreeMap<String, Vec<Cost>>);
 
@@ -62,8 +63,9 @@ impl Tally {
         self.0.entry(operation.into()).or_default().push(cost);
     }
 
-    /// The least that each costs more than once, with the least bytes of those times: what a client
-    /// does from time to time gets between now and then, and what is late is missed.
+    /// Returns the smallest cost that each operation had more than once, with the smallest number
+    /// of bytes of these runs. Periodic requests of a client sometimes add to a run, and late ones
+    /// are sometimes missing.
     pub(crate) fn usual(&self) -> BTreeMap<String, Cost> {
         let usual = |costs: &[Cost]| {
             let times = |cost: &Cost| costs.iter().filter(|c| c.counts() == cost.counts()).count();
@@ -87,10 +89,10 @@ fn the_usual_cost_is_the_least_that_is_seen_twice() {
 
 const TEXT: &str = include_str!("../../../../docs/src/costs.md");
 
-/// What is not counted over a store.
+/// The operations that are not counted for a store.
 const NOT_COUNTED: &str = "-";
 
-/// Compares the table below this heading with what was counted.
+/// Compares the table below this heading with the counts.
 pub(crate) fn compare(heading: &str, counted: &BTreeMap<String, Cost>) -> Verdict {
     let written = table(TEXT, heading);
     let mut wrong = String::new();
@@ -98,7 +100,7 @@ pub(crate) fn compare(heading: &str, counted: &BTreeMap<String, Cost>) -> Verdic
         let is_as_written = written.get(operation).is_some_and(|cells| fits(*cost, cells));
         if !is_as_written {
             let Cost { round_trips, requests, messages, bytes } = cost;
-            // To a string, it does not fail.
+            // Writing to a string does not fail.
             let _ = writeln!(
                 wrong,
                 "| {operation} | {round_trips} | {requests} | {messages} | {bytes} |"
@@ -116,7 +118,7 @@ pub(crate) fn compare(heading: &str, counted: &BTreeMap<String, Cost>) -> Verdic
     }
 }
 
-/// The cells of each operation below a heading.
+/// Returns the cells of each operation below a heading.
 fn table<'a>(text: &'a str, heading: &str) -> BTreeMap<String, Vec<&'a str>> {
     let below = text.lines().skip_while(|line| line.strip_prefix("## ") != Some(heading));
     let section = below.skip(1).take_while(|line| !line.starts_with("## "));
@@ -125,7 +127,7 @@ fn table<'a>(text: &'a str, heading: &str) -> BTreeMap<String, Vec<&'a str>> {
     cells.filter_map(|mut cells| Some((cells.next()?.to_owned(), cells.collect()))).collect()
 }
 
-/// Whether the counts are these, and the bytes no more.
+/// Returns whether the counts are equal, and the bytes not larger.
 fn fits(cost: Cost, cells: &[&str]) -> bool {
     let is = |cell: &str, count: u64| cell == NOT_COUNTED || cell.parse() == Ok(count);
     match cells {
@@ -152,12 +154,13 @@ fn a_row_is_read_and_compared() {
     assert!(!fits(Cost { bytes: 301, ..cost }, &table["take"]));
 }
 
-/// Two clients have settled if nothing goes over their wires in so many pauses of this length.
+/// Two clients have settled if there is no traffic on their wires in this number of pauses of this
+/// length.
 const PAUSE: Duration = Duration::from_millis(40);
 const UNCHANGED: u32 = 3;
-/// How often their wires are looked at. A client that polls never settles.
+/// The number of readings of their wires. A client that polls never settles.
 const LOOKS: u32 = 50;
-/// How many are many.
+/// The number of waiters in the rows with many.
 const MANY: usize = 32;
 
 /// Does everything once.
@@ -174,9 +177,9 @@ pub(crate) async fn all(one: &Client, other: &Client, tally: &mut Tally) -> Verd
     Ok(())
 }
 
-/// A lock that nobody else wants, and that the store knows by its name.
+/// An uncontended lock whose name the store knows already.
 async fn alone(one: &Client, mode: Mode, rows: [&str; 2], tally: &mut Tally) -> Verdict {
-    // Shared locks leave something behind for a while, so each has a name of its own.
+    // Shared locks leave keys behind for a while, so each has its own name.
     let name = format!("costs/{}", rows[0]);
     let before = claim(&name, mode)?;
     one.take(&before).await?;
@@ -191,7 +194,7 @@ async fn alone(one: &Client, mode: Mode, rows: [&str; 2], tally: &mut Tally) -> 
 async fn several(one: &Client, tally: &mut Tally) -> Verdict {
     let names: Vec<_> = (0..8).map(|name| format!("costs/several/{name}")).collect();
     let lock = one.locks.multi(names.iter().map(String::as_str))?;
-    // As in the others, the store knows the names.
+    // As in the other rows, the store knows the names.
     lock.lock().await?.release().await?;
     let mut guard = None;
     let take = async {
@@ -208,7 +211,7 @@ async fn several(one: &Client, tally: &mut Tally) -> Verdict {
     Ok(())
 }
 
-/// So many that are held.
+/// This number of held locks.
 async fn renewal(one: &Client, count: usize, tally: &mut Tally) -> Verdict {
     let mut held = Vec::new();
     for name in 0..count {
@@ -223,8 +226,8 @@ async fn renewal(one: &Client, count: usize, tally: &mut Tally) -> Verdict {
     Ok(())
 }
 
-/// Waits until the waiters are known and what the operations before have left to do is done. Returns
-/// what the clients have spent until then.
+/// Waits until the store knows the waiters, and until the background work of earlier operations is
+/// done. Returns the costs of the clients until then.
 async fn settled(one: &Client, other: &Client) -> Result<(Cost, Cost), Stop> {
     let spent = || Ok::<_, Stop>((one.spent_now()?, other.spent_now()?));
     let (mut before, mut unchanged) = (spent()?, 0);
@@ -240,8 +243,8 @@ async fn settled(one: &Client, other: &Client) -> Result<(Cost, Cost), Stop> {
     Ok(before)
 }
 
-/// A lock that so many wait for, and that is passed on for the second time: who has waited for it
-/// itself is no quiet holder.
+/// A lock with this number of waiters, in its second hand-off: a holder that has waited itself is
+/// not an uncontended one.
 async fn queue(one: &Client, other: &Client, waiters: usize, tally: &mut Tally) -> Verdict {
     let name = format!("costs/queue/{waiters}");
     let (first, holder) = (claim(&name, Mode::Exclusive)?, claim(&name, Mode::Exclusive)?);
@@ -275,7 +278,7 @@ async fn queue(one: &Client, other: &Client, waiters: usize, tally: &mut Tally) 
     let (granted, passed) = tokio::join!(other.granted(&queue[0]), passes);
     let before = passed?;
     granted?;
-    // What a release has left to do was done when the other was told.
+    // The background work of a release was done before the other client was notified.
     let after = (one.spent().await?, other.spent_now()?);
     tally.note(format!("give back, {waiters} waiting"), after.0.since(before.0));
     if other.is_notified() {

@@ -1,8 +1,8 @@
 //! Circles of files that import each other, in all crates.
 //!
-//! It reads `use` declarations and paths that begin with `crate`, `self` or `super`, and looks names
-//! that are re-exported up where they are defined. What only tests use does not count, and neither
-//! does a re-export by itself.
+//! It reads `use` declarations and paths that begin with `crate`, `self` or `super`, and resolves
+//! re-exported names to the file that defines them. Imports of tests alone do not count, and
+//! neither does a re-export by itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ struct Files(BTreeMap<String, File>);
 
 #[derive(Default)]
 struct File {
-    /// Each name that is imported, with its path from the crate's root, and whether it is passed on.
+    /// Each imported name, with its path from the crate's root, and whether it is re-exported.
     uses: Vec<Use>,
     /// The paths in the code.
     paths: BTreeSet<String>,
@@ -44,7 +44,7 @@ impl Files {
             let path = entry.expect("an entry").path();
             let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
             let inner = join(module, &stem);
-            // A program beside a library is a crate of its own.
+            // A program beside a library is a separate crate.
             let program = stem == "main" && folder.join("lib.rs").exists();
             if path.is_dir() {
                 self.read(&path, &inner);
@@ -59,7 +59,7 @@ impl Files {
         }
     }
 
-    /// The file in which this is defined, also when it comes by way of others.
+    /// Returns the file that defines this path, possibly through re-exports of other files.
     fn home(&self, path: &str) -> Option<&str> {
         let mut path = path.to_owned();
         for _ in 0..8 {
@@ -74,7 +74,7 @@ impl Files {
         None
     }
 
-    /// The longest module that the path begins with, and what follows it.
+    /// Returns the longest module that the path begins with, and the rest of the path.
     fn split<'a>(&self, path: &'a str) -> Option<(&str, &'a str)> {
         let mut at = path.len();
         loop {
@@ -170,8 +170,8 @@ impl File {
             let path = format!("{before}{path}");
             let path = path.strip_suffix("::self").unwrap_or(&path);
             let name = name.unwrap_or_else(|| path.rsplit("::").next().unwrap_or(path));
-            // Otherwise it begins with a module inside of this one, or with another crate, which then
-            // looks like something of this module.
+            // Otherwise the path begins with a module inside this one, or with another crate, which
+            // then counts as an item of this module.
             let path = absolute(module, path).unwrap_or_else(|| join(module, path));
             self.uses.push(Use { name: name.to_owned(), path, exported });
         }
@@ -227,7 +227,8 @@ fn parts(tree: &str) -> Vec<&str> {
     parts
 }
 
-/// The next declaration: what is before it, whether it is passed on, its tree, and what follows.
+/// Returns the next declaration: the text before it, whether it is a re-export, its tree, and the
+/// text after it.
 fn next_use(text: &str) -> Option<(&str, bool, &str, &str)> {
     let mut from = 0;
     loop {
@@ -237,7 +238,7 @@ fn next_use(text: &str) -> Option<(&str, bool, &str, &str)> {
         let is_use = before.is_empty() || (before.starts_with("pub") && !before.contains('='));
         if is_use && let Some(end) = text[at..].find(';') {
             let tree = &text[at + 4..at + end];
-            // In a text it may be a word.
+            // In a string, it may be an ordinary word.
             if tree.chars().all(|c| c.is_alphanumeric() || "_:{}, *\n".contains(c)) {
                 return Some((&text[..line], !before.is_empty(), tree, &text[at + end + 1..]));
             }
@@ -246,7 +247,7 @@ fn next_use(text: &str) -> Option<(&str, bool, &str, &str)> {
     }
 }
 
-/// The code without comments, and without what follows the first module that only tests have.
+/// Returns the code without comments, up to the first test module.
 fn without_tests(text: &str) -> String {
     let only_tests = "#[cfg(test)]\nmod ";
     let end = text.match_indices(only_tests).map(|(at, _)| at).find(|at| {
@@ -320,7 +321,7 @@ fn paths_count_and_tests_comments_and_re_exports_do_not() {
     ]);
     assert_eq!(files.circles(), [["d", "d::e"]]);
     assert_eq!(files.imports()["a"].iter().collect::<Vec<_>>(), [&"c"]);
-    // One that it also uses itself counts.
+    // A re-export that the file also uses itself counts.
     let own =
         of_texts(&[("a", "pub(crate) use b::Low;\nstruct A(Low);"), ("a::b", "use super::A;")]);
     assert_eq!(own.circles(), [["a", "a::b"]]);

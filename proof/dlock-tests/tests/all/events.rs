@@ -8,7 +8,7 @@ use std::{
 
 use dlock_tests::{golden, root, rust_files};
 
-/// The levels whose events are API whether they are listed or not.
+/// The levels whose events are always API, listed or not.
 const LOUD: [&str; 3] = ["error", "warn", "info"];
 
 /// The text of an event whose message its caller passes.
@@ -25,7 +25,7 @@ struct Event {
 /// A row of the list.
 #[derive(Debug)]
 struct Row {
-    /// How messages begin; with the whole message, unless they are of single stores.
+    /// The beginnings of messages, with the whole message unless it belongs to a single store.
     messages: Vec<String>,
     levels: Vec<String>,
     fields: BTreeSet<String>,
@@ -67,7 +67,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// A string literal that may go on in the next line.
+/// Returns a string literal that may continue on the next line.
 fn literal(part: &str) -> Option<String> {
     let text = part.strip_prefix('"')?.strip_suffix('"')?;
     let lines = text.split("\\\n").enumerate();

@@ -1,4 +1,4 @@
-//! GUARANTEES.md says what the code says.
+//! GUARANTEES.md agrees with the code.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn cells(line: &str) -> Vec<String> {
     line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// Compares the columns of the stores that can be had here.
+/// Compares the columns of the stores that are available here.
 async fn compare(stores: &[(&str, Guarantees)]) {
     let written = columns(include_str!("../../../../GUARANTEES.md"));
     for (name, given) in stores {

@@ -1,6 +1,6 @@
-//! The guide and the other texts say what is there: their links lead to files and headings, their
-//! commands name what exists, and their Rust code is compiled. What runs of it, `cargo test --doc`
-//! runs: see `proof/dlock-tests/src/guide.rs`.
+//! The guide and the other texts agree with the repository: their links lead to files and headings,
+//! their commands name existing things, and their Rust code is compiled. `cargo test --doc` runs
+//! that code: see `proof/dlock-tests/src/guide.rs`.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use dlock_tests::{
 };
 use serde_json::Value;
 
-/// What is wrong with a link of this text, if anything is.
+/// Returns the fault of a link of this text, if there is one.
 fn broken(text: &Text, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -29,7 +29,7 @@ fn broken(text: &Text, link: &str) -> Option<String> {
     (!found).then(|| format!("{}: no heading for {link}", text.path))
 }
 
-/// What is wrong with a path in backticks, if it is one of the repository.
+/// Returns the fault of a path in backticks, if it is a path of the repository and has one.
 fn missing(text: &Text, span: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let (top, rest) = span.split_once('/')?;
@@ -41,7 +41,7 @@ fn missing(text: &Text, span: &str) -> Option<String> {
 /// The tests that a line names as in "`one` and `two` in `tests/file.rs`", if they are not in
 /// that file.
 fn missing_tests(text: &Text, line: &str) -> Vec<String> {
-    // Text and spans take turns.
+    // Text and code spans alternate.
     let parts: Vec<_> = line.split('`').collect();
     let mut wrong = Vec::new();
     for at in (3..parts.len()).step_by(2).filter(|at| parts[*at].ends_with(".rs")) {
@@ -210,8 +210,8 @@ fn ignored_code(chapter: &str) -> Vec<&str> {
     blocks.filter_map(|rest| Some(rest.split_once("```")?.0)).collect()
 }
 
-/// The code without what depends on the width of its lines: space, the marks of comments, and
-/// commas at the end of lists.
+/// Returns the code without the parts that depend on the width of lines: space, the marks of
+/// comments, and commas at the end of lists.
 fn plain(code: &str) -> String {
     let lines = code.lines().map(|line| line.trim().trim_start_matches('/'));
     let mut text: String = lines.flat_map(str::split_whitespace).collect();
@@ -221,7 +221,7 @@ fn plain(code: &str) -> String {
     text
 }
 
-/// Blocks of these languages fit on a narrow screen. The output of programs is as wide as it is.
+/// Blocks of these languages fit on a narrow screen. The output of programs may be wider.
 const NARROW: [&str; 7] = ["rust", "toml", "sh", "yaml", "sql", "ini", "go"];
 
 #[test]
@@ -351,7 +351,7 @@ const SUBCOMMANDS: [(&str, &[&str]); 11] = [
     ("watch", &["name", "interval", "count", "limit", "json"]),
 ];
 
-/// Options of cargo that stand alone.
+/// Options of cargo without a value.
 const ALONE: [&str; 7] = [
     "--release",
     "--locked",
@@ -362,7 +362,7 @@ const ALONE: [&str; 7] = [
     "--doc",
 ];
 
-/// What cargo says of the packages here.
+/// The metadata of cargo about the packages here.
 struct Workspace {
     packages: Vec<Value>,
     /// The source of each example, under its name.
@@ -407,7 +407,7 @@ fn targets<'a>(package: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Va
     })
 }
 
-/// A program's files, one behind the other, and what all examples share.
+/// Returns all files of a program as one text, with the files that all examples share.
 fn source(main: &Path) -> String {
     let folder = main.parent().expect("a file is in a folder");
     let mut files = vec![main.to_owned()];
@@ -419,7 +419,7 @@ fn source(main: &Path) -> String {
     files.iter().map(|file| fs::read_to_string(file).unwrap_or_default()).collect()
 }
 
-/// What is wrong with a command, if anything is. Commands of others are right.
+/// Returns the fault of a command, if there is one. Commands of other programs are not checked.
 fn complaint(workspace: &Workspace, line: &str) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     words.split(|word| ["|", "&&", ";"].contains(word)).find_map(|command| {
@@ -486,7 +486,7 @@ fn cargo(workspace: &Workspace, verb: &str, arguments: &[&str]) -> Result<(), St
     }
 }
 
-/// These features and those that they turn on.
+/// Returns these features and those that they enable.
 fn enabled(package: &Value, features: &[&str], default: bool) -> Vec<String> {
     let mut on: Vec<String> = features.iter().map(|feature| (*feature).to_owned()).collect();
     on.extend(default.then(|| "default".to_owned()));

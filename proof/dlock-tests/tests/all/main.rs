@@ -1,8 +1,8 @@
 //! Tests of the facade on servers, and of the documents of the repository. Tests of the facade that
 //! need no server are in `tests/facade` of the package `dlock`.
 //!
-//! They share one binary, because each binary is linked with all drivers. No test here changes state
-//! of the whole process; one that has to needs a binary of its own.
+//! They share one binary, because each binary is linked with all drivers. No test here changes
+//! state of the whole process; a test that has to do so needs a separate binary.
 
 mod costs;
 mod cycles;
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use dlock_testlab::{Verdict, run_test};
 
-/// Longer than any test takes, however busy the machine is.
+/// Longer than any test takes, even on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Runs a test that needs this store.

@@ -54,8 +54,8 @@ fn bare(line: &str) -> &str {
     line.strip_prefix("async ").unwrap_or(line)
 }
 
-/// The names of the functions in a source, since a test, a case of the conformance kit and a scenario
-/// is one; and of scenarios, `group::name` in quotes.
+/// Returns the names of the functions in a source: tests, cases of the conformance kit and
+/// scenarios are functions. Also returns the names of scenarios in quotes, as in `"group::name"`.
 fn functions(source: &str) -> Vec<&str> {
     let declared = |line| bare(line).strip_prefix("fn ").map(word);
     let lines = source.lines().map(str::trim_start);

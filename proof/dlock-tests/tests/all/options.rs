@@ -3,10 +3,11 @@
 use dlock_tests::golden;
 use metrics_util::debugging::DebuggingRecorder;
 
-/// The `dlock.*` options that the URLs of a scheme can have, by the error about an unknown one: it
-/// names those of the store and those of all stores, from the tables that are used to check a URL.
+/// Returns the `dlock.*` options of a scheme. They are read from the error about an unknown option,
+/// which lists those of the store and those of all stores. It uses the same tables as the check of
+/// a URL.
 async fn options(scheme: &str) -> Vec<String> {
-    // Nothing is opened before the options are checked.
+    // The options are checked before any connection is opened.
     let error = dlock::connect(&format!("{scheme}://u@host/x?dlock.nope=1")).await;
     let error = error.expect_err("an unknown option").to_string();
     let known = error.split_once("use one of ").expect("the options that are known").1;
@@ -32,7 +33,7 @@ async fn url_options_are_those_of_the_golden_file() {
 async fn metrics_are_those_of_the_golden_file() {
     let recorder = DebuggingRecorder::new();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    // All series are there from the beginning.
+    // All series exist from the beginning.
     let _locks = dlock::connect("memory:").await.expect("a store in memory");
     let series = recorder.snapshotter().snapshot().into_vec();
     let mut lines: Vec<_> = series

@@ -14,23 +14,23 @@ use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a child process runs, by its name among all tests here.
+/// The test that a child process runs.
 const CHILD: &str = "over_the_lock::the_process_that_dies";
 
-/// Locks in a store, of a client of its own.
+/// Locks of a separate client of a store.
 async fn client(url: &str, lease: Duration) -> Result<Locks, Stop> {
     let locks = dlock::connect(url).await?;
     Ok(locks.with_options(LockOptions::new().with_lease(lease))?)
 }
 
-/// A child process of this test, which is dead when this is gone.
+/// A child process of this test, which is killed when this value is dropped.
 struct Process {
     child: Child,
     told: BufReader<ChildStdout>,
 }
 
 impl Process {
-    /// Starts it to do `what` in the store.
+    /// Starts a child that does `what` in the store.
     fn start(what: &str, url: &str) -> Result<Self, Stop> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--exact", CHILD, "--ignored", "--nocapture"])
@@ -43,7 +43,7 @@ impl Process {
         Ok(Self { child, told })
     }
 
-    /// The number that it prints once it has the lock.
+    /// Returns the number that the child prints after it has acquired the lock.
     async fn token(mut self) -> Result<(u64, Self), Stop> {
         let read = tokio::task::spawn_blocking(move || {
             let mut line = String::new();
@@ -66,7 +66,7 @@ impl Drop for Process {
     }
 }
 
-/// Runs in a process of its own, started by the others.
+/// Runs in a separate process, which the other tests start.
 #[tokio::test]
 #[ignore = "what the child processes of the other tests run"]
 async fn the_process_that_dies() {
@@ -90,7 +90,7 @@ async fn the_process_that_dies() {
             std::future::pending::<()>().await;
         }
     }
-    // No clean-up, no farewell to the store.
+    // The process ends without a clean-up, and without a message to the store.
     std::process::abort();
 }
 
@@ -141,7 +141,7 @@ async fn elections(url: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// While a job runs, it is busy elsewhere.
+/// While a job runs, other processes find it busy.
 async fn busy_jobs(url: &str) -> Result<(), Stop> {
     let lease = Duration::from_secs(2);
     let (one, two) = (client(url, lease).await?, client(url, lease).await?);
@@ -156,7 +156,8 @@ async fn busy_jobs(url: &str) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A process ends right after its job: the store keeps the lock, and then lets it go.
+/// A process ends right after its job: the store keeps the lock for the minimum time, and then
+/// frees it.
 async fn jobs(url: &str) -> Result<(), Stop> {
     busy_jobs(url).await?;
     let lease = Duration::from_secs(2);
@@ -167,7 +168,7 @@ async fn jobs(url: &str) -> Result<(), Stop> {
     assert_eq!(job.run(|_| async {}).await?, Ran::Elsewhere);
     let state = locks.inspect("dies").await?;
     assert_eq!(state.holders[0].token.map(|token| token.get()), Some(token), "{state:?}");
-    // Of ten minutes; the lease was two seconds.
+    // Most of ten minutes remains; the lease was two seconds.
     assert!(state.holders[0].remaining > Duration::from_secs(60), "{state:?}");
     locks.force_release("dies").await?;
     assert_eq!(job.run(|_| async {}).await?, Ran::Done(()));
@@ -236,7 +237,7 @@ fn on_mariadb() {
     crate::run("mysql", tested);
 }
 
-/// Where locks end with the process, a job has no minimum time.
+/// If the locks of a store end with the process, a job has no minimum time.
 #[test]
 fn on_zookeeper() {
     use dlock_testlab::zookeeper::{Options, ZooKeeperServer};

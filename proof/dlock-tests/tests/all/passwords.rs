@@ -11,14 +11,14 @@ use dlock::{
     zk::ZkConfig,
 };
 
-/// How many passwords are tried in each form of each scheme.
+/// The number of passwords for each form of each scheme.
 const TRIES: u32 = 50;
 
 /// The characters that must be percent-encoded in a password, and others that have a meaning.
 const SPECIAL: &[char] = &['/', '?', '#', '@', ':', '%', '&', '=', ',', ';', '[', ']', '+', ' '];
 
-/// Returns all that is shown of a URL before dlock connects: of its errors, and of what it is
-/// accepted as, in which each store gives its address.
+/// Returns all texts that show a URL before dlock connects: its errors, and the accepted
+/// configuration, in which each store shows its address.
 fn shown(text: &str) -> String {
     let url = match text.parse::<BackendUrl>() {
         Ok(url) => url,
@@ -53,7 +53,7 @@ fn password(random: &mut Random) -> (String, Vec<String>) {
     let mut parts = Vec::new();
     let mut password = String::new();
     for _ in 0..=random.below(3) {
-        // A part of digits looks like a port.
+        // A part that consists of digits looks like a port.
         let alphabet: &[u8] = if random.below(3) == 0 { b"789" } else { b"jkqvwxyz" };
         let part: String =
             (0..4 + random.below(2)).map(|_| char::from(random.pick(alphabet))).collect();
@@ -87,7 +87,8 @@ fn no_text_shows_a_password_of_a_url() {
             for secret in
                 [&raw, &encoded(&raw, &['@']), &encoded(&raw, &some), &encoded(&raw, SPECIAL)]
             {
-                // Before a ?, what looks like a host and a port is shown, unless an @ follows.
+                // A text before a ? that looks like a host and a port is shown, unless an @
+                // follows.
                 let without_at = secret.replace('?', "");
                 for url in [
                     format!("{scheme}://user:{secret}@localhost:1/x/y"),

@@ -1,6 +1,6 @@
-//! The commands that the guide and the other texts print do what they say: examples run here, as
-//! cargo has built them, on servers of their own, and print what the texts show. Those of the command
-//! `dlock` run in the tests of `dlock-cli`.
+//! The commands in the guide and the other texts print the output that is shown there. The built
+//! examples run here, on private servers. Those of the command `dlock` run in the tests of
+//! `dlock-cli`.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -13,7 +13,7 @@ use dlock_tests::{Text, console, root, shape, texts};
 use tempfile::TempDir;
 use tokio::{process::Command, time::timeout};
 
-/// What can't be run in a test, and why.
+/// The commands that can't be run in a test, with the reasons.
 const NOT_HERE: [(&str, &str); 5] = [
     ("./scripts/test", "it runs this test"),
     ("cargo install --path dlock-cli", "it changes the machine"),
@@ -28,19 +28,19 @@ const NOT_HERE: [(&str, &str); 5] = [
     ),
 ];
 
-/// A line of a text that stands for any number of lines of the output.
+/// A line of a text that matches any number of lines of the output.
 const OMITTED: &str = "...";
 
-/// Options that make one short, which plays a longer game otherwise.
+/// Options that shorten an example that runs long by default.
 const SHORT: [(&str, &[&str]); 1] = [("inventory", &["--items", "12", "--buyers", "40"])];
 
-/// What builds the examples.
+/// The command that builds the examples.
 const BUILD: &str = "cargo build -p dlock -p dlock-examples-lab --examples --all-features";
 
 /// A backstop on a busy machine, never a measure of speed.
 const BOUND: Duration = Duration::from_secs(300);
 
-/// What is printed, seen as what has to be done here.
+/// The commands of the texts, by the way in which they are tested.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     /// An example, and its arguments.
@@ -48,12 +48,12 @@ enum Kind {
         name: String,
         arguments: Vec<String>,
     },
-    /// One of the command `dlock`, or a setting of its environment.
+    /// A command `dlock`, or a setting of its environment.
     OfTheCommand,
     NotHere,
 }
 
-/// What is to be done with a command; `None` for one that nobody has thought of.
+/// Returns the way to test a command; `None` for an unknown command.
 fn kind(command: &str) -> Option<Kind> {
     let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches('\'')).collect();
     if NOT_HERE.iter().any(|(known, _)| words.iter().copied().eq(known.split_whitespace())) {
@@ -78,11 +78,11 @@ struct Printed {
     place: String,
     name: String,
     arguments: Vec<String>,
-    /// What the text shows of it, line by line.
+    /// The output in the text, line by line.
     shown: Vec<String>,
 }
 
-/// The commands of all texts that are about this store: `memory` for those that name no server.
+/// Returns the commands of all texts for this store: `memory` for those that name no server.
 fn of_store(store: &str) -> Vec<Printed> {
     let mut found = Vec::new();
     for text in texts(root()) {
@@ -100,7 +100,7 @@ fn of_store(store: &str) -> Vec<Printed> {
     found
 }
 
-/// Runs those of a store, with `url` in the place of the server that they name.
+/// Runs the commands of a store, with `url` in place of the server that they name.
 async fn all_run(store: &str, url: Option<String>) -> Verdict {
     for mut printed in of_store(store) {
         for word in &mut printed.arguments {
@@ -120,8 +120,8 @@ async fn all_run(store: &str, url: Option<String>) -> Verdict {
 impl Printed {
     async fn runs(&self) -> Verdict {
         let Self { place, name, arguments, shown } = self;
-        // Cargo builds those of all packages to one place, and with the whole workspace before the
-        // tests.
+        // Cargo builds the examples of all packages into one directory, and with the whole
+        // workspace before the tests.
         let test = std::env::current_exe()?;
         let profile =
             test.parent().and_then(Path::parent).ok_or("a test is in target/PROFILE/deps")?;
@@ -144,7 +144,7 @@ impl Printed {
         let said = String::from_utf8_lossy(&output.stdout);
         let told = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() || (said.is_empty() && told.is_empty()) {
-            // A program that runs tests says on stdout which of them failed.
+            // A program that runs tests prints the failed ones on stdout.
             let last = said.lines().count().saturating_sub(60);
             let said = said.lines().skip(last).collect::<Vec<_>>().join("\n");
             return Err(Stop::failed(format!("{place}: {}, says {told:?}\n{said}", output.status)));
@@ -156,7 +156,8 @@ impl Printed {
     }
 }
 
-/// Lines of output without what is another each time: numbers, and where a temporary file is.
+/// Returns lines of output without the parts that differ between runs: numbers, and paths of
+/// temporary files.
 fn looks<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let nowhere = |line: &str| {
         let file = line.split_once("sqlite:/").and_then(|(before, rest)| {
@@ -168,7 +169,8 @@ fn looks<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     lines.map(|line| shape(&nowhere(line))).collect()
 }
 
-/// Whether a text shows this output, apart from what is another each time and what it leaves out.
+/// Returns whether a text shows this output, apart from parts that differ between runs and lines
+/// that it leaves out.
 fn is_shown<'a>(said: impl Iterator<Item = &'a str>, shown: impl Iterator<Item = &'a str>) -> bool {
     let (said, shown) = (looks(said), looks(shown));
     let parts: Vec<&[String]> = shown.split(|line| line == OMITTED).collect();

@@ -1,4 +1,4 @@
-//! Every error that a user sees says what to do about it.
+//! Every error that a user sees contains a remedy.
 //!
 //! The rule is applied to the sources. Each literal that is passed to a constructor of an error, and
 //! each sentence in a file that explains the errors of a driver, has a colon or a semicolon with an
@@ -11,8 +11,9 @@ use dlock_tests::{Text, root, spans};
 
 use crate::words::{SOURCES, sources};
 
-/// What makes an error, or a message that becomes one. A helper that appends a remedy to what it is
-/// given, such as `malformed` and `unfit`, is not among them: its own literal is.
+/// The constructors of errors, and of messages that become errors. A helper that appends a remedy
+/// to its argument, such as `malformed` and `unfit`, is not in the list, since its own literal is
+/// checked.
 const MAKERS: [&str; 14] = [
     "Error::config(",
     "Error::new(",
@@ -33,21 +34,21 @@ const MAKERS: [&str; 14] = [
 /// The files in which every sentence is the text of an error.
 const FILES: [&str; 4] = ["/error.rs", "/numbers.rs", "/code.rs", "/silence.rs"];
 
-/// So many words are a sentence.
+/// The smallest number of words of a sentence.
 const SENTENCE: usize = 5;
 
-/// What a remedy begins with.
+/// The first words of remedies.
 const VERBS: &str = "\
     acquire add allow answer call check choose close compact connect correct create delete drop enable \
     encode end find free give grant have increase inspect keep leave let list lower make move \
     name open percent-encode raise reduce release remove repair replace report reset restore retry run \
     see set start stop take test truncate try unlock upgrade use wait write";
 
-/// What may stand before the verb.
+/// The words that may precede the verb.
 const BEFORE: &[&str] =
     &["for several ", "if it requires a client certificate, ", "to create the tables, ", "or "];
 
-/// Texts that have no remedy of their own, and why.
+/// Texts without their own remedy, with the reasons.
 const EXCEPT: &[(&str, &str)] = &[
     ("{what} ({text})", "the remedy is in `what`"),
     ("{what}: {FORM}; {}", "FORM is the remedy"),
@@ -87,7 +88,7 @@ const EXCEPT: &[(&str, &str)] = &[
     (", dlock.", "separates the names of options"),
 ];
 
-/// Whether a part of the text behind a colon or a semicolon is an imperative.
+/// Returns whether a part of the text after a colon or a semicolon is an imperative.
 fn has_remedy(text: &str) -> bool {
     let parts = text.split(": ").flat_map(|part| part.split("; "));
     parts.skip(1).any(|part| {
@@ -96,7 +97,7 @@ fn has_remedy(text: &str) -> bool {
     })
 }
 
-/// Whether it begins with an imperative.
+/// Returns whether the text begins with an imperative.
 fn is_remedy(text: &str) -> bool {
     let word = text.split(|c: char| !(c.is_alphabetic() || c == '-')).next();
     VERBS.split(' ').any(|verb| Some(verb) == word)
@@ -221,7 +222,7 @@ fn each_kind_of_error_has_a_row_with_cause_and_remedy() {
     }
 }
 
-/// The parts of a quoted message between what is left out of it.
+/// Returns the parts of a quoted message between its omissions.
 fn quoted(message: &str) -> Vec<&str> {
     let parts =
         message.split("; ").flat_map(|one| one.split(": ")).flat_map(|one| one.split("..."));
@@ -255,7 +256,7 @@ fn the_guide_quotes_only_what_the_programs_print() {
     );
 }
 
-/// Source without comments. In the code a literal stands as its number between two quotes.
+/// Source without comments. In the code, each literal is replaced by its number between two quotes.
 #[derive(Debug, Default)]
 struct Source {
     code: String,

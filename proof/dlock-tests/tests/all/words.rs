@@ -22,10 +22,10 @@ pub(crate) const SOURCES: [&str; 7] = [
     "dlock-zk/src",
 ];
 
-/// With these begins no sentence.
+/// The words with which no sentence begins.
 const OPENINGS: [&str; 3] = ["Who ", "What ", "Whoever "];
 
-/// The table and what is behind it, and the document without the table.
+/// Returns the table and the text after it, and the document without the table.
 fn avoided(rules: &str) -> (Vec<String>, String) {
     let (before, rest) = rules.split_once(AVOID).expect("the table of words to avoid");
     let rows = rest.lines().skip(1).skip_while(|line| !line.starts_with('|'));
@@ -35,7 +35,7 @@ fn avoided(rules: &str) -> (Vec<String>, String) {
     (phrases, format!("{before}\n{after}"))
 }
 
-/// Whether the phrase is in the text, as words.
+/// Returns whether the text contains the phrase, as whole words.
 fn has(text: &str, phrase: &str) -> bool {
     let letter = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '-');
     text.match_indices(phrase).any(|(at, _)| {
@@ -43,7 +43,7 @@ fn has(text: &str, phrase: &str) -> bool {
     })
 }
 
-/// In one line, with single spaces, in lower case.
+/// Returns the text on one line, with single spaces, in lower case.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
@@ -65,7 +65,7 @@ pub(crate) fn sources(folder: &Path) -> impl Iterator<Item = (String, String)> +
     })
 }
 
-/// Sentences that begin in a way that no sentence should.
+/// Returns the sentences that begin with a forbidden word.
 fn openings(text: &str) -> Vec<String> {
     let plain = |line: &&str| !line.starts_with('#') && !line.starts_with('|');
     let text = text.lines().filter(plain).collect::<Vec<_>>().join("\n");

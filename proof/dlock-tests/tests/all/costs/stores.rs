@@ -1,4 +1,4 @@
-//! Two clients of each store, which all that they do is counted of.
+//! Two clients of each store, and the counters of their traffic.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -15,17 +15,17 @@ use dlock_testlab::{
 
 use super::{Cost, Tally, all, compare};
 
-/// How often everything is done at least, and at most. On a busy machine, more requests of other
-/// operations fall between the two readings of a meter.
+/// The smallest and the largest number of runs. On a busy machine, more requests of other
+/// operations come between the two readings of a meter.
 const TIMES: usize = 7;
 const MOST: usize = 40;
 
-/// An answer may take long on a busy machine, and is not to be asked for again.
+/// The response timeout is long, so that a busy machine causes no retries.
 const PATIENT: &str = "dlock.response_timeout=30s";
 
-/// Longer than any test here, so that nothing is renewed by itself.
+/// Longer than any test here, so that no renewal is sent by itself.
 const LEASE: Duration = Duration::from_secs(300);
-/// What follows an operation in the background has come by then.
+/// After this time, the background requests of an operation have been sent.
 const SETTLED: Duration = Duration::from_millis(30);
 
 #[test]
@@ -92,7 +92,7 @@ fn etcd_costs_what_is_written() {
         let server = EtcdServer::start(&etcd::Options::new()).await?;
         let link = async || {
             let proxy = Proxy::start_for(&server.address(), Protocol::Etcd).await?;
-            // A heartbeat is due seldom enough not to be in most of the counts.
+            // Heartbeats are so rare that most counts contain none.
             let url = format!("etcd://{}?dlock.session_timeout=5m", proxy.address());
             Client::connect(&url, Meter::Wire(proxy)).await
         };
@@ -116,9 +116,9 @@ fn sqlite_costs_what_is_written() {
     crate::run("sqlite", counted);
 }
 
-/// Has these do everything, and compares what it has cost with what is written below a heading.
+/// Makes these clients run all operations, and compares the costs with the table below a heading.
 async fn count(heading: &str, one: &Client, other: &Client) -> Verdict {
-    // What is done for the first time makes connections, and prepares statements.
+    // The first run opens connections and prepares statements.
     all(one, other, &mut Tally::default()).await?;
     let mut tally = Tally::default();
     for time in 1..=MOST {
@@ -133,13 +133,13 @@ async fn count(heading: &str, one: &Client, other: &Client) -> Verdict {
     compare(heading, &tally.usual())
 }
 
-/// A client of its own.
+/// A separate client.
 pub(crate) struct Client {
     pub(crate) locks: Locks,
     meter: Meter,
 }
 
-/// Where its costs are seen.
+/// The source of its counts.
 #[derive(Debug)]
 enum Meter {
     Wire(Proxy),
@@ -151,19 +151,19 @@ impl Client {
         Ok(Self { locks: dlock::connect(url).await?, meter })
     }
 
-    /// Whether the store tells a waiter of its grant, on its own wire: who asks again and again has
-    /// no fixed price, and a log is that of both clients.
+    /// Whether the store notifies a waiter of its grant, on the waiter's own wire. A polling waiter
+    /// has no fixed cost, and the log of SQLite belongs to both clients.
     pub(crate) fn is_notified(&self) -> bool {
         matches!(self.meter, Meter::Wire(_)) && self.locks.guarantees().wake_up == WakeUp::Push
     }
 
-    /// What it has cost up to now, with what it has left to do in the background.
+    /// Returns the costs so far, including background requests.
     pub(crate) async fn spent(&self) -> Result<Cost, Stop> {
         tokio::time::sleep(SETTLED).await;
         self.spent_now()
     }
 
-    /// What it has cost up to now.
+    /// Returns the costs so far.
     pub(crate) fn spent_now(&self) -> Result<Cost, Stop> {
         match &self.meter {
             Meter::Wire(proxy) => Ok(Cost::of(proxy)),
@@ -178,7 +178,7 @@ impl Client {
         Ok(self.spent().await?.since(before))
     }
 
-    /// Takes a lock that must be free.
+    /// Acquires a lock that must be free.
     pub(crate) async fn take(&self, request: &AcquireRequest) -> Verdict {
         match self.locks.backend().acquire(request).await? {
             Acquired::Granted(_) => Ok(()),
@@ -200,7 +200,7 @@ impl Client {
         Ok(())
     }
 
-    /// Gives up a claim that must be there.
+    /// Releases a claim that must exist.
     pub(crate) async fn free(&self, request: &AcquireRequest) -> Verdict {
         match self.locks.backend().release(&request.as_claim()).await? {
             Released::Released => Ok(()),
@@ -235,14 +235,14 @@ const FRAME_HEAD: usize = 24;
 struct Log(pub(crate) PathBuf);
 
 impl Log {
-    /// What stands in it.
+    /// The contents of the log.
     pub(crate) fn cost(&self) -> Result<Cost, Stop> {
         let log = fs::read(&self.0)?;
         let page = number(&log, 8).ok_or_else(|| Stop::failed("a log without a head"))?;
         let frame = FRAME_HEAD + usize::try_from(page).map_err(|_| Stop::failed("a huge page"))?;
         let mut cost = Cost::default();
         for frame in log[HEAD..].chunks_exact(frame) {
-            // What an earlier log has left there carries other numbers than the head.
+            // Frames of an earlier log have other numbers than the header.
             if frame[8..16] != log[16..24] {
                 break;
             }
