@@ -24,7 +24,7 @@ pub(crate) fn gone() -> Error {
 }
 
 /// Returns an error of a claim that has a key. Its client had the right to create it, so a right
-/// that is missing now may come back: the claim goes on waiting.
+/// that is missing now may come back: the claim continues to wait.
 pub(crate) fn for_now(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Config(ConfigIssue::Access) => {

@@ -33,7 +33,7 @@ impl Session {
         let Some(own) = self.find(claim.id) else {
             return Box::pin(self.evict(&claim)).await;
         };
-        // From here on its end is no loss, unless it was one before.
+        // From here on, the end of the key is not a loss, unless it has ended before.
         let lost = own.leave();
         let released = self.clear(&own).await?;
         Ok(if lost { Released::AlreadyLost } else { released })

@@ -4,11 +4,10 @@
 //! all clients. A walk finds each key that exists during the whole walk. The names found are then
 //! checked one by one, since the last token stays after the lock is free.
 //!
-//! There are two walks, because each key of a used name may be missing at some time. In a cluster a
-//! key may move from a master that the walk has not reached to a master that it has left. A lock
-//! that is held for longer than its last token lives has no such key until a claim joins, and may have
-//! no holder's key soon after.
-//! Neither happens during both walks.
+//! There are two walks, because at any time one of the keys of a used name may be missing. In a
+//! cluster a key may move from a master that the walk has not reached to a master that it has left.
+//! A lock that is held for longer than its last token lives has no such key until a claim joins,
+//! and may have no holder's key soon after. Neither happens during both walks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

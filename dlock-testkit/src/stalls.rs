@@ -23,8 +23,8 @@ const RECORDED: Duration = Duration::from_secs(10);
 /// A case failed for a reason of its own if the machine stalled for less than this part of the lease.
 const PART: u32 = 4;
 
-/// What runs holds it shared. What is repeated holds it alone, so that nothing else of the process
-/// keeps the machine busy.
+/// A running case holds it shared. A repeated case holds it exclusively, so that no other case of
+/// the process keeps the machine busy.
 static ALONE: RwLock<()> = RwLock::new(());
 
 /// How late the measuring thread woke up, in slots of time.

@@ -170,7 +170,7 @@ pub(crate) async fn run(args: Run, store: &Store) -> Result<u8, Failure> {
     done
 }
 
-/// What a run takes, and what for.
+/// The lock that a run acquires, and the settings of its wait.
 struct Taking<'a> {
     args: &'a Run,
     name: &'a LockName,

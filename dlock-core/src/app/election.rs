@@ -62,7 +62,7 @@ impl Election {
         self.campaign_for(self.base.options.wait()).await
     }
 
-    /// Leads if nobody else does; returns `None` if somebody does.
+    /// Becomes the leader if there is none. Otherwise returns `None`.
     ///
     /// # Errors
     /// As [`Lock::try_lock`](crate::Lock::try_lock).

@@ -31,7 +31,8 @@ pub struct BackendUrl {
 const OURS: &str = "dlock.";
 
 impl BackendUrl {
-    /// What an error about a URL that can't be parsed says of the user and the password.
+    /// The part of an error about a URL that can't be parsed which explains the user and the
+    /// password.
     pub const ENCODE: &'static str = "in the user and the password, percent-encode / as %2F, ? as \
                                       %3F, # as %23, @ as %40, : as %3A and % as %25";
 

@@ -17,7 +17,7 @@ pub struct AcquireRequest {
     /// The length of the grant without renewal, by the store's clock; also the length of a place in
     /// the queue without a heartbeat.
     pub lease: Duration,
-    /// What the claim does if the lock is not free.
+    /// The action of the claim if the lock is not free.
     pub queue: Queue,
     /// The number of consecutive tokens to reserve, at least 1. The grant may have fewer.
     pub tokens: u32,
@@ -83,7 +83,7 @@ impl AcquireRequest {
     }
 }
 
-/// What a claim does if the lock is not free.
+/// The action of a claim if the lock is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Queue {

@@ -27,7 +27,7 @@ pub trait StoreSession:
     type Claim: Deref<Target = Life> + Send + Sync + 'static;
     /// The configuration of the store.
     type Config: Clone + Send + Sync + 'static;
-    /// What a session that has ended leaves to the next one.
+    /// The state that an ended session leaves to the next one.
     type Remainder: Send + Sync + 'static;
 
     /// Opens a session: the first one, or one that follows another one, which has left a remainder.

@@ -14,7 +14,7 @@
 //! request is put into the stream, or two requests could be in different orders.
 //!
 //! A stream keeps its token, and new watches on it are refused when the token has expired, while
-//! the old watches go on. So after a login the next watch opens another stream, and the old one
+//! the old watches continue. So after a login the next watch opens another stream, and the old one
 //! lives as long as its watches.
 
 use std::{

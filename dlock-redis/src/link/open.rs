@@ -46,9 +46,9 @@ const LOOKUP: Duration = Duration::from_secs(2);
 
 /// Connects to one server, without any check of it.
 ///
-/// The driver takes the first address of a host name that accepts a connection. That may be one that
-/// never answers. So each address gets an attempt of its own, which includes the login, and starts
-/// when the ones before have failed or are slow. The first success is used.
+/// The driver takes the first address of a host name that accepts a connection. That may be one
+/// that never answers. So each address gets its own attempt, which includes the login. It starts
+/// when one before has failed, or the ones before are slow. The first success is used.
 pub(super) async fn connection(
     config: &RedisConfig,
     address: &str,

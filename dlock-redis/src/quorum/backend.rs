@@ -333,7 +333,7 @@ fn merged(states: &[LockState], needed: usize) -> LockState {
     LockState::new(holders, Vec::new(), last)
 }
 
-/// Returns the largest value that so many have reached.
+/// Returns the largest value that this number of masters has reached.
 fn most<T: Ord>(values: impl Iterator<Item = T>, needed: usize) -> Option<T> {
     let mut values: Vec<T> = values.collect();
     values.sort_unstable_by(|a, b| b.cmp(a));

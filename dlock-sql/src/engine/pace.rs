@@ -50,7 +50,7 @@ impl Rarely {
         late: Duration::from_millis(10),
     };
 
-    /// Returns the time from which the notification of a grant that began then counts as lost.
+    /// Returns the time from which a notification counts as lost, if its grant began at `began`.
     pub(crate) fn lost(self, began: Instant) -> Instant {
         began.saturating_add(self.late)
     }

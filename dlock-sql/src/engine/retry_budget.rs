@@ -19,7 +19,7 @@ const AT_ONCE: u32 = 4;
 const SHORTEST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// The time for which a store that is being opened goes on to connect after a failure.
+/// The time for which a store that is being opened continues to connect after a failure.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 const SOON: Duration = Duration::from_millis(250);
 

@@ -171,8 +171,8 @@ impl Storm {
     }
 }
 
-/// What a storm says about its report. A violation fails the case. If there is none, and too little
-/// happened for a verdict, the case is ignored with this reason.
+/// The verdict of a storm on its report. A violation fails the case. If there is none, and too
+/// little happened for a verdict, the case is ignored with this reason.
 #[derive(Debug)]
 pub struct Judged<'a> {
     report: &'a Report,

@@ -121,7 +121,7 @@ impl Story {
         inner.phase = Some(phase);
         also(&mut inner);
         for sender in inner.phases.values() {
-            // One that was told to leave goes on with that.
+            // A process that was told to leave continues to do so.
             sender.send_if_modified(|now| {
                 let goes_on = *now != Phase::End;
                 if goes_on {
@@ -192,7 +192,7 @@ impl Collector for Chapter {
         let mut inner = self.story.inner.lock();
         let is_idle = matches!(line.what, What::Uses { when: When::Idle, .. });
         if is_idle && inner.phase.is_none() {
-            // It ends among faults: its last operations go on for as long as these last.
+            // It ends while faults are injected: its last operations continue until the faults end.
             return;
         }
         inner.grants += usize::from(is_grant);

@@ -173,7 +173,8 @@ fn is_restarted(before: Option<u32>, after: Option<u32>) -> bool {
     before.is_some() && after.is_some() && before != after
 }
 
-/// Whether the process of a server stands still. Systems that do not show it are believed.
+/// Returns whether the process of a server is paused. On systems that do not show it, the answer is
+/// yes.
 fn is_stopped(pid: Option<u32>) -> bool {
     !cfg!(target_os = "linux") || pid.is_some_and(dlock_testlab::is_stopped)
 }

@@ -28,7 +28,7 @@ fn the_secret_of_a_url_is_not_shown() {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     assert!(!text.contains("hidden"), "{text}");
-    // Who could not begin has nothing to say.
+    // A process that could not begin has no output.
     assert_eq!(output.status.code(), Some(3), "{text}");
 }
 

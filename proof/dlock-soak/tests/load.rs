@@ -1,5 +1,5 @@
-//! Loads over SQLite: each order does to the processes what it says, and what a process must never
-//! do is found.
+//! Loads over SQLite: each order has its effect on the processes, and violations by a process are
+//! found.
 
 use std::{fs::File, time::Duration};
 
@@ -10,7 +10,7 @@ use dlock_testkit::{Stop, Verdict};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// What a process is to do that it never must.
+/// The violation that a process commits.
 const MISBEHAVE: &str = "DLOCK_TEST_MISBEHAVE";
 
 async fn connect(address: String) -> Result<DynBackend, Error> {
@@ -20,7 +20,7 @@ async fn connect(address: String) -> Result<DynBackend, Error> {
     Registry::new().with(SQLITE).connect(address.parse()?, &[]).await
 }
 
-/// Once it is warm.
+/// After it is warm.
 fn misbehave(how: &str) {
     std::thread::sleep(Duration::from_millis(1600));
     match how {
@@ -49,7 +49,7 @@ async fn orders_are_obeyed() -> Verdict {
         load.stall_one(Duration::from_millis(700)).await?;
         is(load.abort_one().await? == 4, "each process has four tasks")?;
         load.cancel_storm(100, Duration::from_millis(500)).await?;
-        // Two of them: neither has the other's go on.
+        // Two stops at once: neither resumes the process that the other has stopped.
         let [long, short] = [600, 200].map(|time| load.stop_one(Duration::from_millis(time)));
         tokio::try_join!(long, short)?;
         load.kill_one().await?;
@@ -88,7 +88,7 @@ async fn misbehaviour_is_found(how: &'static str, what: &'static str) -> Verdict
     is(report.check().is_err(), "it is to be wrong")
 }
 
-/// It is also found if a kill comes after it, which puts another process in its place.
+/// The violation is also found if a kill replaces the process by another one afterwards.
 async fn an_exit_before_a_kill_is_found() -> Verdict {
     let (_directory, address) = store()?;
     let load = Load::new("bad").with_processes(1).with_env(MISBEHAVE, "exit");

@@ -165,8 +165,10 @@ const MANY: usize = 32;
 
 /// Does everything once.
 pub(crate) async fn all(one: &Client, other: &Client, tally: &mut Tally) -> Verdict {
-    alone(one, Mode::Exclusive, ["take", "give back"], tally).await?;
-    alone(one, Mode::Shared, ["take to read", "give back from reading"], tally).await?;
+    // Shared locks leave keys behind for a while, so each has its own name.
+    alone(one, Mode::Exclusive, "costs/lock", ["acquire", "release"], tally).await?;
+    let rows = ["acquire a read lock", "release a read lock"];
+    alone(one, Mode::Shared, "costs/lock to read", rows, tally).await?;
     several(one, tally).await?;
     for count in [1, 100] {
         renewal(one, count, tally).await?;
@@ -178,13 +180,17 @@ pub(crate) async fn all(one: &Client, other: &Client, tally: &mut Tally) -> Verd
 }
 
 /// An uncontended lock whose name the store knows already.
-async fn alone(one: &Client, mode: Mode, rows: [&str; 2], tally: &mut Tally) -> Verdict {
-    // Shared locks leave keys behind for a while, so each has its own name.
-    let name = format!("costs/{}", rows[0]);
-    let before = claim(&name, mode)?;
+async fn alone(
+    one: &Client,
+    mode: Mode,
+    name: &str,
+    rows: [&str; 2],
+    tally: &mut Tally,
+) -> Verdict {
+    let before = claim(name, mode)?;
     one.take(&before).await?;
     one.free(&before).await?;
-    let claim = claim(&name, mode)?;
+    let claim = claim(name, mode)?;
     tally.note(rows[0], one.cost_of(one.take(&claim)).await?);
     tally.note(rows[1], one.cost_of(one.free(&claim)).await?);
     Ok(())
@@ -201,13 +207,13 @@ async fn several(one: &Client, tally: &mut Tally) -> Verdict {
         guard = Some(lock.lock().await?);
         Ok(())
     };
-    tally.note("take 8 together", one.cost_of(take).await?);
+    tally.note("acquire 8 together", one.cost_of(take).await?);
     let Some(guard) = guard else { return Ok(()) };
     let free = async {
         guard.release().await?;
         Ok(())
     };
-    tally.note("give back 8", one.cost_of(free).await?);
+    tally.note("release 8", one.cost_of(free).await?);
     Ok(())
 }
 
@@ -280,7 +286,7 @@ async fn queue(one: &Client, other: &Client, waiters: usize, tally: &mut Tally) 
     granted?;
     // The background work of a release was done before the other client was notified.
     let after = (one.spent().await?, other.spent_now()?);
-    tally.note(format!("give back, {waiters} waiting"), after.0.since(before.0));
+    tally.note(format!("release, {waiters} waiting"), after.0.since(before.0));
     if other.is_notified() {
         tally.note(format!("be granted, {waiters} waiting"), after.1.since(before.1));
     }
