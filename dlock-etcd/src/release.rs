@@ -5,9 +5,9 @@
 //!
 //! If the servers refuse a deletion, for example because a role is being changed, the caller gets
 //! the error at once. But the key would block the lock for as long as the session lives, so the
-//! session [repeats the deletion](SessionBase::owe) in the background. If it is refused for longer
-//! than a heartbeat may take, the session continues with a new lease and moves all other keys to it.
-//! The key then ends with the earlier lease.
+//! session [repeats the deletion](SessionBase::defer_deletion) in the background. If that is
+//! refused for longer than a heartbeat may take, the session continues with a new lease and moves
+//! all other keys to it. The key then ends with the earlier lease.
 //!
 //! The next claim of this session on the name has the same key, which a late deletion must not end.
 //! So if a deletion was not answered, no other claim gets this key: see
@@ -70,7 +70,7 @@ impl Session {
     /// `error`. The claim has ended.
     pub(crate) fn clear_later(self: &Arc<Self>, claim: &Arc<OwnClaim>, error: &Error) {
         claim.set_refused_in(self.lease());
-        SessionBase::owe(self, claim, error, clear_again);
+        SessionBase::defer_deletion(self, claim, error, clear_again);
     }
 
     /// Deletes the key of a claim of this session.
@@ -166,12 +166,12 @@ impl Session {
 
 /// Tries again to delete the key of a claim that has ended. Returns whether it is gone. If that is
 /// refused for longer than a heartbeat may take, the session leaves the key behind, once.
-async fn clear_again(session: Arc<Session>, claim: Arc<OwnClaim>, owed_for: Duration) -> bool {
+async fn clear_again(session: Arc<Session>, claim: Arc<OwnClaim>, deferred_for: Duration) -> bool {
     if session.clear_once(&claim).await.is_ok() {
         return true;
     }
     // The key has this lease of the session or an earlier one.
-    if owed_for > session.heartbeat_interval()
+    if deferred_for > session.heartbeat_interval()
         && let Some(lease) = claim.refused_in()
         && let Err(failure) = Box::pin(session.leave_behind(lease)).await
     {

@@ -1,6 +1,6 @@
 //! Inputs for parsers: random bytes, and texts that are almost valid.
 //!
-//! In each test run, the crates try their laws (`src/fuzzing.rs`) on these inputs for a few
+//! In each test run, the crates try their laws (the modules `fuzzing`) on these inputs for a few
 //! seconds. `proof/fuzz/` tries the same laws without a time limit.
 
 use proptest::{

@@ -104,7 +104,7 @@ fn played(log: &Log) -> Vec<(Op, u64)> {
 }
 
 /// Returns the same operations, with joined claims granted at once.
-fn letting_in(ops: Vec<(Op, u64)>) -> Vec<(Op, u64)> {
+fn granting_at_once(ops: Vec<(Op, u64)>) -> Vec<(Op, u64)> {
     let queue = Queue::Enqueue;
     let at_once = |(op, now)| match op {
         Op::Join { claim, mode, lease, block, home, note } => {
@@ -139,7 +139,7 @@ proptest! {
     fn it_does_what_the_model_does(log in log()) {
         let mut model = Model::default();
         let mut differs = None;
-        run(&letting_in(played(&log)), |machine, op, now, outcome, _| {
+        run(&granting_at_once(played(&log)), |machine, op, now, outcome, _| {
             let same = step(&mut model, op, now, outcome);
             let holders: Vec<_> = model.holders().map(|m| (m.id, m.mode)).collect();
             let waiters: Vec<_> = model.waiters().map(|m| (m.id, m.mode)).collect();
@@ -270,7 +270,7 @@ proptest! {
         let (mut before, mut wrong) = (Machine::default(), None);
         run(&played(&log), |machine, op, now, _, grants| {
             if matches!(op, Op::Join { .. }) {
-                let acquires = letting_in(vec![(op.clone(), now)]).remove(0).0;
+                let acquires = granting_at_once(vec![(op.clone(), now)]).remove(0).0;
                 let held = |machine: &Machine| machine.grants().map(|g| g.claim).collect::<Vec<_>>();
                 let new = held(machine).iter().any(|claim| !held(&before).contains(claim));
                 let (mut late, mut at_once) = (machine.clone(), before.clone());

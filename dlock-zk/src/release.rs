@@ -38,7 +38,7 @@ impl Session {
         let answer = self.remove(claim).await;
         match &answer {
             Ok(_) => self.forget(claim),
-            Err(error) => SessionBase::owe(self, claim, error, remove_again),
+            Err(error) => SessionBase::defer_deletion(self, claim, error, remove_again),
         }
         answer
     }

@@ -331,12 +331,12 @@ const MEMBERS: [u32; 2] = [64_002, 64_003];
 const STRANGER: u32 = 64_004;
 
 /// The directory of the file in the chapter.
-const PLACE: &str = "/var/lib/dlock";
+const DIRECTORY: &str = "/var/lib/dlock";
 
 /// Runs a block of the chapter in a shell, with another directory.
-fn shell(script: &str, place: &Path) -> Command {
+fn shell(script: &str, folder: &Path) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-ec", &script.replace(PLACE, place.to_str().unwrap())]);
+    command.args(["-ec", &script.replace(DIRECTORY, folder.to_str().unwrap())]);
     command
 }
 
@@ -344,10 +344,10 @@ fn shell(script: &str, place: &Path) -> Command {
 fn the_modes_for_sqlite_let_the_group_in_and_nobody_else() {
     let blocks = written("SQLite", "sh");
     let [directory, first] = &blocks[..] else { panic!("{blocks:?}") };
-    assert!(directory.contains("-o root -g app") && directory.contains(PLACE), "{directory}");
+    assert!(directory.contains("-o root -g app") && directory.contains(DIRECTORY), "{directory}");
     let temporary = tempfile::tempdir().unwrap();
     fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let place = temporary.path().join("dlock");
+    let folder = temporary.path().join("dlock");
     if !rustix::process::geteuid().is_root() {
         println!("ignored: only root can become the members of a group");
         return;
@@ -357,18 +357,18 @@ fn the_modes_for_sqlite_let_the_group_in_and_nobody_else() {
     fs::create_dir(&program).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_dlock"), program.join("dlock")).unwrap();
     let owners = format!("-o 0 -g {GROUP}");
-    let made = went(&mut shell(&directory.replace("-o root -g app", &owners), &place));
+    let made = went(&mut shell(&directory.replace("-o root -g app", &owners), &folder));
     assert_eq!(made.code, Some(0), "{made:?}");
 
     let as_user = |user: u32, group: u32, script: &str| {
-        let mut command = shell(script, &place);
+        let mut command = shell(script, &folder);
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         command.uid(user).gid(group).current_dir("/").env("PATH", path).env_remove("DLOCK_URL");
         went(&mut command)
     };
     let made = as_user(MEMBERS[0], GROUP, first);
     assert_eq!(made.code, Some(0), "{made:?}");
-    let url = format!("DLOCK_URL='sqlite:{PLACE}/locks.db'");
+    let url = format!("DLOCK_URL='sqlite:{DIRECTORY}/locks.db'");
     let cycle =
         format!("{url} dlock run -n a -w 9s -- true; {url} dlock inspect a; {url} dlock doctor");
     for member in MEMBERS {
@@ -378,6 +378,6 @@ fn the_modes_for_sqlite_let_the_group_in_and_nobody_else() {
     }
     let went = as_user(STRANGER, STRANGER, &format!("{url} dlock doctor"));
     assert_eq!(went.code, Some(1), "{went:?}");
-    let went = as_user(STRANGER, STRANGER, &format!("cat {PLACE}/locks.db"));
+    let went = as_user(STRANGER, STRANGER, &format!("cat {DIRECTORY}/locks.db"));
     assert!(went.code != Some(0) && went.err.contains("denied"), "{went:?}");
 }

@@ -37,7 +37,7 @@ use crate::{
 pub struct SessionBase<C> {
     pub(super) claims: Mutex<HashMap<ClaimId, Arc<C>>>,
     /// Those of `claims` that have ended, and that the store has refused to delete.
-    pub(super) owed: Mutex<Owed<C>>,
+    pub(super) deferred: Mutex<Deferred<C>>,
     /// No lease ends before this time.
     next_end: AtomicU64,
     /// Claims that were granted a short while ago, with the time of the grant, in that order.
@@ -54,13 +54,13 @@ pub struct SessionBase<C> {
 }
 
 /// The claims of a session that must still be removed, each with the time of the first refusal.
-pub(super) struct Owed<C> {
+pub(super) struct Deferred<C> {
     pub(super) claims: HashMap<ClaimId, (Arc<C>, Instant)>,
     /// A task repeats their deletions.
     pub(super) is_served: bool,
 }
 
-impl<C> Default for Owed<C> {
+impl<C> Default for Deferred<C> {
     fn default() -> Self {
         Self { claims: HashMap::new(), is_served: false }
     }
@@ -84,7 +84,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     ) -> Self {
         Self {
             claims: Mutex::new(HashMap::new()),
-            owed: Mutex::default(),
+            deferred: Mutex::default(),
             next_end: AtomicU64::new(u64::MAX),
             fresh: Mutex::new(VecDeque::new()),
             beat: AtomicU64::new(began.as_nanos()),
@@ -151,7 +151,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     }
 
     /// Ends a claim that the store does not have any more, and removes it, if it is still this one.
-    /// For a claim whose key may exist, call [`owe`](Self::owe).
+    /// For a claim whose key may exist, call [`defer_deletion`](Self::defer_deletion).
     pub fn forget(&self, claim: &Arc<C>) {
         let id = claim.claim();
         claim.lose();

@@ -12,8 +12,8 @@
 //!   session implements [`StoreSession`].
 //! - [`guarantees`]: the guarantees of such a store.
 //!
-//! If the store refuses to delete the key of a claim, [`SessionBase::owe`] keeps the claim and repeats
-//! the deletion: no claim is forgotten whose key may exist.
+//! If the store refuses to delete the key of a claim, [`SessionBase::defer_deletion`] keeps the
+//! claim, and repeats the deletion: no claim is forgotten whose key may exist.
 //!
 //! The backend adds what is special: the requests, the proof that the store keeps the session (a
 //! *beat*), the queue, and the service of a session, which calls [`SessionBase::lapse`].
@@ -65,8 +65,8 @@
 
 mod base;
 mod current;
+mod deferred_deletions;
 mod life;
-mod owed;
 
 pub use base::SessionBase;
 pub use current::{Sessions, StoreSession};

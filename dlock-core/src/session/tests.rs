@@ -339,7 +339,7 @@ fn refusing(lease: Duration) -> (Arc<Refusing>, Arc<TestClaim>) {
     let claim = session.claim_of(&request, || TestClaim(Life::new(&request, 4)));
     claim.leave();
     for _ in 0..2 {
-        SessionBase::owe(&session, &claim, &"denied", remove);
+        SessionBase::defer_deletion(&session, &claim, &"denied", remove);
     }
     (session, claim)
 }
@@ -365,13 +365,13 @@ async fn a_claim_is_kept_until_its_key_is_gone() {
     let request = request(LEASE);
     let claim = session.claim_of(&request, || TestClaim(Life::new(&request, 4)));
     claim.leave();
-    SessionBase::owe(&session, &claim, &"denied", remove);
+    SessionBase::defer_deletion(&session, &claim, &"denied", remove);
     session.refuses.store(false, Ordering::SeqCst);
     until(|| !session.has_claims()).await;
 }
 
 #[tokio::test]
-async fn a_session_ends_if_it_has_only_owed_claims() {
+async fn a_session_ends_if_it_has_only_deferred_claims() {
     let (session, _) = refusing(Duration::ZERO);
     let (other, _) = refusing(Duration::ZERO);
     let request = request(LEASE);
@@ -388,7 +388,7 @@ async fn a_session_ends_if_it_has_only_owed_claims() {
 }
 
 #[tokio::test]
-async fn owed_claims_do_not_keep_a_session_alive() {
+async fn deferred_claims_do_not_keep_a_session_alive() {
     let (session, _) = refusing(LEASE);
     session.asked.notified().await;
     let weak = Arc::downgrade(&session);

@@ -17,10 +17,10 @@ use crate::support::{
 /// A client that gets one outdated answer: its claim is lost, although it has joined the queue
 /// again.
 #[derive(Debug)]
-struct HearsOldNews(DynBackend, AtomicBool);
+struct OutdatedAnswer(DynBackend, AtomicBool);
 
 #[async_trait]
-impl Backend for HearsOldNews {
+impl Backend for OutdatedAnswer {
     fn store(&self) -> &str {
         self.0.store()
     }
@@ -62,7 +62,7 @@ fn an_older_answer_does_not_block_a_claim_that_joined_again() {
     run(async {
         let server = start().await?;
         let one = connect(&server.url()).await?;
-        let two = HearsOldNews(connect(&server.url()).await?, AtomicBool::new(false));
+        let two = OutdatedAnswer(connect(&server.url()).await?, AtomicBool::new(false));
         let locks = Locks::new(std::sync::Arc::new(two))?;
         let locks = locks.with_options(LockOptions::new().with_lease(LEASE))?;
         let held = exclusive("a");

@@ -39,11 +39,11 @@ async fn main() -> Result<(), Failure> {
         busy.push(pool.acquire().await?);
     }
     let lock = locks.mutex("inventory/42")?;
-    let give_back = async {
+    let return_connection = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         busy.clear();
     };
-    let (guard, ()) = tokio::join!(lock.lock(), give_back);
+    let (guard, ()) = tokio::join!(lock.lock(), return_connection);
     let guard = guard?;
     println!("locked over the pool, with token {}", guard.token());
 

@@ -75,7 +75,7 @@ struct Claim {
 struct Client {
     claims: u8,
     phase: Phase,
-    deaf: bool,
+    unreachable: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -246,7 +246,7 @@ impl State {
         if self.held.is_some() {
             return;
         }
-        let heard = |claim: &Claim| Some(*claim) == me || !self.clients[claim.client].deaf;
+        let heard = |claim: &Claim| Some(*claim) == me || !self.clients[claim.client].unreachable;
         if let Some(at) = self.queue.iter().position(heard) {
             let claim = self.queue.remove(at);
             self.grant(claim);
@@ -314,7 +314,7 @@ impl Model for RedisHandOff {
             if faults && client.phase != Phase::Idle {
                 actions.push(Action::Die(at));
             }
-            match client.deaf {
+            match client.unreachable {
                 true => actions.push(Action::Reconnect(at)),
                 false if faults => actions.push(Action::Cut(at)),
                 false => {}
@@ -376,15 +376,15 @@ impl Model for RedisHandOff {
             }
             Action::Die(at) => {
                 state.faults -= 1;
-                (state.clients[at].phase, state.clients[at].deaf) = (Phase::Dead, true);
+                (state.clients[at].phase, state.clients[at].unreachable) = (Phase::Dead, true);
             }
             Action::Cut(at) => {
                 state.faults -= 1;
-                state.clients[at].deaf = true;
+                state.clients[at].unreachable = true;
                 let mine = |l: &Letter| matches!(l, Letter::Grant(claim, _) if claim.client == at);
                 state.wire.retain(|letter| !mine(letter));
             }
-            Action::Reconnect(at) => state.clients[at].deaf = false,
+            Action::Reconnect(at) => state.clients[at].unreachable = false,
             Action::LeaseEnds => state.held = None,
             Action::PlaceEnds(at) => {
                 if state.is_wanted(state.queue[at]) {

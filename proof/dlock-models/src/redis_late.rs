@@ -21,7 +21,7 @@ use crate::check::{breaks, holds};
 const CONNECTIONS: usize = 2;
 const CLAIMS: u8 = 2;
 /// The time for which the client waits for an answer.
-const PATIENCE: u8 = 2;
+const ANSWER_TIMEOUT: u8 = 2;
 /// The largest difference by which the client may underestimate the server's clock.
 const BEHIND: u8 = 1;
 /// The time at which the model ends.
@@ -76,7 +76,7 @@ struct State {
     /// The acquires without an answer.
     lost: Vec<Lost>,
     /// The claims to cancel again, and the time for that.
-    owed: Vec<(u8, u8)>,
+    deferred: Vec<(u8, u8)>,
     /// Whether an acquire was refused because of its deadline.
     refused: bool,
 }
@@ -128,8 +128,8 @@ impl Late {
     /// Returns the time until which the server accepts an acquire that is sent now.
     fn deadline(&self, now: u8, behind: u8) -> u8 {
         match self.has(Rule::LowerBound) {
-            true => (now + PATIENCE).saturating_sub(behind),
-            false => now + PATIENCE + behind,
+            true => (now + ANSWER_TIMEOUT).saturating_sub(behind),
+            false => now + ANSWER_TIMEOUT + behind,
         }
     }
 
@@ -137,9 +137,9 @@ impl Late {
         let connection = state.connection;
         for letter in state.wires[connection].clone() {
             if let Letter::Acquire { claim, sent, .. } = letter {
-                state.lost.push(Lost { claim, connection, until: sent + PATIENCE });
+                state.lost.push(Lost { claim, connection, until: sent + ANSWER_TIMEOUT });
                 if !self.has(Rule::Over) {
-                    state.owe(claim, sent + PATIENCE);
+                    state.defer(claim, sent + ANSWER_TIMEOUT);
                 }
             }
         }
@@ -173,7 +173,7 @@ impl Late {
 
     /// Handles the answer to a release that was sent at this time over the current connection.
     fn is_released(&self, state: &mut State, claim: u8, sent: u8) {
-        state.owed.retain(|(owed, until)| *owed != claim || *until >= sent);
+        state.deferred.retain(|(deferred, until)| *deferred != claim || *until >= sent);
         if state.claim != claim || state.phase != Phase::Leaving {
             return;
         }
@@ -183,7 +183,7 @@ impl Late {
         };
         let left = state.lost.iter().filter(|lost| is_left(lost)).map(|lost| lost.until).max();
         if let Some(until) = left.filter(|_| self.has(Rule::SecondCancel)) {
-            state.owe(claim, if self.has(Rule::AfterDeadline) { until } else { 0 });
+            state.defer(claim, if self.has(Rule::AfterDeadline) { until } else { 0 });
         }
         state.lost.retain(|lost| lost.claim != claim);
         (state.claim, state.phase) = (claim + 1, Phase::Idle);
@@ -191,9 +191,9 @@ impl Late {
 }
 
 impl State {
-    fn owe(&mut self, claim: u8, until: u8) {
-        self.owed.retain(|(owed, _)| *owed != claim);
-        self.owed.push((claim, until));
+    fn defer(&mut self, claim: u8, until: u8) {
+        self.deferred.retain(|(deferred, _)| *deferred != claim);
+        self.deferred.push((claim, until));
     }
 
     fn send(&mut self, letter: Letter) {
@@ -240,7 +240,7 @@ impl Model for Late {
                 actions.push(Action::Arrives(connection));
             }
         }
-        for (claim, until) in &state.owed {
+        for (claim, until) in &state.deferred {
             // Only after the deadline.
             if state.time > *until && !state.is_releasing(*claim, state.connection) {
                 actions.push(Action::Again(*claim));
@@ -278,7 +278,7 @@ impl Model for Late {
             Property::always(NOTHING_LEFT, |_, state: &State| {
                 state.held.is_none_or(|claim| {
                     state.is_live(claim)
-                        || state.owed.iter().any(|(owed, _)| *owed == claim)
+                        || state.deferred.iter().any(|(deferred, _)| *deferred == claim)
                         || (0..CONNECTIONS).any(|at| state.is_releasing(claim, at))
                 })
             }),
@@ -288,7 +288,9 @@ impl Model for Late {
             Property::sometimes("a late acquire is refused", |_, state: &State| state.refused),
             Property::sometimes("a late acquire is taken back", |_, state: &State| {
                 let took = state.held.filter(|claim| !state.is_live(*claim));
-                took.is_some_and(|claim| state.owed.iter().any(|(owed, _)| *owed == claim))
+                took.is_some_and(|claim| {
+                    state.deferred.iter().any(|(deferred, _)| *deferred == claim)
+                })
             }),
         ]
     }

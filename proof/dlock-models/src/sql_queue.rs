@@ -82,7 +82,7 @@ const FAULTS: u8 = 1;
 const FOLD_ABOVE: usize = 60;
 
 /// The time for which the sender of an acquire waits for its answer.
-const PATIENCE: u64 = 1;
+const ANSWER_TIMEOUT: u64 = 1;
 /// The time of the request that showed the database's clock, which was read at its end. An upper
 /// bound of that clock is too high by this time.
 const SLOW: u64 = 1;
@@ -228,7 +228,7 @@ impl SqlQueue {
     /// Returns the deadline before which an acquire that was sent at this time must begin.
     fn deadline(&self, sent: u64) -> u64 {
         let shows = if self.has(Rule::LowerBound) { sent } else { sent + SLOW };
-        shows + PATIENCE
+        shows + ANSWER_TIMEOUT
     }
 
     fn send(&self, state: &mut State, at: usize, release: bool) {
@@ -282,7 +282,7 @@ impl SqlQueue {
         let replayed = self.append(state, &self.op(letter), stamp, Some(letter));
         let outcome = replayed.outcomes.last().copied();
         let done = outcome != Some(Outcome::Late);
-        state.is_untimely |= !letter.release && done && stamp > letter.sent + PATIENCE;
+        state.is_untimely |= !letter.release && done && stamp > letter.sent + ANSWER_TIMEOUT;
         let client = &mut state.clients[letter.client];
         let current = (letter.claim, letter.copy) == (client.claims, client.copies);
         if !answered || !current {

@@ -25,7 +25,7 @@ pub(crate) use holds::{Hold, Holds};
 const HEAD_START: Duration = Duration::from_millis(50);
 
 /// The longest wait for an answer: far longer than any answer takes.
-const PATIENCE: Duration = Duration::from_secs(180);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Processes that do the same work at the same time.
 pub(crate) struct Crew(Vec<Box<dyn Talk>>);
@@ -110,7 +110,7 @@ impl Talk for Member {
     }
 
     fn answer(&mut self) -> Result<String, Failure> {
-        match self.from.recv_timeout(PATIENCE) {
+        match self.from.recv_timeout(ANSWER_TIMEOUT) {
             Ok(line) => answer(&line),
             Err(mpsc::RecvTimeoutError::Timeout) => Err("a process does not answer".into()),
             Err(mpsc::RecvTimeoutError::Disconnected) => Err("a process ended early".into()),

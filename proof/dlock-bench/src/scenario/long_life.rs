@@ -42,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(2);
 const NAMES: usize = 300;
 
 /// The limit for the clean-up, far above the time that it takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CLEAN_UP_LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) struct LongLife;
 
@@ -147,7 +147,7 @@ async fn largest(table: &mut Table) -> Result<f64, Failure> {
 fn forget(counter: &mut Counter<'_>) -> Result<Figures, Failure> {
     let mut users = counter.team(Contestant::forgetful(counter.server.store), 1)?;
     let before = tokens(&mut users)?;
-    let (left, took) = counter.until_empty(PATIENCE)?;
+    let (left, took) = counter.until_empty(CLEAN_UP_LIMIT)?;
     let again = tokens(&mut users)?;
     let stale = before.iter().zip(&again).filter(|(before, again)| again <= before).count();
     let mut figures = vec![(Figure::Left, left), (Figure::Stale, f64::from(u32::try_from(stale)?))];

@@ -29,7 +29,7 @@ const NAMES: u32 = 10_000;
 const FIRST: u32 = 64;
 
 /// The limit for the clean-up, far above the time that it should take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CLEAN_UP_LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) struct OneTimeNames;
 
@@ -107,7 +107,7 @@ fn kept(contestant: Contestant, counter: &mut Counter<'_>) -> Result<Figures, Fa
 fn gone(counter: &mut Counter<'_>) -> Result<Figures, Failure> {
     let mut users = counter.team(Contestant::forgetful(counter.server.store), 1)?;
     use_all(&mut users, "gone", NAMES)?;
-    let (left, took) = counter.until_empty(PATIENCE)?;
+    let (left, took) = counter.until_empty(CLEAN_UP_LIMIT)?;
     let mut figures = vec![(Figure::Left, left)];
     if left == 0.0 {
         figures.push((Figure::Gone, took.as_secs_f64()));

@@ -200,7 +200,11 @@ fn avoided(name: &str) -> Option<&'static str> {
     AVOIDED.into_iter().find(|word| name.contains(&format!("_{word}_")))
 }
 
-/// The names of files, modules, types and functions that have an avoided word.
+/// The keywords of the items whose names are checked.
+const KINDS: [&str; 9] =
+    ["fn", "struct", "enum", "trait", "union", "type", "mod", "const", "static"];
+
+/// The names of files, modules, types, functions and constants that have an avoided word.
 fn avoided_names(sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     for (path, text) in sources {
@@ -208,10 +212,7 @@ fn avoided_names(sources: &[Source]) -> Vec<String> {
         let declared = text.lines().filter_map(|line| {
             let item = bare(line.trim_start());
             let item = item.strip_prefix("const fn ").or_else(|| {
-                item.split_once(' ').and_then(|(kind, name)| {
-                    let kinds = ["fn", "struct", "enum", "trait", "union", "type", "mod"];
-                    kinds.contains(&kind).then_some(name)
-                })
+                item.split_once(' ').and_then(|(kind, name)| KINDS.contains(&kind).then_some(name))
             });
             item.map(word)
         });
@@ -244,8 +245,9 @@ fn names_have_no_avoided_word() {
 #[test]
 fn planted_avoided_words_are_found() {
     let source = "pub(crate) struct PgEars;\nmod tests {\n    async fn let_go_of_it() {}\n    \
-                  const fn bears() {}\n    fn is_told() {}\n// fn told() {}\nenum Place {";
+                  const fn bears() {}\n    fn is_told() {}\n// fn told() {}\nenum Place {\n    \
+                  fn a() {}\npub(crate) const PATIENCE: u8 = 1;";
     let files = [("a/voice.rs".to_owned(), source.to_owned())];
-    let found = ["voice", "PgEars", "let_go_of_it", "is_told", "Place"];
+    let found = ["voice", "PgEars", "let_go_of_it", "is_told", "Place", "PATIENCE"];
     assert_eq!(avoided_names(&files), found.map(|name| format!("a/voice.rs: {name}")));
 }

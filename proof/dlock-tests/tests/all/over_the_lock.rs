@@ -12,7 +12,7 @@ use dlock::{ErrorKind, LockOptions, Locks, job::Ran};
 use dlock_testlab::Stop;
 use tokio::sync::mpsc;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_secs(60);
 
 /// The test that a child process runs.
 const CHILD: &str = "over_the_lock::the_process_that_dies";
@@ -105,7 +105,7 @@ async fn elections(url: &str) -> Result<(), Stop> {
     let leader = election.leader().await?.expect("it leads");
     assert_eq!(leader.token.map(|token| token.get()), Some(term));
     drop(dying);
-    let next = tokio::time::timeout(PATIENCE, election.campaign()).await.expect("in time")?;
+    let next = tokio::time::timeout(BOUND, election.campaign()).await.expect("in time")?;
     assert!(next.term().get() > term);
     next.resign().await?;
 
@@ -131,12 +131,12 @@ async fn elections(url: &str) -> Result<(), Stop> {
         Ok::<_, Stop>((first, between))
     };
     let both = async { tokio::join!(leading, taking) };
-    let (last, taken) = tokio::time::timeout(PATIENCE, both).await.expect("in time");
+    let (last, taken) = tokio::time::timeout(BOUND, both).await.expect("in time");
     let ((first, between), last) = (taken?, last?);
     assert!(first < between && between < last, "{first} {between} {last}");
     assert_eq!(calls.load(Ordering::SeqCst), 2);
     for locks in [one, two] {
-        locks.shutdown(PATIENCE).await?;
+        locks.shutdown(BOUND).await?;
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ async fn busy_jobs(url: &str) -> Result<(), Stop> {
     assert_eq!(ran.done().expect("it was free")?, Ran::Elsewhere);
     assert_eq!(there.run(|_| async { 1 }).await?, Ran::Done(1));
     for locks in [one, two] {
-        locks.shutdown(PATIENCE).await?;
+        locks.shutdown(BOUND).await?;
     }
     Ok(())
 }
@@ -183,9 +183,9 @@ async fn jobs(url: &str) -> Result<(), Stop> {
         }
         Ok::<_, Stop>(())
     };
-    tokio::time::timeout(PATIENCE, again).await.expect("the store lets it go")?;
+    tokio::time::timeout(BOUND, again).await.expect("the store lets it go")?;
     assert!(began.elapsed() >= least, "{:?}", began.elapsed());
-    locks.shutdown(PATIENCE).await?;
+    locks.shutdown(BOUND).await?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@
 //!
 //! # Concurrency
 //!
-//! The mutex of the owed claims is taken last. One task serves them: the call that finds `is_served`
+//! The mutex of the deferred claims is taken last. One task serves them: the call that finds `is_served`
 //! unset starts it, and the task unsets it under the mutex when no claim is left.
 
 use std::{fmt::Display, ops::Deref, sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
     /// [forgotten](Self::forget). The last argument of `remove` is the time since this call. Nothing
     /// keeps the session alive during the pauses. After a lease without success, the session
     /// [ends](Self::end) if it has no other claims.
-    pub fn owe<S, F>(
+    pub fn defer_deletion<S, F>(
         session: &Arc<S>,
         claim: &Arc<C>,
         error: &impl Display,
@@ -41,32 +41,32 @@ impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
         S: Deref<Target = Self> + Send + Sync + 'static,
         F: Future<Output = bool> + Send + 'static,
     {
-        let mut owed = session.owed.lock();
-        if session.is_over() || owed.claims.contains_key(&claim.claim()) {
+        let mut deferred = session.deferred.lock();
+        if session.is_over() || deferred.claims.contains_key(&claim.claim()) {
             return;
         }
         tracing::warn!(target: "dlock", %error, lock.name = %claim.name(), "removing a claim failed, will be retried");
-        owed.claims.insert(claim.claim(), (Arc::clone(claim), Clock::Boot.now()));
-        if std::mem::replace(&mut owed.is_served, true) {
+        deferred.claims.insert(claim.claim(), (Arc::clone(claim), Clock::Boot.now()));
+        if std::mem::replace(&mut deferred.is_served, true) {
             return;
         }
-        drop(owed);
+        drop(deferred);
         let weak = Arc::downgrade(session);
         session.background(async move {
             let mut backoff = Backoff::between(SHORTEST, LONGEST);
             loop {
                 backoff.wait().await;
                 let Some(session) = weak.upgrade() else { return };
-                if session.remove_owed(&session, remove).await || session.is_over() {
+                if session.remove_deferred(&session, remove).await || session.is_over() {
                     return;
                 }
-                session.end_if_all_are_owed();
+                session.end_if_all_are_deferred();
             }
         });
     }
 
-    /// Tries to remove each owed claim once. Returns whether none is left.
-    async fn remove_owed<S, F>(
+    /// Tries to remove each deferred claim once. Returns whether none is left.
+    async fn remove_deferred<S, F>(
         &self,
         session: &Arc<S>,
         remove: fn(Arc<S>, Arc<C>, Duration) -> F,
@@ -75,35 +75,35 @@ impl<C: Deref<Target = Life> + Send + Sync + 'static> SessionBase<C> {
         S: Deref<Target = Self> + Send + Sync + 'static,
         F: Future<Output = bool> + Send + 'static,
     {
-        let claims: Vec<_> = self.owed.lock().claims.values().cloned().collect();
+        let claims: Vec<_> = self.deferred.lock().claims.values().cloned().collect();
         let removals =
             stream::iter(claims).for_each_concurrent(TOGETHER, async |(claim, since)| {
-                let owed_for = Clock::Boot.now().since(since);
-                if remove(Arc::clone(session), Arc::clone(&claim), owed_for).await {
+                let deferred_for = Clock::Boot.now().since(since);
+                if remove(Arc::clone(session), Arc::clone(&claim), deferred_for).await {
                     self.forget(&claim);
-                    self.owed.lock().claims.remove(&claim.claim());
+                    self.deferred.lock().claims.remove(&claim.claim());
                 }
             });
         removals.await;
-        let mut owed = self.owed.lock();
-        owed.is_served = !owed.claims.is_empty();
-        !owed.is_served
+        let mut deferred = self.deferred.lock();
+        deferred.is_served = !deferred.claims.is_empty();
+        !deferred.is_served
     }
 
-    /// Ends the session if a claim is owed for longer than its lease, and all claims are owed. No
-    /// other claim can enter meanwhile: [`claim_of`](Self::claim_of) reads `over` under the same
-    /// mutex.
-    fn end_if_all_are_owed(&self) {
+    /// Ends the session if the deletion of a claim is deferred for longer than its lease, and that
+    /// of all claims is deferred. No other claim can enter meanwhile: [`claim_of`](Self::claim_of)
+    /// reads `over` under the same mutex.
+    fn end_if_all_are_deferred(&self) {
         let claims = self.claims.lock();
-        let owed = self.owed.lock();
+        let deferred = self.deferred.lock();
         let now = Clock::Boot.now();
         let is_late = |(claim, since): &(Arc<C>, _)| now.since(*since) >= claim.lease();
-        let is_late = owed.claims.values().any(is_late);
-        if !is_late || !claims.keys().all(|claim| owed.claims.contains_key(claim)) {
+        let is_late = deferred.claims.values().any(is_late);
+        if !is_late || !claims.keys().all(|claim| deferred.claims.contains_key(claim)) {
             return;
         }
         self.over.store(true, Ordering::SeqCst);
-        drop((owed, claims));
+        drop((deferred, claims));
         tracing::warn!(target: "dlock", "session replaced, since claims could not be removed from it");
         self.end();
     }
