@@ -5,7 +5,7 @@ use dlock_testlab::{Flow, Proxy, Stop, Verdict, redis::RedisServer};
 use tokio::time::Instant;
 
 use crate::{
-    replay::{Tape, replay},
+    replay::{Recording, replay},
     support::{
         attempt, behind, brief, connect, exclusive, free, granted, keys, mend, millis, queue, run,
         start, take, until,
@@ -46,10 +46,10 @@ fn a_late_duplicate_of_an_acquire_does_not_take_the_lock() {
         let server = start().await?;
         let (proxy, one) = behind(&server, "").await?;
         let two = connect(&server.url()).await?;
-        let mut tape = Tape::start(&server).await?;
+        let mut recording = Recording::start(&server).await?;
         let (held, next, last) = (brief("a", millis(20_000)), exclusive("a"), exclusive("a"));
         let token = take_with_a_lost_answer(&server, &proxy, &one, &held).await?;
-        let sent = tape.with(&held.claim.to_string()).await?;
+        let sent = recording.with(&held.claim.to_string()).await?;
         assert!(!sent.is_empty());
         let again = async || -> Verdict {
             for command in &sent {
@@ -93,11 +93,11 @@ fn a_release_with_a_lost_reply_still_wakes_a_waiter() {
         take(&one, &held).await?;
         queue(&two, &waiting).await?;
         let began = Instant::now();
-        let mut tape = Tape::start(&server).await?;
+        let mut recording = Recording::start(&server).await?;
         proxy.replies(Flow::Drop);
         let heals = async {
             until("the release has arrived", async || {
-                Ok(!tape.with(&keys("a")[0]).await?.is_empty())
+                Ok(!recording.with(&keys("a")[0]).await?.is_empty())
             })
             .await?;
             mend(&proxy).await

@@ -11,7 +11,7 @@ use dlock_testlab::{
 use tokio::time::sleep;
 
 use crate::{
-    replay::Tape,
+    replay::Recording,
     support::{
         LEASE, ask, attempt, behind, connect, exclusive, free, millis, queue, run, start, take,
         until,
@@ -61,25 +61,30 @@ async fn lose(proxy: &Proxy, when: When, asked: impl Future) -> Verdict {
 
 /// Returns the number of acquires of this claim that the server has run. They contain the lease,
 /// which is a millisecond longer for the server. Releases do not contain it.
-async fn acquires(tape: &mut Tape, claim: ClaimId) -> Result<usize, Stop> {
+async fn acquires(recording: &mut Recording, claim: ClaimId) -> Result<usize, Stop> {
     let lease = (LEASE + millis(1)).as_millis().to_string();
-    let sent = tape.with(&claim.to_string()).await?;
+    let sent = recording.with(&claim.to_string()).await?;
     Ok(sent.iter().filter(|command| command.contains(&lease)).count())
 }
 
 /// Lets the requests that were held back arrive, and waits until the server has run one more
 /// acquire of this claim.
-async fn arrive(proxies: &[&Proxy], tapes: &mut [Tape], when: When, claim: ClaimId) -> Verdict {
+async fn arrive(
+    proxies: &[&Proxy],
+    recordings: &mut [Recording],
+    when: When,
+    claim: ClaimId,
+) -> Verdict {
     if when == When::Past {
         sleep(when.timeout() * 2).await;
     }
     let mut before = Vec::new();
-    for tape in tapes.iter_mut() {
-        before.push(acquires(tape, claim).await?);
+    for recording in recordings.iter_mut() {
+        before.push(acquires(recording, claim).await?);
     }
     proxies.iter().for_each(|proxy| proxy.arrive());
-    for (tape, before) in tapes.iter_mut().zip(before) {
-        until("it arrives", async || Ok(acquires(tape, claim).await? > before)).await?;
+    for (recording, before) in recordings.iter_mut().zip(before) {
+        until("it arrives", async || Ok(acquires(recording, claim).await? > before)).await?;
     }
     Ok(())
 }
@@ -103,13 +108,13 @@ async fn is_free(server: &RedisServer, when: When, keys: &str) -> Verdict {
 async fn leaves_nothing(option: &str, keys: &str, mode: Mode, when: When) -> Verdict {
     let server = start().await?;
     let (proxy, one) = behind(&server, &(when.option() + option)).await?;
-    let mut tape = [Tape::start(&server).await?];
+    let mut recording = [Recording::start(&server).await?];
     let request = ask("a", mode);
     lose(&proxy, when, one.acquire(&request)).await?;
     until("it goes on", async || Ok(one.inspect(&request.name).await.is_ok())).await?;
     take(&one, &request).await?;
     free(&one, &request).await?;
-    arrive(&[&proxy], &mut tape, when, request.claim).await?;
+    arrive(&[&proxy], &mut recording, when, request.claim).await?;
     is_free(&server, when, keys).await
 }
 
@@ -152,14 +157,14 @@ fn a_late_acquire_does_not_join_the_queue() {
             let server = start().await?;
             let (proxy, one) = behind(&server, &when.option()).await?;
             let two = connect(&server.url()).await?;
-            let mut tape = [Tape::start(&server).await?];
+            let mut recording = [Recording::start(&server).await?];
             let (held, waits) = (exclusive("a"), exclusive("a"));
             take(&two, &held).await?;
             lose(&proxy, when, one.acquire(&waits)).await?;
             until("it goes on", async || Ok(one.inspect(&waits.name).await.is_ok())).await?;
             queue(&one, &waits).await?;
             one.release(&waits.as_claim()).await?;
-            arrive(&[&proxy], &mut tape, when, waits.claim).await?;
+            arrive(&[&proxy], &mut recording, when, waits.claim).await?;
             let waiting = async || Ok::<_, Stop>(two.inspect(&held.name).await?.waiters.len());
             if when == When::Past {
                 assert_eq!(waiting().await?, 0);
@@ -179,11 +184,11 @@ fn a_dropped_acquire_that_arrives_late_takes_no_lock() {
         let when = When::Before;
         let server = start().await?;
         let (proxy, one) = behind(&server, &when.option()).await?;
-        let mut tape = [Tape::start(&server).await?];
+        let mut recording = [Recording::start(&server).await?];
         let request = exclusive("a");
         lose(&proxy, when, tokio::time::timeout(millis(200), one.acquire(&request))).await?;
         one.release(&request.as_claim()).await?;
-        arrive(&[&proxy], &mut tape, when, request.claim).await?;
+        arrive(&[&proxy], &mut recording, when, request.claim).await?;
         is_free(&server, when, "dlock:*").await
     });
 }
@@ -197,7 +202,7 @@ fn a_late_try_lock_takes_no_lock() {
             let server = start().await?;
             let (proxy, one) = behind(&server, &(when.option() + option)).await?;
             let two = connect(&format!("{}?{}", server.url(), option.trim_matches('&'))).await?;
-            let mut tape = [Tape::start(&server).await?];
+            let mut recording = [Recording::start(&server).await?];
             let (held, tries) = (exclusive("a"), attempt("a"));
             take(&two, &held).await?;
             lose(&proxy, when, async {
@@ -205,7 +210,7 @@ fn a_late_try_lock_takes_no_lock() {
             })
             .await?;
             free(&two, &held).await?;
-            arrive(&[&proxy], &mut tape, when, tries.claim).await?;
+            arrive(&[&proxy], &mut recording, when, tries.claim).await?;
             is_free(&server, when, keys).await?;
         }
         Ok(())
@@ -218,7 +223,7 @@ fn a_late_acquire_of_several_locks_takes_none() {
         for when in BOTH {
             let server = start().await?;
             let (proxy, one) = behind(&server, &when.option()).await?;
-            let mut tape = [Tape::start(&server).await?];
+            let mut recording = [Recording::start(&server).await?];
             let requests = [exclusive("a"), exclusive("b")];
             let asked = async || match one.acquire_all(&requests) {
                 Some(answer) => Ok(answer.await?),
@@ -231,7 +236,7 @@ fn a_late_acquire_of_several_locks_takes_none() {
             for request in &requests {
                 free(&one, request).await?;
             }
-            arrive(&[&proxy], &mut tape, when, requests[1].claim).await?;
+            arrive(&[&proxy], &mut recording, when, requests[1].claim).await?;
             is_free(&server, when, "dlock:*").await?;
         }
         Ok(())
@@ -243,10 +248,10 @@ fn late_acquires_do_not_count_as_votes_of_a_quorum() {
     run(async {
         for when in BOTH {
             let masters = RedisMasters::start(3, &Options::new()).await?;
-            let (mut proxies, mut tapes) = (Vec::new(), Vec::new());
+            let (mut proxies, mut recordings) = (Vec::new(), Vec::new());
             for server in masters.servers() {
                 proxies.push(Proxy::start(&server.address()).await?);
-                tapes.push(Tape::start(server).await?);
+                recordings.push(Recording::start(server).await?);
             }
             let addresses: Vec<_> = proxies.iter().map(Proxy::address).collect();
             let url = format!("redis+quorum://{}{}", addresses.join(","), when.option());
@@ -271,7 +276,7 @@ fn late_acquires_do_not_count_as_votes_of_a_quorum() {
             until("it is given up", async || Ok(one.release(&request.as_claim()).await.is_ok()))
                 .await?;
             let through: Vec<_> = proxies.iter().collect();
-            arrive(&through, &mut tapes, when, request.claim).await?;
+            arrive(&through, &mut recordings, when, request.claim).await?;
             for server in masters.servers() {
                 is_free(server, when, "dlock:*").await?;
             }
@@ -308,7 +313,8 @@ async fn after_a_late_renewal(
     last: Duration,
 ) -> Result<Duration, Stop> {
     let server = RedisServer::start(&Options::new()).await?;
-    let (mut tape, proxy) = (Tape::start(&server).await?, Proxy::start(&server.address()).await?);
+    let (mut recording, proxy) =
+        (Recording::start(&server).await?, Proxy::start(&server.address()).await?);
     let url = |address| format!("redis://{address}{}{options}", When::Before.option());
     let (one, other) =
         (connect(&url(proxy.address())).await?, connect(&url(server.address())).await?);
@@ -322,10 +328,12 @@ async fn after_a_late_renewal(
         Ok(one.renew(&set).await.is_ok_and(|answers| answers == [Renewed::Kept]))
     })
     .await?;
-    let before = tape.with(&request.claim.to_string()).await?.len();
+    let before = recording.with(&request.claim.to_string()).await?.len();
     proxy.arrive();
-    until("it arrives", async || Ok(tape.with(&request.claim.to_string()).await?.len() > before))
-        .await?;
+    until("it arrives", async || {
+        Ok(recording.with(&request.claim.to_string()).await?.len() > before)
+    })
+    .await?;
     let state = other.inspect(&request.name).await?;
     let holder = state.holders.first().ok_or_else(|| Stop::failed("nobody holds it"))?;
     Ok(holder.remaining)
@@ -337,7 +345,7 @@ fn a_late_acquire_does_not_shorten_the_lease() {
     run(async {
         for options in ["", "&dlock.plain=true"] {
             let server = RedisServer::start(&Options::new()).await?;
-            let mut tape = Tape::start(&server).await?;
+            let mut recording = Recording::start(&server).await?;
             let proxy = Proxy::start(&server.address()).await?;
             let url = format!("redis://{}{}{options}", proxy.address(), When::Before.option());
             let one = connect(&url).await?;
@@ -347,7 +355,8 @@ fn a_late_acquire_does_not_shorten_the_lease() {
             take(&one, &request).await?;
             let renewal = Renewal::new(request.as_claim(), request.mode, LEASE * 9);
             assert_eq!(one.renew(&[renewal.as_last()]).await?, [Renewed::Kept]);
-            arrive(&[&proxy], std::slice::from_mut(&mut tape), When::Before, request.claim).await?;
+            arrive(&[&proxy], std::slice::from_mut(&mut recording), When::Before, request.claim)
+                .await?;
             let state = one.inspect(&request.name).await?;
             assert!(state.holders.iter().any(|holder| holder.remaining > LEASE * 2), "{state:?}");
         }
@@ -362,7 +371,7 @@ fn a_server_grants_locks_after_a_clock_step() {
         let clock = SteppedClock::start().await?;
         let server = RedisServer::start(&Options::new().with_clock(&clock)).await?;
         let client: DynBackend = connect(&server.url()).await?;
-        let mut tape = Tape::start(&server).await?;
+        let mut recording = Recording::start(&server).await?;
         // From then on, the server has the script in its cache.
         let first = exclusive("a");
         take(&client, &first).await?;
@@ -373,7 +382,7 @@ fn a_server_grants_locks_after_a_clock_step() {
             clock.back(Duration::from_secs(back))?;
             let request = exclusive("a");
             take(&client, &request).await?;
-            sendings.push(tape.with(&request.claim.to_string()).await?.len());
+            sendings.push(recording.with(&request.claim.to_string()).await?.len());
             free(&client, &request).await?;
         }
         assert_eq!(sendings, [1, 2, 1, 1, 1]);

@@ -9,12 +9,12 @@ use tokio::time::timeout;
 use crate::support::millis;
 
 /// The commands that a server has executed for its clients since the recording started.
-pub(crate) struct Tape {
+pub(crate) struct Recording {
     monitor: Resp,
     commands: Vec<Vec<String>>,
 }
 
-impl Tape {
+impl Recording {
     pub(crate) async fn start(server: &RedisServer) -> Result<Self, Stop> {
         let mut monitor = server.connect().await?;
         monitor.command(&["MONITOR"]).await?.ok()?;

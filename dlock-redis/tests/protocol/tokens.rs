@@ -12,7 +12,7 @@ use dlock_testlab::{
 use tokio::time::{Duration, Instant};
 
 use crate::{
-    replay::{Tape, replay},
+    replay::{Recording, replay},
     support::{
         SOON, ask, attempt, behind, connect, exclusive, free, keys, mend, millis, name, queue,
         renew, run, says, start, take, until,
@@ -370,10 +370,10 @@ fn a_late_write_back_of_a_token_lowers_nothing() {
             last_tokens(&masters, [base, base + 100, base + 200]).await?;
             let lowest = &masters.servers()[0];
             let alone = connect(&lowest.url()).await?;
-            let mut tape = Tape::start(lowest).await?;
+            let mut recording = Recording::start(lowest).await?;
             let request = ask("a", mode);
             let token = held(&client, &request).await?;
-            let raised = tape.with(&token.to_string()).await?;
+            let raised = recording.with(&token.to_string()).await?;
             let raised =
                 raised.iter().rfind(|command| command.get(TOKEN) == Some(&token.to_string()));
             let raised = raised.ok_or("the token was not written back")?;

@@ -218,8 +218,8 @@ pub(crate) async fn the_local_deadline_passes_before_the_next_grant(cx: Cx) -> V
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let dead = leased(alone(&name), cx.lease());
     let grant = take(&a, &dead).await?;
-    let believed = grant.since.saturating_add(dead.lease);
-    none_before(&cx, &a, &b, &name, believed).await
+    let deadline = grant.since.saturating_add(dead.lease);
+    none_before(&cx, &a, &b, &name, deadline).await
 }
 
 pub(crate) async fn the_deadline_after_a_hand_off_ends_before_the_next_grant(cx: Cx) -> Verdict {
@@ -231,8 +231,8 @@ pub(crate) async fn the_deadline_after_a_hand_off_ends_before_the_next_grant(cx:
     pass(cx.renewed() / 3).await;
     release(&b, &holder).await?;
     let grant = cx.within("the waiter is granted", a.granted(&dead)).await?;
-    let believed = grant?.since.saturating_add(dead.lease);
-    none_before(&cx, &a, &b, &name, believed).await
+    let deadline = grant?.since.saturating_add(dead.lease);
+    none_before(&cx, &a, &b, &name, deadline).await
 }
 
 pub(crate) async fn a_late_answer_does_not_move_the_deadline(cx: Cx) -> Verdict {
@@ -244,8 +244,8 @@ pub(crate) async fn a_late_answer_does_not_move_the_deadline(cx: Cx) -> Verdict 
     let dead = leased(alone(&name), cx.renewed());
     let Some(answer) = a.acquire_all(std::slice::from_ref(&dead)) else { return Ok(()) };
     for answer in late(cx.late(), answer).await? {
-        let believed = granted(answer)?.since.saturating_add(dead.lease);
-        none_before(&cx, &a, &b, &name, believed).await?;
+        let deadline = granted(answer)?.since.saturating_add(dead.lease);
+        none_before(&cx, &a, &b, &name, deadline).await?;
     }
     Ok(())
 }
@@ -324,7 +324,7 @@ async fn none_before(
     holders: &DynBackend,
     other: &DynBackend,
     name: &LockName,
-    believed: Instant,
+    deadline: Instant,
 ) -> Verdict {
     let ending = async {
         while !other.inspect(name).await?.holders.is_empty() {
@@ -335,7 +335,7 @@ async fn none_before(
     let limit = cx.bound() + cx.renewed() * 2;
     let late = |_| Stop::failed(format!("the lease ends: not within {limit:?}"));
     let ended = tokio::time::timeout(limit, ending).await.map_err(late)??;
-    ensure!(ended >= believed, "ended {:?} before the belief did", believed.since(ended));
+    ensure!(ended >= deadline, "ended {:?} before the local deadline", deadline.since(ended));
     let next = alone(name);
     tried(other, &next).await?.ok_or("a lock without a holder is busy")?;
     release(other, &next).await

@@ -48,7 +48,7 @@ impl RedisSentinel {
         let watch = watching(servers[0].port(), options);
         let watching = (0..SENTINELS).map(|_| RedisServer::start_part(Part::Sentinel, &watch));
         let sentinels = try_join_all(watching).await?;
-        try_join_all(sentinels.iter().map(hurry)).await?;
+        try_join_all(sentinels.iter().map(check_often)).await?;
         until("the sentinels know each other", || async {
             try_join_all(sentinels.iter().map(knows_all)).await.map(|_| ())
         })
@@ -270,7 +270,7 @@ fn watching(port: u16, options: &Options) -> Options {
 /// Makes a sentinel check its servers several times a second instead of every few seconds, and
 /// distrust its clock after a step for one second instead of thirty. Older servers refuse these
 /// settings; then everything takes longer.
-async fn hurry(sentinel: &RedisServer) -> Verdict {
+async fn check_often(sentinel: &RedisServer) -> Verdict {
     let periods = [("publish-period", "200"), ("info-period", "200"), ("tilt-period", "1000")];
     for (period, millis) in periods {
         sentinel.command(&["SENTINEL", "DEBUG", period, millis]).await?;
