@@ -80,7 +80,7 @@ const TEXTS: &[(&str, FailureKind, Certainty)] = &[
     ("not supported for learner", Learner, NotApplied),
     ("no leader", NoLeader, Unknown),
     ("not leader", NoLeader, Unknown),
-    // While the leadership is handed over.
+    // While the leadership moves.
     ("raft proposal dropped", NoLeader, Unknown),
     ("leader changed", NoLeader, Unknown),
     ("request timed out", NoLeader, Unknown),

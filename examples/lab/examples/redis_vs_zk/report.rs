@@ -306,20 +306,20 @@ fn choice(all: &[Figures]) -> Vec<String> {
     if let Some(strict) = strict {
         sentences.push(format!(
             "Choose {} where a restart must not let two in: of those that knew their holder it \
-             hands over most often.",
+             hands off most often.",
             strict.name
         ));
     }
     match (quick, strict) {
         (Some(quick), Some(strict)) if quick.name != strict.name => sentences.push(format!(
             "Choose {} where speed counts and the resource checks tokens, or where two at once cost \
-             time and no data: it hands over {:.1} times as often as {}.",
+             time and no data: it hands off {:.1} times as often as {}.",
             quick.name,
             quick.speed.hand_offs / strict.speed.hand_offs,
             strict.name
         )),
         (Some(quick), _) => {
-            sentences.push(format!("Choose {} for speed: it hands over most often.", quick.name));
+            sentences.push(format!("Choose {} for speed: it hands off most often.", quick.name));
         }
         _ => {}
     }

@@ -23,7 +23,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 const SIZE: (u32, u32) = (1100, 420);
 const SMALL: (&str, u32) = ("sans-serif", 13);
 
-/// Draws `NAME-grants.svg`, `NAME-hand-over.svg` and `NAME-lateness.svg` into this directory.
+/// Draws `NAME-grants.svg`, `NAME-hand-off.svg` and `NAME-lateness.svg` into this directory.
 ///
 /// # Errors
 /// If a file can't be written.
@@ -47,7 +47,7 @@ pub(super) fn draw(round: &Round, directory: &Path, name: &str) -> Result<(), St
         grants(area, &format!("{name}: grants a second, and the injected faults"), &rates, round)
     })?;
     let hand_offs = since(&report.hand_offs());
-    drawn("hand-over", &|area| {
+    drawn("hand-off", &|area| {
         points(area, &format!("{name}: from the release to the next holder"), &hand_offs)
     })?;
     let lateness = since(report.lateness().notified());

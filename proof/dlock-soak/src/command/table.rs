@@ -60,7 +60,7 @@ pub(super) fn summary(rows: &[Row]) -> String {
         "warned",
         "stale writes refused",
         "grants/s before, during, after",
-        "hand-over p50, p99",
+        "hand-off p50, p99",
         "`lost()` late p99, max",
     ] {
         table.column(title);

@@ -74,9 +74,9 @@ impl Ensemble {
         format!("etcd://{user}{}", self.addresses().join(","))
     }
 
-    /// Makes this node the leader, in an orderly way. A leader that does not hand over in time, or
-    /// that has lost its office meanwhile, refuses; then the leader is asked again, and its reason is
-    /// printed.
+    /// Makes this node the leader, in an orderly way. A leader that does not transfer the
+    /// leadership in time, or that has lost its office meanwhile, refuses; then the leader is asked
+    /// again, and its reason is printed.
     ///
     /// # Errors
     /// If this does not happen in time.
