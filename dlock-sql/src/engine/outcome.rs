@@ -81,6 +81,11 @@ impl OpOutcome {
     pub(crate) fn renewed(self, token: Option<FencingToken>) -> Result<Renewed, Error> {
         let forgotten = token.is_some_and(|token| self.last < token.get());
         match self.outcome {
+            // The database has lost the grant, but not the place in the queue, and the claim was
+            // granted anew. Others may have held the lock in between.
+            Outcome::Granted(granted) if token.is_some_and(|own| own.get() < granted.token) => {
+                Ok(Renewed::Forgotten)
+            }
             Outcome::Granted(_) => Ok(Renewed::Kept),
             Outcome::Queued { .. } | Outcome::Spent | Outcome::NotFound if forgotten => {
                 Ok(Renewed::Forgotten)
@@ -185,6 +190,17 @@ mod tests {
             }
         }
         assert_eq!(waits.granted().unwrap(), None);
+    }
+
+    #[test]
+    fn a_claim_that_was_granted_anew_has_lost_its_grant() {
+        let granted =
+            Granted { claim: ClaimId::from_bits(1), token: 5, block: 3, since: 1, home: 0 };
+        for (token, expected) in [(4, Renewed::Forgotten), (5, Renewed::Kept), (7, Renewed::Kept)] {
+            let token = FencingToken::new(token).unwrap();
+            let renewed = op_outcome(Outcome::Granted(granted), false).renewed(Some(token));
+            assert_eq!(renewed.unwrap(), expected);
+        }
     }
 
     #[test]
