@@ -36,13 +36,11 @@ impl Session {
             let answer = self.acquire_claims(&claims, &requests).await;
             drop(waiting);
             let Err(error) = answer else { return answer };
-            // The core releases the claims that have a key. The others can't get one any more.
+            // The core releases the claims that have or may have a key. The others can't get one any
+            // more.
             for claim in &claims {
                 let is_new = claim.stage.try_lock().is_ok_and(|stage| matches!(*stage, Stage::New));
                 if is_new && claim.refused_in().is_none() {
-                    if error.certainty() == Certainty::Unknown {
-                        claim.retire(true);
-                    }
                     self.forget(claim);
                 }
             }
@@ -75,10 +73,22 @@ impl Session {
         if claims.iter().any(|claim| claim.is_over()) {
             return Err(gone());
         }
+        for (claim, stage) in claims.iter().zip(&mut stages) {
+            self.undo_doubtful(claim, stage).await?;
+        }
         let began = Clock::Boot.now();
         let tries = requests.iter().any(|request| request.queue == Queue::FailIfBusy);
         let made = if stages.iter().all(|stage| matches!(**stage, Stage::New)) {
-            self.create(claims, tries).await?
+            match self.create(claims, tries).await {
+                Ok(made) => made,
+                Err(error) => {
+                    // The claims are kept, and the core releases them.
+                    if error.certainty() == Certainty::Unknown {
+                        stages.iter_mut().for_each(|stage| **stage = Stage::Doubtful);
+                    }
+                    return Err(error);
+                }
+            }
         } else {
             let known = stages.iter().map(|stage| match &**stage {
                 Stage::There(spot) => Ok(spot.clone()),
@@ -108,6 +118,16 @@ impl Session {
             ErrorKind::Config(_) if claims.len() == 1 => error,
             _ => error.with_certainty(Certainty::Unknown),
         })
+    }
+
+    /// Before a claim is sent again: deletes the key of a creation that was not answered.
+    async fn undo_doubtful(&self, claim: &OwnClaim, stage: &mut Stage) -> Result<(), Error> {
+        if matches!(stage, Stage::Doubtful) {
+            let deleted = self.delete_own(claim).await;
+            deleted.map_err(|error| error.with_certainty(Certainty::Unknown))?;
+            *stage = Stage::New;
+        }
+        Ok(())
     }
 
     /// Acts on the state of a claim. `began` is a time before its request was sent.

@@ -52,6 +52,9 @@ pub(crate) struct OwnClaim {
 pub(crate) enum Stage {
     /// The key was not created yet.
     New,
+    /// The key may exist: a creation was not answered, and then a read failed that would have shown
+    /// the outcome. It will not be created any more.
+    Doubtful,
     /// The key exists.
     There(Spot),
     /// The key was deleted.

@@ -28,7 +28,8 @@ pub(crate) enum Made {
 }
 
 impl Session {
-    /// Creates the keys of all these claims or of none.
+    /// Creates the keys of all these claims or of none. After an error with the certainty `Unknown`,
+    /// all keys may exist.
     pub(crate) async fn create(
         self: &Arc<Self>,
         claims: &[Arc<OwnClaim>],
@@ -70,7 +71,7 @@ impl Session {
                     if fits == Fit::Yes && fit_at.replace(revision).is_none() {
                         continue;
                     }
-                    if let Some(there) = Box::pin(self.search(claims, header.revision)).await? {
+                    if let Some(there) = self.outcome(claims, header.revision).await? {
                         return Ok(there);
                     }
                     Box::pin(self.check_epoch(epoch)).await?;
@@ -84,7 +85,7 @@ impl Session {
                 let ended = Box::pin(self.end_epoch(epoch)).await;
                 let revision = ended
                     .map_err(|failure| Error::from(failure).with_certainty(Certainty::Unknown))?;
-                if let Some(there) = Box::pin(self.search(claims, revision)).await? {
+                if let Some(there) = self.outcome(claims, revision).await? {
                     return Ok(there);
                 }
             }
@@ -94,6 +95,17 @@ impl Session {
             }
             pause.wait().await;
         }
+    }
+
+    /// Returns whether the keys of the claims exist, no older than this revision. If that can't be
+    /// read, they may exist: the certainty of the read is not that of the creation.
+    async fn outcome(
+        self: &Arc<Self>,
+        claims: &[Arc<OwnClaim>],
+        revision: i64,
+    ) -> Result<Option<Made>, Error> {
+        let found = Box::pin(self.search(claims, revision)).await;
+        found.map_err(|error| error.with_certainty(Certainty::Unknown))
     }
 
     /// Reads whether the keys of the claims exist, no older than this revision.

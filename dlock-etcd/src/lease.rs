@@ -149,7 +149,7 @@ impl Session {
         }
         match &mut *claim.stage.lock().await {
             Stage::There(spot) => self.attach_at(claim, spot).await,
-            Stage::New | Stage::Gone => Err(gone()),
+            Stage::New | Stage::Doubtful | Stage::Gone => Err(gone()),
         }
     }
 

@@ -56,7 +56,7 @@ impl Session {
         let answer = match &*stage {
             Stage::Gone => Ok(Released::AlreadyLost),
             Stage::New if claim.refused_in().is_none() => Ok(Released::AlreadyLost),
-            Stage::New | Stage::There(_) => self.delete_own(claim).await,
+            Stage::New | Stage::Doubtful | Stage::There(_) => self.delete_own(claim).await,
         };
         if answer.is_ok() || self.is_over() {
             *stage = Stage::Gone;

@@ -195,7 +195,7 @@ async fn under_lock(
     }
     let locks = args.view(locks, wait)?;
     tokio::select! {
-        checked = nested::check(&locks, name, args.shared, args.semaphore.is_some()) => checked?,
+        checked = nested::check(&locks, name) => checked?,
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     }
     let taken = tokio::select! {

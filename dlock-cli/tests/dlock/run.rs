@@ -335,8 +335,8 @@ fn a_run_within_a_run_of_its_name_is_refused() {
         (&["-n", "a", "--keep-url"], "run -n a --shared -- echo ran", 125),
         (&["-n", "a", "--keep-url"], "run -n b -- \"$DLOCK\" run -n a -- echo ran", 125),
         (&["-n", "a", "--keep-url"], "run -n b -- echo ran", 0),
-        (&["-n", "a", "--keep-url", "--shared"], "run -n a --shared -- echo ran", 0),
-        (&["-n", "a", "--keep-url", "--semaphore", "2"], "run -n a --semaphore 2 -- echo ran", 0),
+        (&["-n", "a", "--keep-url", "--shared"], "run -n a --shared -- echo ran", 125),
+        (&["-n", "a", "--keep-url", "--semaphore", "2"], "run -n a --semaphore 2 -- echo ran", 125),
         (
             &["-n", "a", "--keep-url"],
             "run -n a --url sqlite:other.db?dlock.create_schema=true -- echo ran",
@@ -349,6 +349,22 @@ fn a_run_within_a_run_of_its_name_is_refused() {
         assert_eq!(went.code, Some(code), "{outer:?} {args}: {went:?}");
         assert_eq!(went.out.contains("ran"), code == 0, "{outer:?} {args}: {went:?}");
         assert_eq!(went.err.contains("already runs under lock \"a\""), code != 0, "{went:?}");
+    }
+}
+
+/// Two URLs of one store, with other prefixes and token offsets.
+#[test]
+fn a_run_within_a_run_is_found_by_its_claim() {
+    let dlock = Dlock::on_sqlite();
+    for options in ["dlock.token_offset=1000", "dlock.prefix=p/"] {
+        let (name, url) = match options {
+            "dlock.prefix=p/" => ("p/a", &dlock.url),
+            _ => ("a", &dlock.url),
+        };
+        let inner = inner(&format!("run -n a --url '{url}&{options}' -- echo ran"));
+        let went = nested(&dlock, &["-n", name, "--keep-url"], &inner);
+        assert_eq!(went.code, Some(125), "{options}: {went:?}");
+        assert!(went.err.contains("already runs under lock \"a\""), "{options}: {went:?}");
     }
 }
 

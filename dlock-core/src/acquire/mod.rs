@@ -82,8 +82,9 @@ pub(crate) struct Attempt<'a> {
     /// Whether the claim may join its queue again. A claim of a multi-lock may not: another order
     /// in one of its queues could deadlock with another multi-lock.
     alone: bool,
-    /// Whether an earlier request with this claim may have reached the store.
-    unsure: bool,
+    /// Whether the store may know the claim from an earlier request: one that was queued, or whose
+    /// outcome is unknown. Then a request that was not applied proves nothing about the claim.
+    is_known: bool,
     /// The last failure of the store, if it has not answered since.
     last: Option<Error>,
     stage: Stage,
@@ -114,7 +115,7 @@ impl<'a> Attempt<'a> {
             request,
             local: None,
             alone: false,
-            unsure: false,
+            is_known: false,
             last: None,
             stage: Stage::Known,
             _waiting: engine.meter.wait(),
@@ -236,7 +237,7 @@ impl<'a> Attempt<'a> {
             // Start over with a new id, since the old claim is being cancelled. The pause prevents
             // a hot loop.
             self.request.claim = ClaimId::random();
-            self.unsure = false;
+            self.is_known = false;
             queued = false;
             match &mut restarts {
                 None => restarts = Some(PAUSES),
@@ -267,11 +268,11 @@ impl<'a> Attempt<'a> {
             local.set_asked(false);
         }
         self.stage = match &answer {
-            Err(error) if error.certainty() == Certainty::NotApplied && !self.unsure => {
+            Err(error) if error.certainty() == Certainty::NotApplied && !self.is_known => {
                 Stage::Clear
             }
-            answer => {
-                self.unsure |= answer.is_err();
+            _ => {
+                self.is_known = true;
                 Stage::Known
             }
         };

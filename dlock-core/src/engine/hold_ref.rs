@@ -9,8 +9,8 @@ use super::{
     release::{self, Background, ReleaseProgress},
 };
 use crate::{
-    AcquireRequest, DynBackend, Ended, Error, ErrorKind, FencingToken, Grant, GuardState, Instant,
-    LockName, LockOptions, Mode, Released, Renewal, Renewed,
+    AcquireRequest, ClaimId, DynBackend, Ended, Error, ErrorKind, FencingToken, Grant, GuardState,
+    Instant, LockName, LockOptions, Mode, Released, Renewal, Renewed,
     hold::{Hold, local_queue::LocalQueue, renewal_queue::reason},
 };
 
@@ -53,6 +53,10 @@ impl HoldRef {
 
     pub(crate) fn name(&self) -> &LockName {
         self.hold.name()
+    }
+
+    pub(crate) fn claim(&self) -> ClaimId {
+        self.hold.id()
     }
 
     pub(crate) fn token(&self) -> FencingToken {

@@ -20,8 +20,8 @@ use std::{
 use futures_util::{StreamExt, future::select_all, stream::FuturesUnordered};
 
 use crate::{
-    DynBackend, Ended, Error, ErrorKind, FencingToken, GuardState, Instant, LockName, Released,
-    engine::hold_ref::HoldRef,
+    ClaimId, DynBackend, Ended, Error, ErrorKind, FencingToken, GuardState, Instant, LockName,
+    Released, engine::hold_ref::HoldRef,
 };
 
 /// The reason if the store reports at the release that the lock was lost.
@@ -99,6 +99,13 @@ impl Guard {
     /// The name of the lock; of a multi-lock, its first name.
     pub fn name(&self) -> &LockName {
         self.parts()[0].name()
+    }
+
+    /// The id of the claim, by which [`inspect`](crate::Locks::inspect) shows the holder; of a
+    /// multi-lock, that of its first name. Guards that share one claim of this process have the
+    /// same. On a quorum whose first attempt failed, the masters know the claim by another id.
+    pub fn claim(&self) -> ClaimId {
+        self.parts()[0].claim()
     }
 
     /// The fencing token of this grant; of a multi-lock, the largest of [`tokens`](Self::tokens).

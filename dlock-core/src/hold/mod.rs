@@ -203,6 +203,10 @@ impl Hold {
         self.used() != self.first
     }
 
+    pub(crate) fn id(&self) -> ClaimId {
+        self.id
+    }
+
     /// Returns the claim, with the number of its used tokens.
     pub(crate) fn claim(&self) -> Claim {
         let used = u32::try_from(1 + self.used() - self.first).unwrap_or(self.tokens);

@@ -1,6 +1,6 @@
 //! An outage of the store while many tasks wait.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
 use dlock_core::*;
 use tokio::{task::JoinHandle, time::Instant as Timer};
@@ -133,4 +133,27 @@ async fn a_store_that_came_back_meanwhile_has_a_new_outage() {
     tokio::time::sleep(LEASE - secs(1)).await;
     assert!(next.iter().all(|task| !task.is_finished()), "given up before a lease was over");
     ended_by(LEASE + FAILS_AFTER * 3, next).await;
+}
+
+/// The claim is in the store's queue. Then the connection breaks, and no new one is possible.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_in_an_outage_leaves_the_queue() {
+    let store = Store::new();
+    let [holder, waiter, next] = [0; 3].map(|_| store.client(secs(60)));
+    let guard = holder.mutex("a").unwrap().lock().await.unwrap();
+    let mutex = waiter.mutex("a").unwrap();
+    let waiting = mutex.lock_timeout(secs(5));
+    let outage = async {
+        tokio::time::sleep(secs(1)).await;
+        store.refuses.store(true, SeqCst);
+        store.becomes_unreachable(millis(10));
+    };
+    let (waited, ()) = tokio::join!(waiting, outage);
+    assert_eq!(waited.unwrap_err().kind(), ErrorKind::Timeout);
+    store.comes_back();
+    // The claim is cancelled meanwhile.
+    tokio::time::sleep(secs(10)).await;
+    assert!(guard.release().await.is_ok());
+    let taken = next.mutex("a").unwrap().lock_timeout(secs(1)).await;
+    assert!(taken.is_ok(), "the lock was granted to a claim that nobody waits for");
 }

@@ -22,6 +22,9 @@ pub(crate) struct Store {
     /// there is none.
     pub(crate) unreachable: AtomicBool,
     pub(crate) fails_after: Mutex<Option<Duration>>,
+    /// While it is unreachable, waits in its queues fail too, and the errors say that nothing was
+    /// applied: as if its connections were cut and new ones refused.
+    pub(crate) refuses: AtomicBool,
     pub(crate) response_timeout: Mutex<Duration>,
     /// The time that a request takes if it grants a lock.
     pub(crate) takes: Mutex<Duration>,
@@ -40,6 +43,7 @@ impl Store {
             guard: Mutex::new(Duration::MAX),
             unreachable: AtomicBool::new(false),
             fails_after: Mutex::default(),
+            refuses: AtomicBool::new(false),
             response_timeout: Mutex::new(Duration::MAX),
             takes: Mutex::default(),
             one_by_one: AtomicBool::new(false),
@@ -71,12 +75,17 @@ impl Store {
             return None;
         }
         let after = *self.fails_after.lock();
+        let certainty = match self.refuses.load(SeqCst) {
+            true => Certainty::NotApplied,
+            false => Certainty::Unknown,
+        };
         Some(Answer::later(async move {
             match after {
                 Some(after) => tokio::time::sleep(after).await,
                 None => std::future::pending().await,
             }
-            Err(Error::new(ErrorKind::Unavailable, "switched off by the test"))
+            let error = Error::new(ErrorKind::Unavailable, "switched off by the test");
+            Err(error.with_certainty(certainty))
         }))
     }
 
@@ -85,6 +94,13 @@ impl Store {
         let ends = |ends: usize| ends.checked_sub(1);
         self.ends.fetch_update(SeqCst, SeqCst, ends).ok()?;
         Some(Answer::ready(Err(Error::new(ErrorKind::NotHeld, "the claim has ended"))))
+    }
+
+    /// Waits until it refuses connections.
+    async fn refused(&self) {
+        while !(self.refuses.load(SeqCst) && self.unreachable.load(SeqCst)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     async fn reach(&self) -> Result<(), Error> {
@@ -132,7 +148,10 @@ impl Backend for Store {
     }
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         self.reach().await?;
-        self.inner.granted(request).await
+        tokio::select! {
+            grant = self.inner.granted(request) => grant,
+            () = self.refused() => Err(Error::new(ErrorKind::Unavailable, "cut by the test")),
+        }
     }
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         self.reach().await?;

@@ -244,9 +244,9 @@ mod tests {
             ("postgres://u:hunter2@/d?host=::1", "postgres://[::1]:5432/d"),
             ("postgres://u:hunter2@/d?host=/run/pg", "postgres:///run/pg:5432/d"),
             ("postgres://u@:7/d?host=/run/pg", "postgres:///run/pg:7/d"),
-            ("postgres://u@?host=/run/pg&dlock.pooler=true", "postgres:///run/pg:5432/u"),
+            ("postgres://u@?host=/run/pg&dlock.pooler=true", "postgres:///run/pg:5432"),
             ("postgres://u@%2Frun%2Fpg/d", "postgres:///run/pg:5432/d"),
-            ("postgres://u@localhost:7", "postgres://localhost:7/u"),
+            ("postgres://u@localhost:7", "postgres://localhost:7"),
             ("postgres://db/d?sslmode=disable&user=u&password=hunter2", "postgres://db:5432/d"),
             ("postgres:///d?user=u&host=/run/pg&port=7", "postgres:///run/pg:7/d"),
         ] {

@@ -68,10 +68,12 @@ impl PostgresDriver {
         }
     }
 
-    /// Returns the name of the store, without secrets.
+    /// Returns the name of the store, without secrets. Without a database in the URL, that of the
+    /// user's name is used. It is not shown, because it stands before the `@` of the URL.
     pub(super) fn store(&self) -> String {
-        let database = self.options.get_database().unwrap_or(self.options.get_username());
-        format!("postgres://{}:{}/{database}", shown(&self.host()), self.options.get_port())
+        let database = self.options.get_database().map(|name| format!("/{name}"));
+        let (host, database) = (self.host(), database.unwrap_or_default());
+        format!("postgres://{}:{}{database}", shown(&host), self.options.get_port())
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     conn::SqliteConn,
     error::classify,
     examine::text,
-    file::{Identity, check_alias, no_access, probe_reads, probe_writes},
+    file::{OpenFiles, check_alias, no_access, probe_reads, probe_writes},
     push::{Notifier, SqliteListener, listener},
     queries,
     schema::prepare,
@@ -146,12 +146,12 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     // Only now is the file certain to exist.
     let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
     check_alias(&path)?;
-    let file = Identity::of(&path).map_err(|error| no_access(&path, error))?;
+    let files = OpenFiles::of(&path).map_err(|error| no_access(&path, error))?;
     // A later connection must not create a new file if this one was removed.
     let [options, reads] =
         [options, reads].map(|options| options.filename(&path).create_if_missing(false));
-    let writer = SqliteConn::new(options, writer, file);
-    let reader = SqliteConn::new(reads, reader, file).with_notifier(Notifier::new(&path));
+    let writer = SqliteConn::new(options, writer, files.clone());
+    let reader = SqliteConn::new(reads, reader, files).with_notifier(Notifier::new(&path));
     let listener = listener(&path).await;
     Ok(Opened { path, writer, reader, listener })
 }

@@ -15,12 +15,7 @@ use sqlx::{
 };
 
 use super::{
-    error::classify,
-    examine::examine,
-    file::{Identity, check_same},
-    json::Array,
-    push::Notifier,
-    queries,
+    error::classify, examine::examine, file::OpenFiles, json::Array, push::Notifier, queries,
 };
 use crate::engine::{
     Conn, Fault, Mark, Micros, Notification, Paged, Range, Row, RowsRead, Wanted, Write, in_order,
@@ -36,17 +31,16 @@ pub(super) struct SqliteConn {
     options: SqliteConnectOptions,
     conn: Option<SqliteConnection>,
     notifier: Option<Notifier>,
-    /// The identity of the open file.
-    file: Identity,
+    files: OpenFiles,
 }
 
 impl SqliteConn {
     pub(super) const fn new(
         options: SqliteConnectOptions,
         conn: SqliteConnection,
-        file: Identity,
+        files: OpenFiles,
     ) -> Self {
-        Self { options, conn: Some(conn), notifier: None, file }
+        Self { options, conn: Some(conn), notifier: None, files }
     }
 
     /// Makes this connection the one that sends notifications.
@@ -59,7 +53,8 @@ impl SqliteConn {
         match self.conn.take() {
             Some(conn) => Ok(conn),
             None => {
-                check_same(self.options.get_filename(), self.file)?;
+                self.files.check_file()?;
+                self.files.reopened();
                 self.options.connect().await.map_err(classify)
             }
         }
@@ -122,10 +117,8 @@ impl SqliteConn {
         if !matches!(result, Err(sqlx::Error::WorkerCrashed)) {
             self.conn = Some(conn);
         }
-        // SQLite continues in a file that has no name any more, or another one, while other clients
-        // use the new file. So an answer counts only if the path still leads to the file. That
-        // costs about a microsecond.
-        check_same(self.options.get_filename(), self.file)?;
+        // That costs a few microseconds.
+        self.files.check()?;
         result.map_err(classify)
     }
 }
@@ -224,7 +217,7 @@ impl Conn for SqliteConn {
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
         let mut conn = self.take().await?;
-        let findings = examine(&mut conn, self.options.get_filename(), self.file).await;
+        let findings = examine(&mut conn, self.options.get_filename(), &self.files).await;
         // After an error the thread may have died. The next statement opens another connection.
         if findings.is_ok() {
             self.conn = Some(conn);

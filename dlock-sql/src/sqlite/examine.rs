@@ -7,7 +7,7 @@ use sqlx::{Row as _, SqliteConnection};
 
 use super::{
     error::classify,
-    file::{self, Identity, REPLACED, RESTART, alias, may_write},
+    file::{self, OpenFiles, REPLACED, RESTART, alias, may_write},
     queries, schema,
 };
 use crate::engine::{Fault, of_tables};
@@ -21,7 +21,7 @@ const REMOTE: [&str; 10] =
 pub(super) async fn examine(
     conn: &mut SqliteConnection,
     path: &Path,
-    opened: Identity,
+    opened: &OpenFiles,
 ) -> Result<Vec<Finding>, Fault> {
     let mut findings = vec![Finding::fine(
         "version",
@@ -30,7 +30,7 @@ pub(super) async fn examine(
     let mode = text(conn, queries::JOURNAL).await?;
     findings.push(journal(&mode));
     findings.push(encoding(&text(conn, queries::ENCODING).await?));
-    findings.push(location(path, opened, &mode));
+    findings.push(location(path, opened));
     findings.push(names(path));
     findings.extend(mounted(path).map(|kind| file_system(&kind)));
     findings.push(of_tables(schema::prepare(conn, false).await)?);
@@ -69,16 +69,11 @@ fn encoding(encoding: &str) -> Finding {
 }
 
 /// Returns the finding about the place of the file. It does not open the file: see [`file`].
-fn location(path: &Path, opened: Identity, mode: &str) -> Finding {
+fn location(path: &Path, opened: &OpenFiles) -> Finding {
     const ABOUT: &str = "file";
     let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);
-    if Identity::of(path).ok() != Some(opened) {
-        return Finding::wrong(ABOUT, format!("it {REPLACED}"), RESTART);
-    }
-    if mode == "wal" && !has_log(path) {
-        let found = "its log (-wal) was deleted while it was in use, and other programs may hold \
-                     its locks";
-        return Finding::wrong(ABOUT, found, RESTART);
+    if let Some(path) = opened.replaced() {
+        return Finding::wrong(ABOUT, format!("{} {REPLACED}", path.display()), RESTART);
     }
     if let Err(error) = may(Some(path)).and_then(|()| may(path.parent())) {
         return Finding::wrong(
@@ -88,12 +83,6 @@ fn location(path: &Path, opened: Identity, mode: &str) -> Finding {
         );
     }
     Finding::fine(ABOUT, "it can be written, and so can its directory")
-}
-
-fn has_log(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    Path::new(&log).exists()
 }
 
 fn names(path: &Path) -> Finding {
@@ -166,11 +155,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
         std::fs::write(&path, "").unwrap();
-        let opened = Identity::of(&path).unwrap();
-        assert_eq!(location(&path, opened, "delete").level, Level::Fine);
-        assert_eq!(location(&path, opened, "wal").level, Level::Wrong);
+        let opened = OpenFiles::of(&path).unwrap();
+        assert_eq!(location(&path, &opened).level, Level::Fine);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(location(&path, opened, "delete").level, Level::Wrong);
+        assert_eq!(location(&path, &opened).level, Level::Wrong);
         assert_eq!(names(&path).level, Level::Wrong);
     }
 }

@@ -1,4 +1,4 @@
-//! The identity of the file, from calls that take a path.
+//! The identity of the file, its log and its shared memory, from calls that take a path.
 //!
 //! SQLite's locks are POSIX record locks. A process loses all its locks on a file as soon as it
 //! closes *any* descriptor of it. Another program then finds no locks, and removes the log and the
@@ -9,8 +9,15 @@
 //! SQLite finds the log and the shared memory by the *name* of the file. Two programs that open one
 //! file by two names have a log each, and do not see each other's locks. SQLite itself follows
 //! symbolic links. A second hard link, and a file that is itself a mount point, are refused here.
+//!
+//! SQLite continues in a file that was deleted, and a program that opens the path then uses another
+//! one. The same holds for the log and the shared memory, which exist for as long as a connection is
+//! open. So each answer counts only if all three are still those that were opened.
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use dlock_core::{ConfigIssue, Error};
 use sqlx::{
@@ -73,14 +80,77 @@ pub(super) fn check_alias(path: &Path) -> Result<(), Error> {
     })
 }
 
-/// Refuses a file that is not the one that was opened.
-pub(super) fn check_same(path: &Path, opened: Identity) -> Result<(), Error> {
-    match Identity::of(path) {
-        Ok(found) if found == opened => Ok(()),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(no_access(path, error)),
-        _ => {
-            let text = format!("{} {REPLACED}: {RESTART}", path.display());
-            Err(Error::config(ConfigIssue::Access, text).with_source(DatabaseGone))
+/// The files of an open database.
+#[derive(Clone, Debug)]
+pub(super) struct OpenFiles {
+    file: OpenFile,
+    /// The log and the shared memory. They have no identity in another mode than WAL.
+    beside: [OpenFile; 2],
+}
+
+/// One of them, with the identity that it had when it was first seen.
+#[derive(Clone, Debug)]
+struct OpenFile {
+    path: PathBuf,
+    opened: Option<Identity>,
+}
+
+impl OpenFiles {
+    /// Returns the files of a database that is open at this path.
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let opened = Some(Identity::of(path)?);
+        let beside = ["-wal", "-shm"].map(|suffix| {
+            let mut path = path.as_os_str().to_owned();
+            path.push(suffix);
+            let opened = Identity::of(path.as_ref()).ok();
+            OpenFile { path: path.into(), opened }
+        });
+        Ok(Self { file: OpenFile { path: path.to_owned(), opened }, beside })
+    }
+
+    /// Records that the database will be opened again, perhaps with another log.
+    pub(super) fn reopened(&mut self) {
+        self.beside.iter_mut().for_each(|beside| beside.opened = None);
+    }
+
+    /// Refuses files that are not those that were opened.
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        self.file.check()?;
+        for beside in &mut self.beside {
+            match beside.opened {
+                Some(_) => beside.check()?,
+                None => beside.opened = Identity::of(&beside.path).ok(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a file that is not the one that was opened.
+    pub(super) fn check_file(&self) -> Result<(), Error> {
+        self.file.check()
+    }
+
+    /// Returns the path of a file that is not the one that was opened.
+    pub(super) fn replaced(&self) -> Option<&Path> {
+        let mut all = std::iter::once(&self.file).chain(&self.beside);
+        let found = all.find(|one| {
+            one.opened.is_some_and(|opened| Identity::of(&one.path).ok() != Some(opened))
+        });
+        found.map(|one| &*one.path)
+    }
+}
+
+impl OpenFile {
+    fn check(&self) -> Result<(), Error> {
+        match Identity::of(&self.path) {
+            Ok(found) if Some(found) == self.opened => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(no_access(&self.path, error))
+            }
+            _ => {
+                let text = format!("{} {REPLACED}: {RESTART}", self.path.display());
+                Err(Error::config(ConfigIssue::Access, text).with_source(DatabaseGone))
+            }
         }
     }
 }
@@ -103,12 +173,12 @@ pub(super) fn no_access(path: &Path, error: io::Error) -> Error {
 
 /// The identity of the file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity(u64, u64);
+struct Identity(u64, u64);
 
 impl Identity {
     /// Returns the identity of the file that is at the path now.
     #[cfg(unix)]
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    fn of(path: &Path) -> io::Result<Self> {
         use std::os::unix::fs::MetadataExt as _;
 
         path.metadata().map(|found| Self(found.dev(), found.ino()))
@@ -116,7 +186,7 @@ impl Identity {
 
     /// Checks only whether there is a file: this system does not identify it.
     #[cfg(not(unix))]
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    fn of(path: &Path) -> io::Result<Self> {
         path.metadata().map(|_| Self(0, 0))
     }
 }
@@ -284,13 +354,33 @@ mod tests {
         let (path, new) = (dir.path().join("locks.db"), dir.path().join("new.db"));
         std::fs::write(&path, "").unwrap();
         std::fs::write(&new, "").unwrap();
-        let first = Identity::of(&path).unwrap();
-        check_same(&path, first).unwrap();
+        let mut files = OpenFiles::of(&path).unwrap();
+        files.check().unwrap();
         std::fs::rename(&new, &path).unwrap();
         if cfg!(unix) {
-            assert!(check_same(&path, first).unwrap_err().to_string().contains("replaced"));
+            assert!(files.check().unwrap_err().to_string().contains("replaced"));
         }
         std::fs::remove_file(&path).unwrap();
-        assert!(check_same(&path, first).unwrap_err().to_string().contains("deleted"));
+        assert!(files.check_file().unwrap_err().to_string().contains("deleted"));
+        assert_eq!(files.replaced(), Some(&*path));
+    }
+
+    #[test]
+    fn a_log_that_was_deleted_is_found_from_when_it_was_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("locks.db");
+        std::fs::write(&path, "").unwrap();
+        for suffix in ["-wal", "-shm"] {
+            let beside = dir.path().join(format!("locks.db{suffix}"));
+            let mut files = OpenFiles::of(&path).unwrap();
+            files.check().unwrap();
+            std::fs::write(&beside, "").unwrap();
+            files.check().unwrap();
+            std::fs::remove_file(&beside).unwrap();
+            assert_eq!(files.replaced(), Some(&*beside));
+            assert!(files.check().unwrap_err().to_string().contains(suffix));
+            files.reopened();
+            files.check().unwrap();
+        }
     }
 }

@@ -120,7 +120,17 @@ async fn a_file_that_is_linked_or_replaced_in_use_is_found() {
 async fn a_deleted_or_replaced_file_is_reported_to_its_holder() {
     use dlock_core::{LockOptions, Locks, Mode, Released, Renewal, Renewed};
 
-    for is_replaced in [false, true] {
+    // The file, its log and its shared memory are moved away, each alone or together. Within one
+    // process, SQLite continues with the shared memory of the same file, so nothing replaces the last
+    // two here.
+    for (moved, is_replaced) in [
+        (&[""][..], false),
+        (&[""], true),
+        (&["-wal"], false),
+        (&["-shm"], false),
+        (&["-wal", "-shm"], false),
+        (&["", "-wal", "-shm"], true),
+    ] {
         let store = Store::new();
         let client = store.open().await;
         let held = [exclusive("a"), exclusive("b")];
@@ -131,7 +141,10 @@ async fn a_deleted_or_replaced_file_is_reported_to_its_holder() {
         let options = LockOptions::new().with_lease(Duration::from_secs(6));
         let locks = Locks::new(store.open().await).unwrap().with_options(options).unwrap();
         let guard = locks.mutex("c").unwrap().lock().await.unwrap();
-        fs::rename(store.path(), store.path().with_file_name("other.db")).unwrap();
+        for suffix in moved {
+            let file = |name: &str| store.path().with_file_name(format!("{name}.db{suffix}"));
+            fs::rename(file("locks"), file("other")).unwrap();
+        }
         if is_replaced {
             // Another program creates a new file, and acquires the same locks.
             let new = store.open().await;

@@ -20,7 +20,7 @@ const LONGEST_POLL: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The longest time for an answer before a server counts as paused.
-const SOON: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(1);
 
 /// Repeats the check until it succeeds. The error contains the result of the last check.
 pub(crate) async fn until<T, F>(what: &str, mut check: impl FnMut() -> F) -> Result<T, Stop>
