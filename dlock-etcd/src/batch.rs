@@ -17,15 +17,16 @@
 //!
 //! Each caller puts its operation into `queue`, then waits for its answer or for a lane. A caller
 //! with a lane takes the front of the queue, which need not contain its own. So each operation is
-//! sent, for its caller at least will do it. A lane is free only if no caller waits for one. A caller
-//! that is dropped takes its operation with it if that was not sent; if it was sending, those that
-//! it had taken may have been applied.
+//! sent, for its caller at least will do it. A lane is free only if no operation waits for one. A
+//! caller that finds the queue empty only waits for its answer. A caller that is dropped takes its
+//! operation with it if that was not sent; if it was sending, those that it had taken may have been
+//! applied.
 
 use dlock_core::Certainty;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::RecvError};
 
 use crate::{
-    batch_queue::Queued,
+    batch_queue::{BatchAnswer, Queued, Turn},
     client::{Failure, FailureKind, Header, Op, ResponseOp, TxnRequest},
     session::{Session, is_passing},
 };
@@ -60,21 +61,14 @@ impl Session {
     }
 
     /// Waits for the answer to an operation. Sends the waiting operations if there is a lane before.
-    async fn answered<T>(
+    async fn answered(
         &self,
-        mut answered: oneshot::Receiver<T>,
-    ) -> Result<T, oneshot::error::RecvError> {
+        mut answered: oneshot::Receiver<BatchAnswer>,
+    ) -> Result<BatchAnswer, RecvError> {
         loop {
-            tokio::select! {
-                biased;
-                answer = &mut answered => return answer,
-                // The semaphore is never closed.
-                _lane = self.batch_queue.lanes.acquire() => {
-                    let batch = self.batch_queue.take();
-                    if !batch.is_empty() {
-                        self.send(batch).await;
-                    }
-                }
+            match self.batch_queue.turn(&mut answered).await {
+                Turn::Answered(answer) => return answer,
+                Turn::Send(batch, _lane) => self.send(batch).await,
             }
         }
     }

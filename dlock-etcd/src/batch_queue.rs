@@ -3,7 +3,10 @@
 use std::collections::{HashSet, VecDeque};
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{
+    Semaphore, SemaphorePermit,
+    oneshot::{self, error::RecvError},
+};
 
 use crate::client::{Failure, Header, RequestOp, ResponseOp};
 
@@ -27,6 +30,13 @@ pub(crate) struct Queued {
     pub(crate) answer: oneshot::Sender<BatchAnswer>,
 }
 
+/// What a caller waits for.
+pub(crate) enum Turn<'a> {
+    Answered(Result<BatchAnswer, RecvError>),
+    /// Operations to send, with the lane for them.
+    Send(Vec<Queued>, Option<SemaphorePermit<'a>>),
+}
+
 /// `None`: nothing was applied, because of one of the operations. Each is sent alone.
 pub(crate) type BatchAnswer = Option<Result<(Header, ResponseOp), Failure>>;
 
@@ -37,6 +47,24 @@ impl BatchQueue {
 
     pub(crate) fn add(&self, waiting: Queued) {
         self.queue.lock().push_back(waiting);
+    }
+
+    /// Waits for the answer to an operation, or for a lane and operations to send.
+    pub(crate) async fn turn(&self, answered: &mut oneshot::Receiver<BatchAnswer>) -> Turn<'_> {
+        tokio::select! {
+            biased;
+            answer = &mut *answered => return Turn::Answered(answer),
+            // The semaphore is never closed.
+            lane = self.lanes.acquire() => {
+                let batch = self.take();
+                if !batch.is_empty() {
+                    return Turn::Send(batch, lane.ok());
+                }
+            }
+        }
+        // Another caller sends it. Lanes may be free all the time, so waiting for one would be a busy
+        // loop.
+        Turn::Answered(answered.await)
     }
 
     /// Takes operations that may go together, those that came first.
@@ -63,7 +91,25 @@ impl BatchQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+        task::{Context, Wake, Waker},
+    };
+
     use super::*;
+
+    /// Whether a task was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
 
     fn add(queue: &BatchQueue, group: &str) -> oneshot::Receiver<BatchAnswer> {
         let (answer, answered) = oneshot::channel();
@@ -83,6 +129,23 @@ mod tests {
         assert_eq!(taken(&queue), ["a/", "b/", "c/"]);
         assert_eq!([taken(&queue), taken(&queue)], [["a/"], ["a/"]]);
         assert!(taken(&queue).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_caller_whose_operation_is_being_sent_only_waits() {
+        let queue = BatchQueue::new();
+        let mut answered = add(&queue, "a/");
+        let sending = queue.take().remove(0);
+        let mut waiting = std::pin::pin!(queue.turn(&mut answered));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        // tokio wakes a task that takes too much time only after that.
+        tokio::task::yield_now().await;
+        assert!(!woken.0.load(Ordering::SeqCst), "it looks for lanes without a pause");
+        assert_eq!(queue.lanes.available_permits(), LANES);
+        assert!(sending.answer.send(None).is_ok());
+        assert!(matches!(waiting.await, Turn::Answered(Ok(None))));
     }
 
     #[test]
