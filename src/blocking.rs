@@ -18,8 +18,8 @@
 //!
 //! # Errors
 //! Everything that waits fails with `Config(Runtime)` if it is called in async code of a tokio
-//! runtime, because it would block that runtime. There, use [`dlock::connect`](crate::connect), or
-//! call it in tokio's `spawn_blocking` or `block_in_place`. Guards may be dropped anywhere.
+//! runtime, because it would block that runtime. There, use [`dlock::connect`](fn@crate::connect),
+//! or call it in tokio's `spawn_blocking` or `block_in_place`. Guards may be dropped anywhere.
 //!
 //! Async code under `tokio::task::unconstrained` is not recognized: there, a call blocks the
 //! thread.

@@ -2,9 +2,9 @@
 //!
 //! The transaction creates the keys if the epoch has not ended and the keys are absent.
 //!
-//! With [`Queue::FailIfBusy`], the transaction also requires that no key is in the way. If one is,
-//! the answer shows whether the claims fit nevertheless, such as a reader behind readers. Then a
-//! second transaction creates the keys if nothing has changed since.
+//! With [`Queue::FailIfBusy`](dlock_core::Queue::FailIfBusy), the transaction also requires that no
+//! key is in the way. If one is, the answer shows whether the claims fit nevertheless, such as a
+//! reader behind readers. Then a second transaction creates the keys if nothing has changed since.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! # For backend authors
 //!
 //! Implement [`Store`], which opens a fresh store, and [`Opened`], which reads what the store
-//! contains. Pass the store to [`run`]. The file `tests/conformance.rs` needs nothing else. Set
+//! contains. Pass the store to [`run()`]. The file `tests/conformance.rs` needs nothing else. Set
 //! `harness = false` for that target in `Cargo.toml`:
 //!
 //! ```no_run

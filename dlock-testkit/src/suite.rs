@@ -17,7 +17,7 @@ use crate::{Bounds, Case, Opened, Stop, Store, Verdict, case::Cx, stalls::repeat
 pub(crate) const HANGS: u32 = 8;
 
 /// The cases over one kind of store, for programs that run cases themselves. A test target calls
-/// [`run`](crate::run).
+/// [`run`](fn@crate::run).
 pub struct Suite {
     store: Arc<dyn Store>,
     opened: OnceLock<Result<Shared, Stop>>,

@@ -68,7 +68,7 @@ impl Session {
         }
     }
 
-    /// Returns the answer of some work, if it arrives within [`Session::response_timeout`].
+    /// Returns the answer of some work, if it arrives within the response timeout of the session.
     pub(crate) async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, Error>>,

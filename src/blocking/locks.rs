@@ -21,7 +21,7 @@ pub struct Locks {
     background: Arc<Background>,
 }
 
-/// Connects to the store that `url` names: see [`crate::connect`].
+/// Connects to the store that `url` names: see [`crate::connect()`].
 ///
 /// # Errors
 /// As for that function, but `Config(Runtime)` in async code, or if no thread can be started.

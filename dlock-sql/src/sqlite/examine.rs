@@ -68,7 +68,7 @@ fn encoding(encoding: &str) -> Finding {
     }
 }
 
-/// Returns the finding about the place of the file. It does not open the file: see [`file`].
+/// Returns the finding about the place of the file. It does not open the file: see [`mod@file`].
 fn location(path: &Path, opened: &OpenFiles) -> Finding {
     const ABOUT: &str = "file";
     let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);
