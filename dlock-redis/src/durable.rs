@@ -1,30 +1,42 @@
 //! Grants and renewals that have to be on replicas before they count (`dlock.durability`).
 //!
 //! `WAIT` waits until a number of replicas has all that its own connection wrote before, and blocks
-//! that connection meanwhile. So durable acquires and renewals have a separate connection. `WAIT` is
-//! sent right behind the script, in the same round trip. If too few replicas answer, the script fails
+//! that connection meanwhile, for a round trip to the replicas. So acquires have a separate
+//! connection, on which few are under way. All others, which are renewals and confirmations of
+//! grants, have one more: they wait behind no acquire. `WAIT` is sent right behind the script, in the
+//! same round trip. If too few replicas answer, the script fails
 //! with an unknown outcome. The core then releases a claim that it wanted to acquire. It repeats a
 //! renewal; until one has succeeded, the holder believes in the lease that the replicas know.
 
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind};
-use futures_util::future::join_all;
+use futures_util::{future::join_all, try_join};
 use redis::{Pipeline, RedisError, RedisResult, Value};
+use tokio::sync::Semaphore;
 
 use crate::{
     config::{Durability, RedisConfig},
     error::{explain, is_denial, no_token, unreadable, unreadable_record},
-    link::{Link, window::Sending},
+    link::{
+        Link,
+        window::{Kind, Sending},
+    },
     reply::{ClaimStatus, lease_argument, status, statuses},
     scripts::{Call, Phase},
     session::{Retries, Session},
     waiters::{QueuedGrant, expired},
 };
 
-/// The connection for scripts that are followed by `WAIT`.
+/// The number of acquires under way. The server runs them one after the other, each for a round trip
+/// to the replicas, so more would only wait there, and be answered too late.
+const ACQUIRES: usize = 3;
+
+/// The connections for scripts that are followed by `WAIT`.
 pub(crate) struct Durable {
-    link: Link,
+    acquires: Link,
+    window: Semaphore,
+    renewals: Link,
     /// The number of replicas that must have a grant.
     pub(crate) replicas: u32,
     timeout: Duration,
@@ -36,8 +48,8 @@ impl Durable {
         durability: Durability,
         main: &Link,
     ) -> Result<Self, Error> {
-        let link = Link::open(config, None).await?;
-        Self::check_rights(config, &link).await?;
+        let (acquires, renewals) = try_join!(Link::open(config, None), Link::open(config, None))?;
+        Self::check_rights(config, &acquires).await?;
         let replicas = match durability {
             Durability::Master => 0,
             Durability::Replicas(replicas) => replicas,
@@ -45,7 +57,8 @@ impl Durable {
             Durability::Majority => main.server_info().replicas()?.div_ceil(2),
         };
         // Other acquires on this connection wait behind it, and must still be answered in time.
-        Ok(Self { link, replicas, timeout: config.response_timeout / 4 })
+        let (window, timeout) = (Semaphore::new(ACQUIRES), config.response_timeout / 4);
+        Ok(Self { acquires, window, renewals, replicas, timeout })
     }
 
     /// Tries `WAIT` on each server.
@@ -87,7 +100,7 @@ impl Durable {
     /// # Errors
     /// `Unavailable`, with an unknown outcome, during a failover.
     pub(crate) fn check_same(&self, main: &Link) -> Result<(), Error> {
-        if self.link.agrees_with(main) {
+        if self.acquires.agrees_with(main) && self.renewals.agrees_with(main) {
             return Ok(());
         }
         let what = "a failover is in progress, and the server that answered is no longer the \
@@ -123,7 +136,15 @@ impl Durable {
         sending: &Sending<'_>,
     ) -> Result<(Value, RedisResult<Value>), RedisError> {
         script.cmd("WAIT").arg(self.replicas).arg(self.timeout.as_millis().to_string());
-        let mut answers = self.link.send_all(&script, sending).await?.into_iter();
+        let answers = match sending.kind {
+            Kind::Acquire => {
+                // The semaphore is never closed.
+                let _permit = self.window.acquire().await.ok();
+                self.acquires.send_all(&script, sending).await
+            }
+            _ => self.renewals.send_all(&script, sending).await,
+        };
+        let mut answers = answers?.into_iter();
         let value = answers.next().unwrap_or_default().extract_error()?;
         Ok((value, answers.next().unwrap_or_default().extract_error()))
     }

@@ -10,11 +10,14 @@ use dlock_core::{
     Released, Renewal, Renewed,
 };
 use dlock_testlab::{
-    Stop, Verdict,
+    Flow, Proxy, Stop, Verdict,
     redis::{Options, Persistence, RedisMasters, RedisServer},
 };
-use futures_util::{StreamExt, stream::FuturesUnordered};
-use tokio::{net::TcpListener, time::timeout};
+use futures_util::{StreamExt, future::try_join_all, stream::FuturesUnordered};
+use tokio::{
+    net::TcpListener,
+    time::{sleep, timeout},
+};
 
 use crate::support::{
     HELLO, SOON, answer, ask, attempt, connect, exclusive, free, granted, queue, refused, run,
@@ -104,6 +107,35 @@ fn a_stopped_replica_blocks_grants_until_it_is_back() {
             Err(_) => Ok(false),
         })
         .await
+    })
+}
+
+/// Each acquire waits for a slow replica.
+#[test]
+fn a_client_with_many_acquires_renews_its_locks() {
+    const LEASE: Duration = Duration::from_secs(12);
+    run(async {
+        let (server, _) = start().await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let line = format!("replicaof 127.0.0.1 {}", proxy.port());
+        let _replica = RedisServer::start(&Options::new().with_config(&line)).await?;
+        until_replicas(&server, 1).await?;
+        let options = LockOptions::new().with_lease(LEASE);
+        let locks = Locks::new(connect(&durable(&server, "1")).await?)?.with_options(options)?;
+        let guard = locks.mutex("held")?.lock().await?;
+        proxy.requests(Flow::Delay(Duration::from_millis(50)));
+        let others = (0..300).map(async |at| {
+            loop {
+                if let Ok(other) = locks.mutex(format!("other/{at}"))?.lock().await {
+                    let _ = other.release().await;
+                }
+            }
+        });
+        tokio::select! {
+            ended = guard.lost() => Err(Stop::failed(format!("the lock was lost: {ended:?}"))),
+            ended = try_join_all(others) => ended.map(|_: Vec<()>| ()),
+            () = sleep(2 * LEASE + LEASE / 4) => Ok(()),
+        }
     })
 }
 
