@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use dlock_core::{AcquireRequest, Certainty, Error, ErrorKind};
-use futures_util::{future::join_all, try_join};
+use futures_util::future::{join_all, try_join};
 use redis::{Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::Semaphore;
 
@@ -48,7 +48,8 @@ impl Durable {
         durability: Durability,
         main: &Link,
     ) -> Result<Self, Error> {
-        let (acquires, renewals) = try_join!(Link::open(config, None), Link::open(config, None))?;
+        let (acquires, renewals) =
+            try_join(Link::open(config, None), Link::open(config, None)).await?;
         Self::check_rights(config, &acquires).await?;
         let replicas = match durability {
             Durability::Master => 0,
