@@ -22,8 +22,9 @@ use crate::{
 };
 
 /// The settings, each read by a command of its own, since a service may refuse one of them.
-const SETTINGS: [&str; 5] = [
+const SETTINGS: [&str; 6] = [
     "appendfsync",
+    "min-replicas-max-lag",
     "min-replicas-to-write",
     "no-appendfsync-on-rewrite",
     "tcp-keepalive",

@@ -9,6 +9,10 @@ use crate::link::server_info::{LACKING, OLDEST, version};
 /// A replica that has not answered its master for this many seconds gets a finding.
 const LAG: u64 = 10;
 
+/// A master that continues to grant locks for longer than this without its replicas gets a finding,
+/// in seconds. This is the default lease.
+const PARTITIONED: u64 = 30;
+
 /// The answers of one server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerReport {
@@ -192,30 +196,58 @@ impl ServerReport {
                 "no replicas: locks are unavailable while this server is down",
                 "add one: redis-cli --cluster add-node --cluster-slave",
             ));
+        } else if online == 0 && wants.has_sentinels {
+            findings.push(Finding::warning(
+                "replication",
+                "no replica is connected: the sentinels have no server for a failover, so locks are \
+                 unavailable while this server is down",
+                "start one, and run REPLICAOF with the address of the master on it",
+            ));
         } else {
             findings.push(Finding::fine("replication", format!("{online} replicas are connected")));
         }
         if !wants.has_sentinels && !wants.is_cluster {
             return findings;
         }
-        let remedy = "run CONFIG SET min-replicas-to-write 1 on all servers, and write it into \
-                      redis.conf";
-        findings.push(match self.settings.get("min-replicas-to-write").map(String::as_str) {
-            None => {
-                Finding::warning("failover", "it does not report min-replicas-to-write", remedy)
-            }
-            Some("0") => Finding::warning(
-                "failover",
-                "a master that is partitioned from its replicas continues to grant locks for a \
-                 while (min-replicas-to-write 0)",
-                remedy,
-            ),
-            Some(_) => Finding::fine(
-                "failover",
-                "a master that is partitioned from its replicas stops granting locks",
-            ),
-        });
+        findings.push(self.failover());
         findings
+    }
+
+    fn failover(&self) -> Finding {
+        let setting = |name| self.settings.get(name).map(String::as_str);
+        let lag = setting("min-replicas-max-lag");
+        let found = match (setting("min-replicas-to-write"), lag.map(str::parse::<u64>)) {
+            (None, _) => "it does not report min-replicas-to-write".to_owned(),
+            (Some("0"), _) => "a master that is partitioned from its replicas continues to grant \
+                               locks for a while (min-replicas-to-write 0)"
+                .to_owned(),
+            (_, None | Some(Err(_))) => "it does not report min-replicas-max-lag".to_owned(),
+            (_, Some(Ok(0))) => {
+                "a master that is partitioned from its replicas continues to grant \
+                                 locks for a while (min-replicas-max-lag 0 turns \
+                                 min-replicas-to-write off)"
+                    .to_owned()
+            }
+            (_, Some(Ok(lag))) if lag > PARTITIONED => format!(
+                "a master that is partitioned from its replicas continues to grant locks for {lag} s \
+                 (min-replicas-max-lag)"
+            ),
+            (_, Some(Ok(lag))) => {
+                return Finding::fine(
+                    "failover",
+                    format!(
+                        "a master that is partitioned from its replicas stops granting locks after \
+                         {lag} s"
+                    ),
+                );
+            }
+        };
+        Finding::warning(
+            "failover",
+            found,
+            "run CONFIG SET min-replicas-to-write 1 and CONFIG SET min-replicas-max-lag 10 on all \
+             servers, and write both into redis.conf",
+        )
     }
 
     fn listing(&self) -> Finding {

@@ -102,6 +102,7 @@ fn main() {
             an_outdated_sentinel_does_not_lead_to_the_old_master,
             a_demoted_master_is_an_error_until_it_is_master_again,
             a_failover_under_load_causes_no_errors,
+            a_master_without_replicas_or_a_lag_limit_is_reported,
         }
     };
     libtest_mimic::run(&arguments, trials).exit()

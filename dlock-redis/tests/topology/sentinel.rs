@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Guard, GuardState, Locks};
+use dlock_core::{Guard, GuardState, Level, Locks};
 use dlock_testlab::{
     Stop, Verdict,
     redis::{Options, RedisSentinel, RedisServer},
@@ -276,6 +276,28 @@ pub(crate) fn a_failover_under_load_causes_no_errors() {
         for task in tasks {
             assert!(within(SOON, task).await??? > 0);
         }
+        Ok(())
+    });
+}
+
+pub(crate) fn a_master_without_replicas_or_a_lag_limit_is_reported() {
+    with_redis(async {
+        let servers = RedisSentinel::start(&Options::new()).await?;
+        servers.until_in_sync().await?;
+        let client = connect(&servers.url()).await?;
+        let level = async |about: &str| {
+            let findings = client.examine().await?;
+            let found = findings.iter().find(|finding| finding.about == about);
+            found.map(|found| found.level).ok_or_else(|| Stop::failed(format!("{findings:?}")))
+        };
+        let master = servers.master_server().await?;
+        master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await?.ok()?;
+        assert_eq!(level("failover").await?, Level::Fine);
+        assert_eq!(level("replication").await?, Level::Fine);
+        master.command(&["CONFIG", "SET", "min-replicas-max-lag", "0"]).await?.ok()?;
+        assert_eq!(level("failover").await?, Level::Warning);
+        servers.cut_replicas().await?;
+        assert_eq!(level("replication").await?, Level::Warning);
         Ok(())
     });
 }

@@ -19,6 +19,7 @@ fn server(fields: &[(&str, &str)], settings: &[(&'static str, &str)]) -> ServerR
     let mut all = HashMap::new();
     for (name, value) in [
         ("appendfsync", "always"),
+        ("min-replicas-max-lag", "10"),
         ("min-replicas-to-write", "1"),
         ("no-appendfsync-on-rewrite", "no"),
         ("tcp-keepalive", "300"),
@@ -105,9 +106,19 @@ fn a_failover_setup_has_more_findings() {
     let sentinel = Wants { has_sentinels: true, ..Wants::default() };
     let cluster = Wants { is_cluster: true, ..Wants::default() };
     let alone = server(&[], &[("min-replicas-to-write", "0")]);
-    assert_eq!(problems(&alone, &sentinel), [("failover", Level::Warning)]);
     let expected = [("replication", Level::Warning), ("failover", Level::Warning)];
+    assert_eq!(problems(&alone, &sentinel), expected);
     assert_eq!(problems(&alone, &cluster), expected);
+    let online = ("slave0", "ip=127.0.0.1,port=1,state=online,offset=9,lag=1");
+    for (setting, value, expected) in [
+        ("min-replicas-to-write", "0", &[("failover", Level::Warning)][..]),
+        ("min-replicas-max-lag", "0", &[("failover", Level::Warning)]),
+        ("min-replicas-max-lag", "31", &[("failover", Level::Warning)]),
+        ("min-replicas-max-lag", "30", &[]),
+    ] {
+        let server = server(&[online], &[(setting, value)]);
+        assert_eq!(problems(&server, &sentinel), expected, "{setting} {value}");
+    }
 }
 
 #[test]
@@ -127,6 +138,7 @@ fn an_unreported_setting_is_never_fine() {
         ("aof_enabled", "persistence"),
         ("appendfsync", "persistence"),
         ("no-appendfsync-on-rewrite", "persistence"),
+        ("min-replicas-max-lag", "failover"),
         ("min-replicas-to-write", "failover"),
         ("timeout", "connections"),
         ("tcp-keepalive", "connections"),
