@@ -129,7 +129,7 @@ impl Servers {
 }
 
 /// How long a name server may take. Then the driver resolves the name itself.
-const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the entries for the driver's list, each as `host:port`.
 pub(crate) async fn entries(hosts: &[String]) -> Vec<String> {

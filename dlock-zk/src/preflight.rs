@@ -232,11 +232,17 @@ pub(crate) async fn ask_any(config: &ZkConfig, word: &str) -> Option<String> {
         return None;
     }
     for host in entries(&config.hosts).await {
-        if let Ok(Ok(text)) = timeout(ANSWER_TIMEOUT, ask(&host, word)).await {
-            return Some(text);
+        let answer = ask_one(&host, word).await;
+        if answer.is_some() {
+            return answer;
         }
     }
     None
+}
+
+/// Returns the answer of one server to a four-letter command, without TLS.
+pub(crate) async fn ask_one(host: &str, word: &str) -> Option<String> {
+    timeout(ANSWER_TIMEOUT, ask(host, word)).await.ok()?.ok()
 }
 
 /// Returns the text behind this name in a server's answer, up to the next comma or hyphen.

@@ -33,14 +33,35 @@ fn is_about(findings: &[Finding], expected: &[(&str, Level)]) {
 }
 
 #[test]
-fn an_ensemble_of_three_is_fine() {
+fn an_ensemble_is_fine_while_all_three_servers_run() {
     run(async {
         let ensemble = Ensemble::start(&Options::new().with_words("srvr,conf")).await?;
         let client =
             connect(&format!("zk://{}?dlock.session_timeout=15s", ensemble.connect_string()))
                 .await?;
         // A busy server may answer too late.
-        until("all is fine", async || Ok(amiss(&client).await?.is_empty())).await
+        until("all is fine", async || Ok(amiss(&client).await?.is_empty())).await?;
+        let follower = &ensemble.nodes()[ensemble.followers().await?[0]];
+        let address = follower.address();
+        follower.kill();
+        until("the server that is down is reported", async || {
+            let found = amiss(&client).await.unwrap_or_default();
+            let found = found.iter().find(|finding| finding.about == "ensemble");
+            Ok(found.is_some_and(|finding| finding.found.contains(&address)))
+        })
+        .await
+    })
+}
+
+#[test]
+fn a_server_that_the_url_does_not_name_is_not_fine() {
+    run(async {
+        let ensemble = Ensemble::start(&Options::new().with_words("srvr,conf")).await?;
+        let client = connect(&format!("zk://{}", ensemble.addresses()[0])).await?;
+        let found = amiss(&client).await?;
+        let found = found.iter().find(|finding| finding.about == "ensemble");
+        assert!(found.is_some_and(|f| f.found.contains("visible for 1 of them")), "{found:?}");
+        Ok(())
     })
 }
 
