@@ -1,4 +1,5 @@
-//! Controls of the checkers: an empty history proves nothing, and an overlap is found. Also a check of
+//! Controls of the checkers: an empty history proves nothing, an overlap is found, and a fault that
+//! does nothing is not caught. Also a check of
 //! the table of rules in the guide: the cases that it names exist.
 
 use std::{collections::BTreeSet, fs, path::Path};
@@ -10,10 +11,15 @@ use dlock_testkit::{
 };
 use libtest_mimic::Failed;
 
+use crate::{caught_by, fault::Fault};
+
 type Control = fn() -> Result<(), Failed>;
 
-pub(crate) const ALL: [(&str, Control); 2] =
-    [("an_empty_history_proves_nothing", empty_history), ("an_overlap_is_found", overlap)];
+pub(crate) const ALL: [(&str, Control); 3] = [
+    ("an_empty_history_proves_nothing", empty_history),
+    ("an_overlap_is_found", overlap),
+    ("a_fault_that_does_nothing_is_not_caught", no_fault),
+];
 
 fn empty_history() -> Result<(), Failed> {
     demand(at_least(&History::default(), 1).is_err(), "an empty history passes")?;
@@ -23,6 +29,13 @@ fn empty_history() -> Result<(), Failed> {
 fn overlap() -> Result<(), Failed> {
     demand(exclusion::check(&history([1, 2])).is_err(), "an overlap passes")?;
     demand(exclusion::check(&history([1, 3])).is_ok(), "successive holds fail")
+}
+
+/// The trials `correct` run the other cases on a store without a fault, with the same bounds.
+fn no_fault() -> Result<(), Failed> {
+    let case = "lease::no_renewal_extends_the_lease_after_the_last";
+    demand(caught_by(Fault::None, &[case]).is_err(), "a store without a fault is caught")?;
+    demand(caught_by(Fault::None, &[]).is_err(), "a fault without cases is caught")
 }
 
 fn demand(is: bool, otherwise: &str) -> Result<(), Failed> {

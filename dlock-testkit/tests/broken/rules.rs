@@ -69,6 +69,10 @@ impl Lock {
     }
 
     pub(crate) fn end_leases(&mut self, fault: Fault, now: Instant) {
+        if fault == Fault::ReusesExpiredBlocks {
+            let ended = self.entries.iter().filter(|entry| entry.until <= now);
+            self.last = ended.filter_map(|entry| entry.token).max().unwrap_or(self.last);
+        }
         self.entries.retain(|entry| match fault {
             Fault::NeverExpiresLeases => true,
             Fault::KeepsDeadWaiters if entry.token.is_none() => true,
@@ -95,7 +99,7 @@ impl Lock {
             let last = self.last;
             let entry = &mut self.entries[at];
             let token = match fault {
-                Fault::ResetsTokens | Fault::CountsTokens => last + 1,
+                Fault::ResetsTokens | Fault::CountsTokens | Fault::ReusesExpiredBlocks => last + 1,
                 Fault::RandomTokens => random(last),
                 Fault::RepeatsTokens => last.max(1),
                 _ if one_for_all => last,
