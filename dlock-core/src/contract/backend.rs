@@ -75,7 +75,8 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// The longest lease that this store supports. If claims depend on a session or a similar
     /// record, the record lasts at least this long after its holder has stopped answering.
-    /// `Duration::MAX`, the default, means that each claim has the lease that it requests.
+    /// `Duration::MAX`, the default, means that each claim has the lease that it requests, up to
+    /// [`MAX_LEASE`](crate::LockOptions::MAX_LEASE).
     ///
     /// Contract: the core requests no longer lease, so that no holder relies on one.
     fn longest_lease(&self) -> Duration {
@@ -117,7 +118,9 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// `Busy` instead of joining the queue.
     ///
     /// Contract: one round trip. A repeated request for a claim that is in the store returns the
-    /// state of that claim and renews the lease of a waiting claim. After `Queued` the core calls
+    /// state of that claim and renews the lease of a waiting claim. For a claim that holds the lock,
+    /// the store either extends the lease too, or answers when the lease began: [`Grant::since`] is
+    /// never the time of a request that has not extended the lease. After `Queued` the core calls
     /// [`granted`](Self::granted) or [`release`](Self::release).
     ///
     /// Errors: `Config(Capacity)` if the name is in use as a lock of another kind, or with another
@@ -135,16 +138,17 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// Renews the leases of these claims, in as few round trips as the store allows.
     ///
-    /// Contract: one answer for each renewal, in order. For a claim that is not held it returns
-    /// [`Renewed::Lost`], or [`Renewed::Forgotten`] if the store can detect that, and does not
-    /// acquire the claim again. Requests may arrive in another order than they were sent, so neither a
-    /// renewal nor a repeated acquire ever shortens the lease of a claim. The only exception is the
-    /// [last renewal](Renewal::is_last), which sets the lease. After it, only another last renewal
-    /// changes the lease, and only to an earlier end. If the state of one claim can't be determined, its answer is
-    /// [`Renewed::Unknown`], and the others are still answered, also if a downgrade among them fails.
-    /// A mode weaker than the held one is a downgrade: it takes effect at once, and the store grants
-    /// the waiters that now fit. A stronger mode is ignored: it comes from a renewal that was in
-    /// flight during a downgrade.
+    /// Contract: one answer for each renewal, in order, and a call may have hundreds of them. For a
+    /// claim that is not held, also if it waits in the queue, it returns [`Renewed::Lost`], or
+    /// [`Renewed::Forgotten`] if the store can detect that, and does not acquire the claim again.
+    /// Requests may arrive in another order than they were sent, so neither a renewal nor a
+    /// repeated acquire ever shortens the lease of a claim. The only exception is the [last
+    /// renewal](Renewal::is_last), which sets the lease. After it, only another last renewal
+    /// changes the lease, and only to an earlier end. If the state of one claim can't be
+    /// determined, its answer is [`Renewed::Unknown`], and the others are still answered, also if a
+    /// downgrade among them fails. A mode weaker than the held one is a downgrade: it takes effect
+    /// at once, and the store grants the waiters that now fit. A stronger mode is ignored: it comes
+    /// from a renewal that was in flight during a downgrade.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error>;
 
     /// Releases a held claim or cancels a waiting one, and grants the next.

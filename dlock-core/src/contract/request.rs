@@ -174,7 +174,8 @@ pub enum Renewed {
     /// [last renewal](Renewal::is_last) of a claim, the answer to an earlier one means only that the
     /// claim is held.
     Kept,
-    /// The claim is not held.
+    /// The claim is not held. It may wait in the queue, for example after the store has lost the
+    /// grant.
     Lost,
     /// The claim is not held, and the store's last token of the name, if it has one, is smaller
     /// than the renewal's: the store has lost data that it had acknowledged.
@@ -242,7 +243,9 @@ pub struct ClaimState {
     /// The first token of its grant; `None` while it waits.
     pub token: Option<FencingToken>,
     /// The time until it expires without renewal, by the store's clock; `Duration::MAX` if it never
-    /// does, because another program has written it without a lease.
+    /// does, because another program has written it without a lease. If claims belong to a session
+    /// ([`OrphanRelease::SessionEnd`](crate::OrphanRelease)), only the client of a claim knows the
+    /// end of its lease, and others may see the whole lease.
     pub remaining: Duration,
     /// The time since the grant, or since the claim began to wait, by the store's clock; `None` if
     /// the store does not know it. After an operator has raised tokens, it may be too short for a

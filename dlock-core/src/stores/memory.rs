@@ -299,8 +299,8 @@ impl Backend for Memory {
                 is_last: renewal.is_last,
             };
             self.apply(&renewal.claim.name, &op, |_, _, outcome| match outcome {
-                Outcome::NotFound => Renewed::Lost,
-                _ => Renewed::Kept,
+                Outcome::Granted(_) => Renewed::Kept,
+                _ => Renewed::Lost,
             })
         };
         Ok(renewals.iter().map(renew).collect())

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use dlock_core::{Acquired, DynBackend, Ended, Grant, Instant, LockName, Renew, Renewal, Renewed};
+use dlock_core::{
+    AcquireRequest, Acquired, DynBackend, Ended, Fairness, Grant, Instant, LockName, LockOptions,
+    Mode, OrphanRelease, Renew, Renewal, Renewed,
+};
+use futures_util::future::try_join_all;
 
 use crate::{
     Stop, Verdict,
@@ -16,6 +20,8 @@ use crate::{
 
 /// A lease that does not end during a case.
 const LONG: Duration = Duration::from_secs(300);
+/// The largest number of renewals that the core sends in one call.
+const BATCH: usize = 500;
 
 pub(crate) async fn the_next_claim_is_granted_when_a_lease_ends(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
@@ -197,6 +203,76 @@ pub(crate) async fn renewals_are_answered_one_by_one(cx: Cx) -> Verdict {
     release(&backend, &also_held).await
 }
 
+/// After a failover that has lost a grant, the claim of the former holder may wait again. If its
+/// renewal were confirmed, two clients would believe that they hold the lock.
+pub(crate) async fn a_renewal_of_a_waiter_is_not_kept(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (holder, waiter) = (alone(&name), alone(&name));
+    take(&a, &holder).await?;
+    queue(&b, &waiter).await?;
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let renewal = |of: &AcquireRequest, mode| Renewal::new(of.as_claim(), mode, of.lease);
+        let alone = b.renew(&[renewal(&waiter, mode)]).await?;
+        ensure!(alone != [Renewed::Kept], "a renewal of a waiter as {mode:?}: {alone:?}");
+    }
+    ensure_eq!(renew(&a, &holder, holder.lease).await?, Renewed::Kept, "the holder's renewal");
+    let state = a.inspect(&name).await?;
+    let holds = state.holders.iter().map(|claim| claim.claim);
+    ensure!(holds.eq([holder.claim]), "after the renewal of a waiter: {state:?}");
+    release(&a, &holder).await?;
+    cx.within("the waiter is granted", b.granted(&waiter)).await??;
+    ensure_eq!(renew(&b, &waiter, waiter.lease).await?, Renewed::Kept, "its renewal");
+    release(&b, &waiter).await
+}
+
+pub(crate) async fn all_renewals_of_a_large_batch_are_done(cx: Cx) -> Verdict {
+    let backend = cx.backend().await?;
+    let requests: Vec<_> = (0..BATCH).map(|n| alone(&cx.name(&n.to_string()))).collect();
+    for some in requests.chunks(20) {
+        try_join_all(some.iter().map(|request| take(&backend, request))).await?;
+        cx.goes_on();
+    }
+    // Released claims among the others show whether the answers belong to their renewals.
+    let (gone, held): (Vec<_>, Vec<_>) = requests.iter().enumerate().partition(|(n, _)| n % 7 == 6);
+    for some in gone.chunks(20) {
+        try_join_all(some.iter().map(|(_, request)| release(&backend, request))).await?;
+    }
+    let renewal = |request: &AcquireRequest| Renewal::new(request.as_claim(), request.mode, LONG);
+    let answers = backend.renew(&requests.iter().map(renewal).collect::<Vec<_>>()).await?;
+    let expected = |n: usize| if n % 7 == 6 { Renewed::Lost } else { Renewed::Kept };
+    let expected: Vec<_> = (0..BATCH).map(expected).collect();
+    let wrong = answers.iter().zip(&expected).position(|(answer, is)| answer != is);
+    ensure_eq!((answers.len(), wrong), (BATCH, None), "the answers, and the first wrong one");
+    // The last renewals end all of them.
+    let last = |(_, request): &(usize, &AcquireRequest)| {
+        Renewal::new(request.as_claim(), request.mode, cx.lease()).as_last()
+    };
+    let answers = backend.renew(&held.iter().map(last).collect::<Vec<_>>()).await?;
+    ensure_eq!(answers.len(), held.len(), "the answers to the last renewals");
+    for (_, request) in held {
+        cx.free(&backend, &request.name).await?;
+        cx.goes_on();
+    }
+    Ok(())
+}
+
+pub(crate) async fn the_longest_lease_is_kept_whole(cx: Cx) -> Verdict {
+    let (client, taken, renewed) = (cx.backend().await?, cx.name("taken"), cx.name("renewed"));
+    let longest = LockOptions::MAX_LEASE.min(client.longest_lease());
+    let (taken, renewed) = (leased(alone(&taken), longest), alone(&renewed));
+    take(&client, &taken).await?;
+    take(&client, &leased(renewed.clone(), longest / 8)).await?;
+    ensure_eq!(renew(&client, &renewed, longest).await?, Renewed::Kept, "the renewal");
+    for request in [&taken, &renewed] {
+        let state = client.inspect(&request.name).await?;
+        let holder = state.holders.first().ok_or("a long lease has ended")?;
+        let range = longest / 2..=longest * 2;
+        ensure!(range.contains(&holder.remaining), "of {longest:?} remain {:?}", holder.remaining);
+        release(&client, request).await?;
+    }
+    Ok(())
+}
+
 pub(crate) async fn a_waiter_without_heartbeats_leaves_the_queue(cx: Cx) -> Verdict {
     let (a, locks, name) = (cx.backend().await?, cx.locks().await?, cx.name("lock"));
     let (holder, dead) = (alone(&name), leased(alone(&name), cx.lease()));
@@ -259,6 +335,44 @@ pub(crate) async fn a_late_answer_after_a_wait_does_not_move_the_deadline(cx: Cx
     let (grant, released) = tokio::join!(waiting, release(&b, &holder));
     released?;
     none_before(&cx, &a, &b, &name, grant?.since.saturating_add(dead.lease)).await
+}
+
+/// A client that has lost an answer sends the acquire again, and counts the lease from the second
+/// answer. So the store extends the lease, or answers when it began.
+pub(crate) async fn a_hold_acquired_again_outlives_its_deadline(cx: Cx) -> Verdict {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let request = |hint| leased(alone(&cx.name(hint)), cx.renewed());
+    let [free, waited, several] = ["free", "waited", "several"].map(request);
+    let taken = async {
+        take(&a, &free).await?;
+        pass(cx.renewed() / 2).await;
+        let again = take(&a, &free).await?;
+        none_before(&cx, &a, &b, &free.name, again.since.saturating_add(free.lease)).await
+    };
+    let after_a_wait = async {
+        if cx.guarantees().fairness < Fairness::Fifo {
+            return Ok(());
+        }
+        let holder = alone(&waited.name);
+        take(&b, &holder).await?;
+        queue(&a, &waited).await?;
+        release(&b, &holder).await?;
+        cx.within("the waiter is granted", a.granted(&waited)).await??;
+        pass(cx.renewed() / 2).await;
+        let again = take(&a, &waited).await?;
+        none_before(&cx, &a, &b, &waited.name, again.since.saturating_add(waited.lease)).await
+    };
+    let among_several = async {
+        let requests = std::slice::from_ref(&several);
+        let Some(first) = a.acquire_all(requests) else { return Ok(()) };
+        granted(first.await?.pop().ok_or("no answer")?)?;
+        pass(cx.renewed() / 2).await;
+        let again = a.acquire_all(requests).ok_or("several are acquired at once, or never")?;
+        let again = granted(again.await?.pop().ok_or("no answer")?)?;
+        none_before(&cx, &a, &b, &several.name, again.since.saturating_add(several.lease)).await
+    };
+    tokio::try_join!(taken, after_a_wait, among_several)?;
+    Ok(())
 }
 
 pub(crate) async fn a_renewed_lease_lasts_from_the_call(cx: Cx) -> Verdict {
@@ -354,4 +468,21 @@ pub(crate) async fn the_remaining_time_is_at_most_the_lease(cx: Cx) -> Verdict {
     }
     guard.release().await?;
     Ok(())
+}
+
+pub(crate) async fn the_remaining_time_shrinks(cx: Cx) -> Verdict {
+    if cx.guarantees().orphan_release == OrphanRelease::SessionEnd {
+        return Err(Stop::ruled_out("only the client of a claim knows the end of its lease"));
+    }
+    let (a, b, held) = (cx.backend().await?, cx.backend().await?, alone(&cx.name("lock")));
+    take(&a, &held).await?;
+    let remaining = || async {
+        let state = b.inspect(&held.name).await?;
+        Ok::<_, Stop>(state.holders.first().ok_or("a held lock without a holder")?.remaining)
+    };
+    let before = remaining().await?;
+    pass(cx.lease()).await;
+    let after = remaining().await?;
+    ensure!(after < before, "{before:?} remain, and {:?} later {after:?}", cx.lease());
+    release(&a, &held).await
 }

@@ -69,6 +69,12 @@ pub(crate) enum Fault {
     RenewsAfterTheLastRenewal,
     /// Of several renewals, only the first one is applied, and all are confirmed.
     RenewsTheFirstOnly,
+    /// Of many renewals, only the first ones are applied, and all are confirmed.
+    RenewsTheFirst64,
+    /// A renewal of a claim that waits is confirmed.
+    RenewsWaiters,
+    /// The lengths of leases are 32-bit numbers of microseconds.
+    LongLeasesWrap,
     /// Leases do not end.
     NeverExpiresLeases,
     /// Waiters without heartbeats stay in the queue.
@@ -97,7 +103,7 @@ pub(crate) enum Fault {
     ForgetsTheLastToken,
     /// The lease begins later, by the margin that the core subtracts from its end.
     IgnoresTheMargin,
-    /// A repeated acquire of a held claim reports a lease that begins now.
+    /// A repeated acquire of a held claim reports a lease that begins now, and does not extend it.
     AdoptsTheOldClaim,
     /// The store counts the lease from the start of the transaction, some time before the grant.
     LeaseFromTheTransaction,
@@ -135,6 +141,8 @@ pub(crate) enum Fault {
     NeverAlreadyLost,
     /// Inspect shows holders whose lease has ended.
     InspectShowsExpired,
+    /// Inspect shows the whole lease of each claim.
+    InspectShowsTheWholeLease,
     /// Inspect shows each claim as exclusive.
     InspectShowsExclusiveOnly,
     /// The last waiter is granted first.
@@ -215,11 +223,15 @@ impl Fault {
             (ResendShortensTheLease, &["lease::a_late_request_does_not_shorten_the_lease"]),
             (RenewsAfterTheLastRenewal, &["lease::no_renewal_extends_the_lease_after_the_last"]),
             (RenewsTheFirstOnly, &["lease::renewals_are_answered_one_by_one"]),
+            (RenewsTheFirst64, &["lease::all_renewals_of_a_large_batch_are_done"]),
+            (RenewsWaiters, &["lease::a_renewal_of_a_waiter_is_not_kept"]),
+            (LongLeasesWrap, &["lease::the_longest_lease_is_kept_whole"]),
             (NeverExpiresLeases, &["lease::the_next_claim_is_granted_when_a_lease_ends"]),
             (KeepsDeadWaiters, &["lease::a_waiter_without_heartbeats_leaves_the_queue"]),
             (LeaseFromTheQueue, &["lease::the_deadline_after_a_hand_off_ends_before_the_next_grant"]),
             (LeaseFromTheReply, &["lease::the_local_deadline_passes_before_the_next_grant"]),
             (LeaseFromTheTransaction, &["lease::the_local_deadline_passes_before_the_next_grant"]),
+            (AdoptsTheOldClaim, &["lease::a_hold_acquired_again_outlives_its_deadline"]),
             (LeaseFromTheAnswer, &["lease::a_late_answer_does_not_move_the_deadline"]),
             (LeaseFromTheWakeUp, &["lease::a_late_answer_after_a_wait_does_not_move_the_deadline"]),
             (RenewalFromTheTransaction, &["lease::a_renewed_lease_lasts_from_the_call"]),
@@ -246,6 +258,7 @@ impl Fault {
             (CutsNames, &["names::long_names_are_not_cut"]),
             (NeverAlreadyLost, &["resend::a_release_sent_again_finds_nothing"]),
             (InspectShowsExpired, &["claims::inspect_changes_nothing"]),
+            (InspectShowsTheWholeLease, &["lease::the_remaining_time_shrinks"]),
             (InspectShowsExclusiveOnly, &["claims::inspect_shows_the_current_state"]),
             (LastComeFirstServed, &["fair::grants_follow_the_order_of_arrival"]),
             (IgnoresRaisedTokens, &["raised_tokens::tokens_of_all_clients_rise_above_it"]),

@@ -86,6 +86,7 @@ pub(crate) const ALL: [Mutant; 26] = {
         Mutant {
             name: "claim_of_an_ended_session_is_adopted",
             ways: &[
+                Kit(AdoptsTheOldClaim),
                 Check {
                     name: "the_deadline_of_a_found_claim_passes_before_the_lease",
                     check: |toy| {

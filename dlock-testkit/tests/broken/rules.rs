@@ -42,13 +42,14 @@ impl Lock {
     }
 
     pub(crate) fn join(&mut self, request: &AcquireRequest, fault: Fault, now: Instant) {
+        let lease = stored(request.lease, fault);
         let entry = Entry {
             id: request.claim,
             mode: request.mode,
-            lease: request.lease,
+            lease,
             since: now,
             came: now,
-            until: now.saturating_add(request.lease),
+            until: now.saturating_add(lease),
             is_final: false,
             block: request.tokens,
             token: None,
@@ -181,6 +182,7 @@ impl Lock {
 impl Entry {
     /// Renews the lease of a holder.
     pub(crate) fn renew(&mut self, lease: Duration, is_last: bool, fault: Fault, now: Instant) {
+        let lease = stored(lease, fault);
         let until = now.saturating_add(lease);
         let is_final = self.is_final && fault != Fault::RenewsAfterTheLastRenewal;
         match (is_last, is_final) {
@@ -197,6 +199,17 @@ impl Entry {
     pub(crate) fn grant(&self) -> Option<Grant> {
         let token = FencingToken::new(self.token?).ok()?;
         Some(Grant::new(token, self.block, self.since))
+    }
+}
+
+/// Returns the lease of a claim as the store keeps it.
+fn stored(lease: Duration, fault: Fault) -> Duration {
+    match fault {
+        Fault::LongLeasesWrap => {
+            let micros = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
+            Duration::from_micros(micros & u64::from(u32::MAX))
+        }
+        _ => lease,
     }
 }
 

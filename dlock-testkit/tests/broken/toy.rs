@@ -145,7 +145,7 @@ impl Toy {
             }
             if let Some(entry) = lock.find(request.claim) {
                 match fault {
-                    Fault::AdoptsTheOldClaim => entry.since = now,
+                    Fault::AdoptsTheOldClaim if entry.token.is_some() => entry.since = now,
                     Fault::ResendShortensTheLease => {
                         entry.until = now.saturating_add(request.lease);
                     }
@@ -222,7 +222,11 @@ impl Toy {
             lock.stuck = weaker && fault == Fault::DowngradeGrantsNobody;
             let empty = lock.entries.is_empty();
             match lock.find(renewal.claim.id) {
-                Some(entry) if entry.token.is_some() || weaker => {
+                Some(entry)
+                    if entry.token.is_some()
+                        || weaker && fault == Fault::DowngradeGrantsAWriter
+                        || fault == Fault::RenewsWaiters =>
+                {
                     if fault != Fault::RenewalDoesNothing {
                         entry.renew(renewal.lease, renewal.is_last, fault, now);
                         if fault == Fault::RenewalFromTheTransaction {
@@ -384,7 +388,10 @@ impl Backend for Toy {
             let first = renewals.first().map(|first| self.renew_now(first));
             return Ok(renewals.iter().map(|_| first.unwrap_or(Renewed::Kept)).collect());
         }
-        Ok(renewals.iter().map(|renewal| self.renew_now(renewal)).collect())
+        let most = if self.fault == Fault::RenewsTheFirst64 { 64 } else { usize::MAX };
+        let mut answers: Vec<_> = renewals.iter().take(most).map(|r| self.renew_now(r)).collect();
+        answers.resize(renewals.len(), Renewed::Kept);
+        Ok(answers)
     }
 
     fn release(&self, claim: &Claim) -> Answer<Released> {
@@ -407,7 +414,10 @@ impl Backend for Toy {
                         _ => entry.mode,
                     },
                     entry.token.and_then(|token| FencingToken::new(token).ok()),
-                    entry.until.since(now),
+                    match self.fault {
+                        Fault::InspectShowsTheWholeLease => entry.lease,
+                        _ => entry.until.since(now),
+                    },
                 )
                 .with_age(lock.age(entry, self.fault, now))
                 .with_note(lock.note(entry, self.fault).filter(|_| !self.modest))

@@ -215,8 +215,8 @@ impl Backend for Files {
                     is_last: *is_last,
                 };
                 match table.apply(&claim.name, &op, now) {
-                    Outcome::NotFound => Renewed::Lost,
-                    _ => Renewed::Kept,
+                    Outcome::Granted(_) => Renewed::Kept,
+                    _ => Renewed::Lost,
                 }
             };
             renewals.iter().map(one).collect()

@@ -269,12 +269,10 @@ impl Client {
         };
         let answers = renewals.iter().zip(&response.applied).map(|(renewal, applied)| {
             match (applied.outcome, renewal.token) {
-                (Outcome::NotFound, _) if self.has(Mutant::FailedRenewalKept) => Renewed::Kept,
-                (Outcome::NotFound, Some(token)) if token.get() > applied.last_token => {
-                    Renewed::Forgotten
-                }
-                (Outcome::NotFound, _) => Renewed::Lost,
-                _ => Renewed::Kept,
+                (Outcome::Granted(_), _) => Renewed::Kept,
+                _ if self.has(Mutant::FailedRenewalKept) => Renewed::Kept,
+                (_, Some(token)) if token.get() > applied.last_token => Renewed::Forgotten,
+                _ => Renewed::Lost,
             }
         });
         Ok(answers.collect())
