@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_core::{Error, Finding};
 
 use crate::{
-    client::{AlarmRequest, AlarmType, Failure, FailureKind, RangeRequest},
+    client::{AlarmRequest, AlarmType, Bytes, Failure, FailureKind, RangeRequest},
     key::Entry,
     preflight::{MemberState, Members},
     session::Session,
@@ -16,6 +16,14 @@ const QUOTA: i64 = 2 << 30;
 
 /// A cluster that was never compacted gets a finding from this revision on.
 const MANY: i64 = 100_000;
+
+/// A cluster that keeps this many revisions gets a finding, even if older ones were compacted. On a
+/// busy cluster, compaction once an hour keeps fewer.
+const UNCOMPACTED: i64 = 1_000_000;
+
+/// The search for a key of another program reads at most this many pages of this many keys.
+const PAGES: usize = 200;
+const PAGE: i64 = 1000;
 
 /// Returns the findings.
 pub(crate) async fn examine(session: &Session) -> Result<Vec<Finding>, Error> {
@@ -125,46 +133,81 @@ async fn alarms(session: &Session) -> Result<Vec<Finding>, Error> {
 
 fn size(seen: &MemberState) -> Option<Finding> {
     let status = seen.status.as_ref().ok()?;
-    let (quota, known) = match status.db_size_quota {
+    Some(judge_size(&seen.name(), status.db_size, status.db_size_quota))
+}
+
+/// A quota of 0 is one that the member does not report.
+fn judge_size(name: &str, size: i64, quota: i64) -> Finding {
+    let (limit, known) = match quota {
         0 => (QUOTA, "the default quota"),
         quota => (quota, "the quota"),
     };
-    let found = format!(
-        "the database of {} has {} MB, {known} is {} MB",
-        seen.name(),
-        status.db_size >> 20,
-        quota >> 20
-    );
-    Some(match status.db_size > quota / 5 * 4 {
-        true => Finding::warning(
+    let has = format!("the database of {name} has {} MB", size >> 20);
+    if size > limit / 5 * 4 {
+        return Finding::warning(
             "quota",
-            found,
+            format!("{has}, {known} is {} MB", limit >> 20),
             "compact and defragment, or raise --quota-backend-bytes: if the quota is used up, no \
              lock can be acquired",
+        );
+    }
+    match quota {
+        0 => Finding::warning(
+            "quota",
+            format!("{has}, and its quota is not visible before etcd 3.6"),
+            "check etcd_server_quota_backend_bytes in the metrics of the member, or upgrade \
+             it: if the quota is used up, no lock can be acquired",
         ),
-        false => Finding::fine("quota", found),
-    })
+        _ => Finding::fine("quota", format!("{has}, {known} is {} MB", limit >> 20)),
+    }
 }
 
 /// Each acquisition and each release adds a revision, and nothing removes the old ones by default.
 async fn compaction(session: &Session) -> Result<Finding, Error> {
-    let key = session.marker.clone();
-    let first = RangeRequest { key, revision: 1, ..Default::default() };
-    match session.ask(first).await {
-        Err(failure) if failure.kind() == FailureKind::Compacted => {
-            Ok(Finding::fine("compaction", "old revisions were compacted"))
-        }
+    let latest = RangeRequest { key: session.marker.clone(), ..Default::default() };
+    let (header, _) = session.ask(latest).await?;
+    let first = keeps(session, 1).await?;
+    let old = match header.revision.checked_sub(UNCOMPACTED) {
+        Some(old) if old > 1 => keeps(session, old).await?,
+        _ => false,
+    };
+    Ok(judge_compaction(header.revision, first, old))
+}
+
+/// Returns whether the cluster still has this revision.
+async fn keeps(session: &Session, revision: i64) -> Result<bool, Error> {
+    let request = RangeRequest { key: session.marker.clone(), revision, ..Default::default() };
+    match session.ask(request).await {
+        Ok(_) => Ok(true),
+        Err(failure) if failure.kind() == FailureKind::Compacted => Ok(false),
         Err(failure) => Err(failure.into()),
-        Ok((header, _)) if header.revision < MANY => {
-            Ok(Finding::fine("compaction", format!("there are {} revisions", header.revision)))
-        }
-        Ok((header, _)) => Ok(Finding::warning(
-            "compaction",
-            format!("{} revisions, none of which was ever compacted", header.revision),
-            "start the members with --auto-compaction-retention=1h: each lock and release adds \
-             revisions, until the quota is used up",
-        )),
     }
+}
+
+/// `first` is whether the first revision can still be read, and `old` whether the one can that is
+/// [`UNCOMPACTED`] behind.
+fn judge_compaction(revision: i64, first: bool, old: bool) -> Finding {
+    let found = match (first, old) {
+        (true, _) if revision < MANY => {
+            return Finding::fine("compaction", format!("there are {revision} revisions"));
+        }
+        (true, _) => format!("{revision} revisions, none of which was ever compacted"),
+        (false, true) => {
+            format!("of {revision} revisions, the last {UNCOMPACTED} or more were not compacted")
+        }
+        (false, false) => {
+            return Finding::fine(
+                "compaction",
+                format!("old revisions were compacted: there are fewer than {UNCOMPACTED}"),
+            );
+        }
+    };
+    Finding::warning(
+        "compaction",
+        found,
+        "start the members with --auto-compaction-retention=1h: each lock and release adds \
+         revisions, until the quota is used up",
+    )
 }
 
 fn ttl(granted: Duration, asked: Duration) -> Finding {
@@ -191,36 +234,70 @@ async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
         Err(failure) if failure.kind() == FailureKind::NoSpace => return Ok(Vec::new()),
         Err(failure) => denied(failure)?,
     };
-    let first = RangeRequest {
-        key: format!("{}0", session.keys.root()).into(),
-        range_end: format!("{}g", session.keys.root()).into(),
-        limit: 1000,
-        keys_only: true,
-        ..Default::default()
+    let name = match go_mutex(session).await {
+        Ok(found) => judge_root(found),
+        Err(failure) => denied(failure)?,
     };
-    let (_, page) = match session.ask(first).await {
-        Ok(page) => page,
-        Err(failure) => return Ok(vec![rights, denied(failure)?]),
-    };
-    let go = page.kvs.iter().find_map(|kv| {
-        let rest = kv.key.strip_prefix(session.keys.root().as_bytes())?;
-        let rest = str::from_utf8(rest).ok()?;
-        matches!(Entry::parse(rest), Entry::Go(_)).then(|| rest.to_owned())
-    });
-    Ok(vec![
-        rights,
-        match go {
-            None => Finding::fine("root", "no lock of another program is named like the root"),
-            Some(lease) => Finding::wrong(
-                "root",
-                format!(
-                    "a mutex of a Go program is named like the root (lease {lease:.16}): it \
-                         waits for all of dlock's locks"
-                ),
-                "give that mutex another name, or use another dlock.root",
+    Ok(vec![rights, name])
+}
+
+/// What the search for a mutex of a Go program has found below the root.
+#[derive(Debug)]
+enum Search {
+    /// The mutex of this lease.
+    Found(String),
+    Nothing,
+    /// There are more keys than the search reads.
+    Unfinished,
+}
+
+async fn go_mutex(session: &Session) -> Result<Search, Failure> {
+    let root = session.keys.root();
+    let mut from = Bytes::from(format!("{root}0"));
+    for _ in 0..PAGES {
+        let request = RangeRequest {
+            key: from,
+            range_end: format!("{root}g").into(),
+            limit: PAGE,
+            keys_only: true,
+            ..Default::default()
+        };
+        let (_, page) = session.ask(request).await?;
+        let go = page.kvs.iter().find_map(|kv| {
+            let rest = str::from_utf8(kv.key.strip_prefix(root.as_bytes())?).ok()?;
+            matches!(Entry::parse(rest), Entry::Go(_)).then(|| rest.to_owned())
+        });
+        if let Some(lease) = go {
+            return Ok(Search::Found(lease));
+        }
+        let Some(last) = page.kvs.last().filter(|_| page.more) else { return Ok(Search::Nothing) };
+        // The first key behind it.
+        from = [&last.key[..], &[0]].concat().into();
+    }
+    Ok(Search::Unfinished)
+}
+
+fn judge_root(found: Search) -> Finding {
+    match found {
+        Search::Nothing => {
+            Finding::fine("root", "no lock of another program is named like the root")
+        }
+        Search::Found(lease) => Finding::wrong(
+            "root",
+            format!(
+                "a mutex of a Go program is named like the root (lease {lease:.16}): it waits for \
+                 all of dlock's locks"
             ),
-        },
-    ])
+            "give that mutex another name, or use another dlock.root",
+        ),
+        Search::Unfinished => Finding::warning(
+            "root",
+            "whether a mutex of a Go program is named like the root is not visible, behind too many \
+             claims",
+            "run the doctor while fewer locks are in use, or use a dlock.root that no other program \
+             knows",
+        ),
+    }
 }
 
 fn denied(failure: Failure) -> Result<Finding, Error> {
@@ -232,4 +309,34 @@ fn denied(failure: Failure) -> Result<Finding, Error> {
         "this client may not read and write all keys below the root",
         "run etcdctl role grant-permission ROLE readwrite --prefix=true ROOT/",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Level;
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_hides_its_state_is_never_fine() {
+        let (mega, gone) = (1 << 20, false);
+        for (finding, level, remedy) in [
+            (judge_size("a", mega, 8 * mega), Level::Fine, ""),
+            (judge_size("a", 7 * mega, 8 * mega), Level::Warning, "defragment"),
+            (judge_size("a", mega, 0), Level::Warning, "etcd_server_quota_backend_bytes"),
+            (judge_size("a", 2000 * mega, 0), Level::Warning, "defragment"),
+            (judge_compaction(99_999, true, gone), Level::Fine, ""),
+            (judge_compaction(100_000, true, gone), Level::Warning, "--auto-compaction"),
+            (judge_compaction(9_000_000, gone, gone), Level::Fine, ""),
+            (judge_compaction(9_000_000, gone, true), Level::Warning, "--auto-compaction"),
+            (judge_root(Search::Nothing), Level::Fine, ""),
+            (judge_root(Search::Found("694d".to_owned())), Level::Wrong, "dlock.root"),
+            (judge_root(Search::Unfinished), Level::Warning, "dlock.root"),
+        ] {
+            assert_eq!(finding.level, level, "{finding:?}");
+            let says = finding.remedy.as_deref().unwrap_or_default();
+            assert!(says.contains(remedy), "{finding:?}");
+            assert_eq!(says.is_empty(), level == Level::Fine, "{finding:?}");
+        }
+    }
 }

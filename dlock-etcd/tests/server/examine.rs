@@ -7,8 +7,9 @@ use dlock_testlab::{
     Stop,
     etcd::{EtcdServer, Options},
 };
+use futures_util::future::try_join_all;
 
-use crate::support::{connect, run, start, works};
+use crate::support::{connect, exclusive, free, run, start, take, works};
 
 async fn finding(client: &DynBackend, about: &str) -> Result<Finding, Stop> {
     let findings = client.examine().await?;
@@ -26,10 +27,12 @@ fn a_single_server_and_its_version_are_reported() {
         let version = finding(&client, "version").await?;
         assert!(version.found.contains(server.version()), "{version:?}");
         assert_ne!(version.level, Level::Wrong, "{version:?}");
+        // Servers before 3.6 do not report their quota.
+        let hides = ["3.4.", "3.5."].iter().any(|old| server.version().starts_with(old));
         for (about, level) in [
             ("members", Level::Warning),
             ("alarms", Level::Fine),
-            ("quota", Level::Fine),
+            ("quota", if hides { Level::Warning } else { Level::Fine }),
             ("compaction", Level::Fine),
             ("session", Level::Fine),
             ("rights", Level::Fine),
@@ -55,6 +58,21 @@ fn a_go_mutex_named_like_the_root_is_reported() {
         );
         Ok(())
     });
+}
+
+#[test]
+fn a_go_mutex_behind_many_claims_is_reported() {
+    run(async {
+        let (server, client, _) = start().await?;
+        let claims: Vec<_> = (0..1001).map(|at| exclusive(&format!("{}", 100_000 + at))).collect();
+        try_join_all(claims.iter().map(|claim| take(&client, claim))).await?;
+        assert_eq!(finding(&client, "root").await?.level, Level::Fine);
+        server.put("/dlock/694d7d2a5c1f0d06", "").await?;
+        let found = finding(&client, "root").await?;
+        assert_eq!(found.level, Level::Wrong, "{found:?}");
+        try_join_all(claims.iter().map(|claim| free(&client, claim))).await?;
+        Ok(())
+    })
 }
 
 #[test]
