@@ -34,17 +34,30 @@ fn of_error(about: &'static str, error: &Error) -> Finding {
     }
 }
 
-/// Returns the finding about the room for more connections.
+/// A limit on connections.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) fn room(left: i64, most: i64) -> Finding {
-    let found = format!("{} of {most} are left (max_connections)", left.max(0));
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    pub(crate) name: &'static str,
+    pub(crate) most: i64,
+    pub(crate) left: i64,
+}
+
+/// Returns the finding about the room for more connections, below the limit that leaves the fewest.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn room(first: Limit, others: impl IntoIterator<Item = Limit>) -> Finding {
+    let all = others.into_iter();
+    let Limit { name, most, left } =
+        all.fold(first, |least, one| if one.left < least.left { one } else { least });
+    let found = format!("{} of {most} are left ({name})", left.max(0));
     match left >= ENOUGH {
         true => Finding::fine("connections", found),
         false => Finding::warning(
             "connections",
             found,
-            "raise max_connections, or have each process use one client and fewer \
-             dlock.connections",
+            format!(
+                "raise {name}, or have each process use one client and fewer dlock.connections"
+            ),
         ),
     }
 }
@@ -69,13 +82,22 @@ mod tests {
     #[test]
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     fn few_free_connections_are_reported() {
+        let limit = |left, most| Limit { name: "max_connections", most, left };
         for (left, most, level) in [
             (90, 100, Level::Fine),
             (10, 100, Level::Warning),
             (-3, 100, Level::Warning),
             (20, 10_000, Level::Fine),
         ] {
-            assert_eq!(room(left, most).level, level, "{left} of {most}");
+            assert_eq!(room(limit(left, most), []).level, level, "{left} of {most}");
+        }
+        let of_the_user = Limit { name: "the limit of the user", most: 3, left: 1 };
+        for (first, other) in [(of_the_user, limit(95, 100)), (limit(95, 100), of_the_user)] {
+            let found = room(first, [other]);
+            assert_eq!(found.found, "1 of 3 are left (the limit of the user)");
+            assert!(
+                found.remedy.is_some_and(|text| text.starts_with("raise the limit of the user"))
+            );
         }
     }
 }

@@ -62,7 +62,7 @@ use dlock_core::{
 pub(crate) use durability::DurabilityMonitor;
 pub(crate) use examine::of_tables;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(crate) use examine::room;
+pub(crate) use examine::{Limit, room};
 #[cfg(feature = "sqlite")]
 pub(crate) use fault::DatabaseGone;
 pub(crate) use fault::{Fault, Remedy};

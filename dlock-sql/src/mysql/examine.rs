@@ -10,16 +10,20 @@ use super::{
     durability::ServerSettings,
     queries,
     schema::{Tables, prepare},
-    statement::micros,
+    statement::{get, micros},
 };
-use crate::engine::{Fault, of_tables, room};
+use crate::engine::{Fault, Limit, of_tables, room};
 
 /// A server that closes idle connections sooner than this gets a finding, in seconds.
 const SOON: i64 = 60;
 
 /// Returns the findings about the server and the tables.
 pub(super) async fn examine(conn: &mut MysqlConn, tables: Tables) -> Result<Vec<Finding>, Fault> {
-    let mut findings = server(&ServerSettings::read(conn).await?);
+    let settings = ServerSettings::read(conn).await?;
+    // An account may have a limit of its own. A refusal is a finding.
+    let own = conn.rows(queries::OWN_CONNECTIONS).await;
+    let own = own.ok().and_then(|rows| get::<i64>(rows.first()?, 0).ok());
+    let mut findings = server(&settings, own);
     for row in &conn.rows(queries::NOW).await? {
         findings.push(Finding::clock(Duration::from_micros(micros(row, 0)?)));
     }
@@ -33,12 +37,13 @@ async fn prepared(conn: &mut MysqlConn, tables: Tables) -> Result<(), Fault> {
     prepare(conn, tables, false).await
 }
 
-fn server(settings: &ServerSettings) -> Vec<Finding> {
+/// `own` is the number of connections of this user.
+fn server(settings: &ServerSettings, own: Option<i64>) -> Vec<Finding> {
     let number = |name: &str| settings.value(name).parse::<i64>().unwrap_or(0);
     let mut findings = vec![
         // Older servers are refused by the check of the tables.
         Finding::fine("version", format!("version {:.80}", settings.value("version"))),
-        connections(settings),
+        connections(settings, own),
         idle(number("wait_timeout")),
     ];
     let weaknesses = settings.weaknesses();
@@ -51,14 +56,18 @@ fn server(settings: &ServerSettings) -> Vec<Finding> {
     findings
 }
 
-fn connections(settings: &ServerSettings) -> Finding {
+fn connections(settings: &ServerSettings, own: Option<i64>) -> Finding {
     let number = |name: &str| settings.get(name)?.parse::<i64>().ok();
-    match (number("max_connections"), number("threads_connected")) {
-        (Some(most), Some(used)) => room(most - used, most),
+    let limit = |name, most, used: i64| Limit { name, most, left: most - used };
+    let all = number("max_connections").zip(number("threads_connected"));
+    let all = all.map(|(most, used)| limit("max_connections", most, used));
+    match (all, number("max_user_connections"), own) {
+        (Some(all), Some(0), _) => room(all, []),
+        (Some(all), Some(most), Some(own)) => room(all, [limit("max_user_connections", most, own)]),
         _ => Finding::warning(
             "connections",
             "the number of connections, or its limit, is not visible to this user",
-            "check Threads_connected and max_connections as another user",
+            "check Threads_connected, max_connections and max_user_connections as another user",
         ),
     }
 }
@@ -87,6 +96,7 @@ mod tests {
             ("version", "10.11.6-MariaDB"),
             ("innodb_flush_log_at_trx_commit", "1"),
             ("max_connections", "151"),
+            ("max_user_connections", "0"),
             ("threads_connected", "5"),
             ("wait_timeout", "28800"),
             ("log_bin", "ON"),
@@ -96,7 +106,7 @@ mod tests {
         let amiss = |name: &str, value: &str| {
             let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
             let settings = well.into_iter().chain([(name, value)]).map(owned).collect();
-            let findings = server(&ServerSettings(settings));
+            let findings = server(&ServerSettings(settings), Some(1));
             let amiss = findings.into_iter().filter(|finding| finding.level > Level::Fine);
             amiss.map(|finding| (finding.about, finding.level)).collect::<Vec<_>>()
         };
@@ -104,12 +114,14 @@ mod tests {
         for (name, value, about) in [
             ("innodb_flush_log_at_trx_commit", "2", "durability"),
             ("threads_connected", "150", "connections"),
+            ("max_user_connections", "2", "connections"),
             ("wait_timeout", "10", "idle"),
             ("sync_binlog", "0", "replication"),
             ("wsrep_on", "ON", "galera"),
             // As a server answers that does not reveal it.
             ("threads_connected", "", "connections"),
             ("max_connections", "", "connections"),
+            ("max_user_connections", "", "connections"),
             ("wait_timeout", "", "idle"),
             ("innodb_flush_log_at_trx_commit", "", "durability"),
         ] {

@@ -51,7 +51,11 @@ pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1"
 pub(super) const SETTINGS: &str = "SHOW VARIABLES WHERE Variable_name IN \
      ('version', 'read_only', 'super_read_only', 'innodb_read_only', \
       'innodb_flush_log_at_trx_commit', 'innodb_flush_method', 'innodb_doublewrite', 'log_bin', \
-      'sync_binlog', 'wsrep_on', 'group_replication_group_name', 'max_connections', 'wait_timeout')";
+      'sync_binlog', 'wsrep_on', 'group_replication_group_name', 'max_connections', \
+      'max_user_connections', 'wait_timeout')";
+/// The number of connections of this user. Everybody sees these.
+pub(super) const OWN_CONNECTIONS: &str = "SELECT COUNT(*) FROM information_schema.processlist \
+     WHERE user = SUBSTRING_INDEX(USER(), '@', 1)";
 pub(super) const STATUS: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN \
      ('Threads_connected', 'Innodb_redo_log_enabled')";
 pub(super) const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";

@@ -12,7 +12,7 @@ use super::{
     schema::{Tables, in_schema, prepare},
     statement::{get, no_answer},
 };
-use crate::engine::{Fault, of_tables, room};
+use crate::engine::{Fault, Limit, of_tables, room};
 
 /// A transaction that is open for longer than this gets a finding, in seconds.
 const LONG: i64 = 60;
@@ -76,13 +76,26 @@ fn server(row: &PgRow) -> Result<Vec<Finding>, Fault> {
         role(get(row, 5)?),
         durability(&text(1)?, &text(2)?, &text(3)?),
         Finding::clock(Duration::from_micros(micros)),
-        room(get(row, 7)?, get(row, 8)?),
+        connections(row)?,
         idle(get(row, 9)?),
-        vacuum(&text(4)?),
+        vacuum(&text(4)?, &text(15)?),
         transactions(get(row, 10)?, get(row, 11)?),
         slots(get(row, 12)?),
         freezing(get(row, 13)?, get(row, 14)?),
     ])
+}
+
+/// Of the server, the user and the database.
+fn connections(row: &PgRow) -> Result<Finding, Fault> {
+    let all = Limit { name: "max_connections", left: get(row, 7)?, most: get(row, 8)? };
+    let mut limits = Vec::new();
+    for (at, name) in [(16, "the user's CONNECTION LIMIT"), (18, "the database's CONNECTION LIMIT")]
+    {
+        if let Some(most @ 0..) = get::<Option<i64>>(row, at)? {
+            limits.push(Limit { name, most, left: most - get::<i64>(row, at + 1)? });
+        }
+    }
+    Ok(room(all, limits))
 }
 
 fn role(is_standby: bool) -> Finding {
@@ -188,13 +201,20 @@ fn idle(millis: i64) -> Finding {
     }
 }
 
-fn vacuum(autovacuum: &str) -> Finding {
-    match autovacuum {
-        "off" => Finding::warning(
+fn vacuum(autovacuum: &str, track_counts: &str) -> Finding {
+    match (autovacuum, track_counts) {
+        ("off", _) => Finding::warning(
             "vacuum",
             "old row versions stay, and make locks slower and slower (autovacuum off)",
             "run ALTER SYSTEM SET autovacuum = on and SELECT pg_reload_conf(), or run VACUUM \
              dlock_lock regularly",
+        ),
+        (_, "off") => Finding::warning(
+            "vacuum",
+            "old row versions stay, and make locks slower and slower: autovacuum does not count them \
+             (track_counts off)",
+            "run ALTER SYSTEM SET track_counts = on and SELECT pg_reload_conf(), and ALTER ROLE name \
+             RESET track_counts",
         ),
         _ => Finding::fine("vacuum", "autovacuum is on"),
     }
@@ -246,9 +266,13 @@ fn transactions(seconds: i64, hidden: i64) -> Finding {
     match (seconds, hidden) {
         (..LONG, 1..) => Finding::warning(
             "transactions",
-            format!("not visible for {hidden} sessions of other users in this database"),
-            "run GRANT pg_read_all_stats TO the user, or run the doctor as another one: a long \
-             transaction keeps old row versions alive, which makes locks slow",
+            format!(
+                "not visible for {hidden} sessions in this database, which are of other users or \
+                 have track_activities off"
+            ),
+            "run GRANT pg_read_all_stats TO the user, or run the doctor as another one, and set \
+             track_activities = on for all: a long transaction keeps old row versions alive, which \
+             makes locks slow",
         ),
         (LONG.., _) => Finding::warning(
             "transactions",
@@ -284,8 +308,9 @@ mod tests {
             (creators(&[("public".to_owned(), None)]), Level::Warning, "public FROM PUBLIC"),
             (table_rights("s.t", None, 0), Level::Fine, ""),
             (table_rights("s.t", Some(None), 1), Level::Warning, "ON s.t FROM PUBLIC"),
-            (vacuum("on"), Level::Fine, ""),
-            (vacuum("off"), Level::Warning, "autovacuum = on"),
+            (vacuum("on", "on"), Level::Fine, ""),
+            (vacuum("off", "on"), Level::Warning, "autovacuum = on"),
+            (vacuum("on", "off"), Level::Warning, "track_counts = on"),
             (transactions(59, 0), Level::Fine, ""),
             (transactions(59, 1), Level::Warning, "pg_read_all_stats"),
             (transactions(60, 1), Level::Warning, "pg_stat_activity"),

@@ -5,9 +5,12 @@
 --   7 how many more connections an ordinary user can have   8 how many there are at most
 --   9 after how many milliseconds an idle connection is closed; 0 for never
 --   10 how many seconds the oldest visible transaction in this database has gone on, prepared ones too
---   11 how many sessions in this database hide their transactions from this user
+--   11 how many sessions in this database hide their transactions from this user, or report none
 --   12 how many replication slots keep old row versions or files although nobody reads them
 --   13 the age of the oldest transaction id in this database, 14 from which on the server freezes rows
+--   15 track_counts: text
+--   16 how many connections this user can have, 17 how many it has   18, 19 the same in this database;
+--   the limits are negative if there is none, and NULL for a superuser, who has none
 SELECT
   pg_catalog.current_setting('server_version'), pg_catalog.current_setting('fsync'),
   pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('full_page_writes'),
@@ -31,11 +34,22 @@ SELECT
       FROM pg_catalog.pg_prepared_xacts AS x
       WHERE x.database OPERATOR(pg_catalog.=) pg_catalog.current_database())
   ), 0)::bigint,
-  -- The server shows neither state nor times of these.
+  -- The server shows neither state nor times of these, or has none (track_activities off).
   (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS h
     WHERE h.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
-      AND h.query OPERATOR(pg_catalog.=) '<insufficient privilege>'),
+      AND (h.query OPERATOR(pg_catalog.=) '<insufficient privilege>'
+        OR h.state OPERATOR(pg_catalog.=) 'disabled')),
   (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots AS o WHERE NOT o.active),
   (SELECT pg_catalog.age(b.datfrozenxid)::bigint FROM pg_catalog.pg_database AS b
     WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()),
-  pg_catalog.current_setting('autovacuum_freeze_max_age')::bigint
+  pg_catalog.current_setting('autovacuum_freeze_max_age')::bigint,
+  pg_catalog.current_setting('track_counts'),
+  (SELECT r.rolconnlimit::bigint FROM pg_catalog.pg_roles AS r
+    WHERE r.rolname OPERATOR(pg_catalog.=) session_user AND NOT r.rolsuper),
+  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS u
+    WHERE u.usename OPERATOR(pg_catalog.=) session_user),
+  (SELECT d.datconnlimit::bigint FROM pg_catalog.pg_database AS d, pg_catalog.pg_roles AS s
+    WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+      AND s.rolname OPERATOR(pg_catalog.=) session_user AND NOT s.rolsuper),
+  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS i
+    WHERE i.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())

@@ -46,6 +46,14 @@ fn each_bad_setting_is_found_alone() {
         only(&amiss(&client).await?, "connections", Level::Warning, "max_connections");
         server.run_sql("SET GLOBAL max_connections = 200").await?;
         assert_eq!(amiss(&client).await?, []);
+        server
+            .run_sql(
+                "CREATE USER limited@'%' IDENTIFIED BY 'secret'; \
+                 GRANT ALL ON dlock.* TO limited@'%' WITH MAX_USER_CONNECTIONS 9",
+            )
+            .await?;
+        let client = Mysql::open(config(&server.url_of("limited", "secret", "dlock"))?).await?;
+        only(&amiss(&client).await?, "connections", Level::Warning, "max_user_connections");
         Ok(())
     });
 }

@@ -84,6 +84,20 @@ fn a_server_without_fsync_is_reported() {
 }
 
 #[test]
+fn limits_of_the_user_and_of_the_database_are_reported() {
+    run(async {
+        let (server, client) = well().await?;
+        for (of, remedy) in [("role", "the user's"), ("database", "the database's")] {
+            server.run_sql(&format!("alter {of} dlock connection limit 9")).await?;
+            only(&amiss(&client).await?, "connections", Level::Warning, remedy);
+            server.run_sql(&format!("alter {of} dlock connection limit -1")).await?;
+        }
+        assert_eq!(amiss(&client).await?, []);
+        Ok(())
+    });
+}
+
+#[test]
 fn the_advisory_mode_reports_that_it_examines_nothing() {
     run(async {
         let (server, _) = start().await?;
@@ -106,6 +120,12 @@ fn hidden_transactions_are_not_reported_as_fine() {
         only(&amiss(&client).await?, "transactions", Level::Warning, remedy);
         let found = &amiss(&client).await?[0].found;
         assert!(found.contains("not visible"), "{found}");
+        // The times of a session whose activity is not tracked.
+        server.run_sql("grant pg_read_all_stats to worker").await?;
+        assert_eq!(amiss(&client).await?, []);
+        server.run_sql("alter role worker set track_activities = off").await?;
+        let untracked = connect(&server.url_of("worker", "secret", "dlock")).await?;
+        only(&amiss(&untracked).await?, "transactions", Level::Warning, "track_activities = on");
         Ok(())
     });
 }
@@ -145,6 +165,9 @@ fn everything_that_keeps_old_row_versions_is_reported() {
         server.run_sql("alter table dlock_lock set (autovacuum_enabled = off)").await?;
         only(&amiss(&client).await?, "vacuum", Level::Warning, "RESET (autovacuum_enabled)");
         server.run_sql("alter table dlock_lock reset (autovacuum_enabled)").await?;
+        set(&server, "track_counts", "off").await?;
+        only(&amiss(&client).await?, "vacuum", Level::Warning, "track_counts = on");
+        set(&server, "track_counts", "on").await?;
         server.run_sql("select pg_create_physical_replication_slot('left', true)").await?;
         only(&amiss(&client).await?, "slots", Level::Warning, "pg_replication_slots");
         server.run_sql("select pg_drop_replication_slot('left')").await?;
