@@ -3,12 +3,13 @@
 //! The protocol is that of <https://redis.io/docs/latest/develop/reference/sentinel-clients/>, with
 //! two differences. First, all sentinels are asked at once, and the newest failover that any of
 //! them knows counts, by its config epoch. So a sentinel with old data can't send a client to a
-//! deposed master, which may have restarted empty. Second, dlock asks the sentinels every second
+//! deposed master, which may have restarted empty. That also holds if the sentinels that know the
+//! failover stop answering before the others have learned of it. Second, dlock asks the sentinels every second
 //! and does not subscribe to them, so that there is only one way to learn of a failover.
 
 use std::time::Duration;
 
-use dlock_core::{Certainty, Error, ErrorKind};
+use dlock_core::{Certainty, Clock, Error, ErrorKind, Instant};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{RedisError, Value, aio::MultiplexedConnection};
 use tokio::time::timeout;
@@ -19,9 +20,15 @@ use crate::config::{RedisConfig, Topology, with_port};
 /// After a majority of sentinels has answered, how long to wait for each further one.
 const GRACE: Duration = Duration::from_millis(300);
 
+/// How long a failover counts that was reported once. Sentinels tell each other of it every 2 s. The
+/// epochs of sentinels that were set up anew begin again, so it does not count for ever.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
 /// Connections to the sentinels.
 pub(super) struct Sentinels {
     connections: Vec<Option<MultiplexedConnection>>,
+    /// The newest failover, and when it was reported last.
+    newest: Option<(Named, Instant)>,
 }
 
 /// The answers of the sentinels so far.
@@ -36,7 +43,7 @@ struct Votes {
 
 impl Sentinels {
     pub(super) fn new(config: &RedisConfig) -> Self {
-        Self { connections: vec![None; config.addresses.len()] }
+        Self { connections: vec![None; config.addresses.len()], newest: None }
     }
 
     /// Returns the master's address.
@@ -57,7 +64,10 @@ impl Sentinels {
             };
             match next {
                 Some(answer) => votes.count(answer),
-                None => return votes.result(name, &config.store()),
+                None => {
+                    votes.remember(&mut self.newest, Clock::Boot.now());
+                    return votes.result(name, &config.store());
+                }
             }
         }
     }
@@ -74,6 +84,17 @@ impl Votes {
             }
             Ok(None) => self.strangers += 1,
             Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// Keeps to a newer failover that was reported shortly before.
+    fn remember(&mut self, known: &mut Option<(Named, Instant)>, now: Instant) {
+        let Some(newest) = &mut self.newest else { return };
+        match known {
+            Some((before, at)) if before.epoch > newest.epoch && now.since(*at) < REMEMBERED => {
+                newest.clone_from(before);
+            }
+            _ => *known = Some((newest.clone(), now)),
         }
     }
 
@@ -198,6 +219,22 @@ mod tests {
         assert_eq!(votes(&said).result("m", "s").unwrap(), "b");
         assert_eq!(votes(&[Some((1, "b")), None, None]).result("m", "s").unwrap(), "b");
         assert!(votes(&said[..2]).enough(3) && !votes(&said[..1]).enough(3));
+    }
+
+    #[test]
+    fn a_failover_is_remembered_until_all_sentinels_must_know_it() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let mut known = None;
+        let mut ask = |said: &[Option<(u64, &str)>], seconds| {
+            let mut votes = votes(said);
+            votes.remember(&mut known, at(seconds));
+            votes.result("m", "s").ok()
+        };
+        assert_eq!(ask(&[Some((1, "a")), Some((2, "b"))], 1).as_deref(), Some("b"));
+        assert_eq!(ask(&[Some((1, "a"))], 10).as_deref(), Some("b"), "one is silent");
+        assert_eq!(ask(&[], 10), None, "all are silent");
+        assert_eq!(ask(&[Some((1, "a"))], 11).as_deref(), Some("a"), "they were set up anew");
+        assert_eq!(ask(&[Some((3, "c"))], 12).as_deref(), Some("c"));
     }
 
     /// The answer of a sentinel that leads a failover, before the last replica follows the new
