@@ -51,25 +51,55 @@ impl ReconnectPauses {
     /// The last error, if the remaining wait is longer than that. This attempt applied nothing.
     pub(crate) async fn pause(&self) -> Result<(), Fault> {
         let left = self.until.since(Clock::Boot.now());
-        let Some((error, remedy)) = self.last.as_ref().filter(|_| !left.is_zero()) else {
-            return Ok(());
-        };
+        let Some(fault) = self.last_failure().filter(|_| !left.is_zero()) else { return Ok(()) };
         tokio::time::sleep(left.min(STEP)).await;
-        if left <= STEP {
-            return Ok(());
-        }
+        if left <= STEP { Ok(()) } else { Err(fault) }
+    }
+
+    /// Returns the last failure, as that of an attempt that applied nothing.
+    fn last_failure(&self) -> Option<Fault> {
+        let (error, remedy) = self.last.as_ref()?;
         // No row caused it, since nothing was sent. Perhaps a connect would succeed.
         let remedy = match remedy {
             Remedy::Apart | Remedy::Unclear => Remedy::Retry,
             remedy => *remedy,
         };
-        let error = error.clone().with_certainty(Certainty::NotApplied);
-        Err(Fault { error, remedy })
+        Some(Fault { error: error.clone().with_certainty(Certainty::NotApplied), remedy })
+    }
+
+    /// Opens a dedicated connection, unless that failed a moment ago and the pause lasts. Then, or
+    /// if it fails, takes a connection of the application's pool.
+    ///
+    /// # Errors
+    /// The reasons of both.
+    pub(crate) async fn own_or_pooled<T>(
+        &mut self,
+        own: impl Future<Output = Result<T, Fault>>,
+        pooled: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let is_paused = self.until > Clock::Boot.now();
+        let refused = match self.last_failure().filter(|_| is_paused) {
+            Some(fault) => fault,
+            None => match own.await {
+                Ok(conn) => {
+                    self.worked();
+                    return Ok(conn);
+                }
+                Err(fault) => self.failed(fault),
+            },
+        };
+        pooled.await.map_err(|pooled| {
+            let text =
+                format!("{}; and over the application's pool: {}", refused.error, pooled.error);
+            Fault::passing(text).with_remedy(Remedy::Connect)
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use dlock_core::ErrorKind;
 
     use super::*;
@@ -93,6 +123,34 @@ mod tests {
         pauses.worked();
         pauses.failed(fault());
         assert!(pauses.until <= Clock::Boot.now());
+    }
+
+    #[tokio::test]
+    async fn the_pool_serves_while_no_own_connection_can_be_opened() {
+        let mut pauses = ReconnectPauses::new();
+        // The first retry follows at once, and then the pool serves without another attempt.
+        let mut attempts = 0;
+        while pauses.until <= Clock::Boot.now() {
+            let own = async {
+                attempts += 1;
+                Err(fault())
+            };
+            assert_eq!(pauses.own_or_pooled(own, ready(Ok("pooled"))).await.unwrap(), "pooled");
+        }
+        assert!(attempts > 1, "{attempts}");
+        // A pause that outlasts the test.
+        pauses.until = Clock::Boot.now().saturating_add(Duration::from_secs(3600));
+        let conn = pauses.own_or_pooled(ready(Ok("own")), ready(Ok("pooled"))).await;
+        assert_eq!(conn.unwrap(), "pooled", "the pause lasts");
+        let full = ready(Err(Fault::passing("pool is full")));
+        let neither = pauses.own_or_pooled(ready(Ok("own")), full).await.unwrap_err();
+        let text = neither.error.to_string();
+        assert!(text.contains("read-only") && text.contains("pool is full"), "{text}");
+        assert_eq!(neither.remedy, Remedy::Connect);
+        pauses.until = Clock::Boot.now();
+        let conn = pauses.own_or_pooled(ready(Ok("own")), ready(Ok("pooled"))).await;
+        assert_eq!(conn.unwrap(), "own");
+        assert!(pauses.last.is_none());
     }
 
     #[tokio::test]

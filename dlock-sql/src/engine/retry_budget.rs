@@ -107,6 +107,12 @@ impl RetryBudget {
         Self { left: &[Remedy::Apart, Remedy::Unclear], ..Self::of(time) }
     }
 
+    /// Makes it return a failed connect once this much time has passed since `asked`.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn returning_connects(self, asked: Instant, grace: Duration) -> Self {
+        Self { left: &[Remedy::Connect], grace, first_left: Some(asked), ..self }
+    }
+
     /// Returns the retry budget for opening a store. If no connection can be made, the caller soon
     /// gets the reason: only the caller knows how long to retry. Until then the pooled sessions
     /// that a server has ended are replaced. A conflict with another client that opens the store

@@ -118,14 +118,14 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     )?;
     let database = match config.driver.pool {
         Some(_) => {
-            let mut own = conn(config.driver.own());
+            // It stays open for renewals: later the server may have no free connection.
+            let mut own = first.another_from(config.driver.own());
             let database = same_database(&mut first, &mut own).await?;
             // A temporary table of the pooled session may have hidden a table so far.
             retry!(
                 RetryBudget::to_open(config.response_timeout),
                 prepare(&mut own, Tables::Locks, false).await
             )?;
-            own.close().await;
             database
         }
         None => first.database().await?,
@@ -134,7 +134,7 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     let mut first = first.returning(config.driver.returning.unwrap_or(server.returning));
     let sample = sample(&mut first).await;
     let another = || first.another();
-    let renewer = Some(first.another_from(config.driver.own()));
+    let renewer = Some(first.another_from(config.driver.own()).or_pooled());
     let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
     let writers = [first].into_iter().chain(others).collect();

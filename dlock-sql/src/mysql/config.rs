@@ -75,7 +75,9 @@ impl ServerConfig<MysqlDriver> {
     /// Uses the application's pool. Each statement takes a connection out of it and returns it at
     /// once, so a pool with one connection is enough. Renewals, and the whole plain mode, have
     /// their own connections, which use the pool's options. So an exhausted pool can't cause the
-    /// loss of a lock.
+    /// loss of a lock. While the server accepts no other connection, renewals use the pool, except
+    /// in the plain mode.
+    ///
     /// If the pool is closed, dlock continues on connections of its own, so that its locks can be
     /// renewed and released.
     ///

@@ -32,13 +32,16 @@ pub(super) struct MysqlConn {
     /// The largest statement, in bytes, on this connection or on the last one.
     pub(super) packet: usize,
     pauses: ReconnectPauses,
+    /// The pauses between attempts to open a connection, if the application's pool serves
+    /// meanwhile.
+    spared: Option<ReconnectPauses>,
     texts: Texts,
 }
 
 impl MysqlConn {
     pub(super) fn new(way: Connector) -> Self {
         let (idle, pauses, texts) = (Idle::new(), ReconnectPauses::new(), Texts::default());
-        Self { way, conn: None, idle, packet: usize::MAX, pauses, texts }
+        Self { way, conn: None, idle, packet: usize::MAX, pauses, spared: None, texts }
     }
 
     /// Sets whether the server has `RETURNING`.
@@ -87,6 +90,13 @@ impl MysqlConn {
         let mut another = self.another();
         another.way.source = source;
         another
+    }
+
+    /// Makes it use the application's pool, if there is one, while no dedicated connection can be
+    /// opened.
+    pub(super) fn or_pooled(mut self) -> Self {
+        self.spared = Some(ReconnectPauses::new());
+        self
     }
 
     /// Runs a statement to its end, since only the end shows whether the commit succeeded. After a
@@ -151,8 +161,12 @@ impl MysqlConn {
         }
         // The pause comes before the connect, so that a failing server gets few new connections.
         self.pauses.pause().await?;
-        let connected = self.way.connect().await.map_err(|fault| self.pauses.failed(fault));
-        let (conn, packet) = connected?;
+        // On the heap: a connect would enlarge the futures of all statements.
+        let connected = match &mut self.spared {
+            Some(spared) => Box::pin(self.way.connect_or_spare(spared)).await,
+            None => Box::pin(self.way.connect()).await,
+        };
+        let (conn, packet) = connected.map_err(|fault| self.pauses.failed(fault))?;
         self.packet = packet;
         Ok(conn)
     }

@@ -20,7 +20,7 @@ use super::{
     statement::get,
 };
 use crate::{
-    engine::Fault,
+    engine::{Fault, ReconnectPauses},
     server::{Borrowed, Target, late, reach, silent_at_first, tries},
 };
 
@@ -111,6 +111,25 @@ impl Connector {
         connected.map_err(Fault::before_anything_was_sent)
     }
 
+    /// Opens a dedicated connection, or takes one of the pool beside which it opens them while none
+    /// can be opened.
+    pub(super) async fn connect_or_spare(
+        &self,
+        spared: &mut ReconnectPauses,
+    ) -> Result<(Borrowed<MySql>, usize), Fault> {
+        let pool = match &self.source {
+            Source::Beside(pool) if !pool.is_closed() => pool,
+            _ => return self.connect().await,
+        };
+        let own = async {
+            // Half of the time, so that there is time for the pool if the server does not answer.
+            let connected = timeout(self.limit / 2, self.connect()).await;
+            connected.unwrap_or_else(|_| Err(silent().before_anything_was_sent()))
+        };
+        let pooled = async { self.pooled(pool).await.map_err(Fault::before_anything_was_sent) };
+        spared.own_or_pooled(own, pooled).await
+    }
+
     async fn own(&self, options: &MySqlConnectOptions) -> Result<(Borrowed<MySql>, usize), Fault> {
         let connect = reach(options, self.limit, classify, |options| async move {
             let mut conn = options.connect().await.map_err(classify)?;
@@ -118,9 +137,7 @@ impl Connector {
             let rows = session.fetch_all(&mut conn).await.map_err(classify)?;
             Ok((Borrowed::Own(conn), packet(&rows)?))
         });
-        timeout(self.limit, connect)
-            .await
-            .unwrap_or_else(|_| Err(silent_at_first("MySQL or MariaDB is")))
+        timeout(self.limit, connect).await.unwrap_or_else(|_| Err(silent()))
     }
 
     /// Takes a connection out of the application's pool. The connection must be in no transaction,
@@ -191,6 +208,10 @@ impl Connector {
             }
         }
     }
+}
+
+fn silent() -> Fault {
+    silent_at_first("MySQL or MariaDB is")
 }
 
 impl Target for MySqlConnectOptions {

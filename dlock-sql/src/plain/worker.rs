@@ -133,7 +133,10 @@ impl<C: PlainConn> MutexTask for PlainWorker<C> {
     async fn renew(&mut self, renewals: &[Renewal]) -> Result<Vec<bool>, Error> {
         let mut kept = Vec::with_capacity(renewals.len());
         for renewal in renewals {
-            kept.push(retry!(self.retry_budget(), {
+            // The core abandons a renewal after a third of its lease, and then could not name the
+            // cause of the failure.
+            let longest = self.table.response_timeout.min(renewal.lease / 4);
+            kept.push(retry!(RetryBudget::of_all_names(longest), {
                 let sent = self.table.sending(renewal.lease / 3);
                 self.scheme.renew(&mut self.table, renewal, sent).await
             })?);

@@ -147,7 +147,7 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     let others = (1..config.connections).map(|_| PgConn(ready(link(config.shared()))));
     let connections = Connections {
         writers: std::iter::once(first).chain(others).collect(),
-        renewer: Some(PgConn(ready(link(config.own())))),
+        renewer: Some(PgConn(ready(link(config.own()).or_pooled()))),
         reader: PgConn(ready(link(config.shared()))),
         listener,
         sample,

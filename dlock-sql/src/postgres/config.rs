@@ -63,7 +63,9 @@ impl PostgresConfig {
     /// Uses the application's pool. Each statement takes a connection out of it and returns it at
     /// once, so a pool with one connection is enough. Renewals and the listener have their own
     /// connections, which use the pool's options. So an exhausted pool can't cause the loss of a
-    /// lock.
+    /// lock. While the server accepts no other connection, renewals use the pool, except in the
+    /// plain and advisory modes.
+    ///
     /// If the pool is closed, dlock continues on connections of its own, so that its locks can be
     /// renewed and released.
     ///

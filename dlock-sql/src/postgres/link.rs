@@ -38,6 +38,9 @@ pub(super) struct Link {
     limit: Duration,
     idle: Idle<PgConnection>,
     pauses: ReconnectPauses,
+    /// The pauses between attempts to open a connection, if the application's pool serves
+    /// meanwhile.
+    spared: Option<ReconnectPauses>,
     /// The time since which a statement whose connection was dropped may still run on the server.
     left: Option<Instant>,
     texts: Texts,
@@ -106,6 +109,7 @@ impl Link {
             limit: response_timeout / 2,
             idle: Idle::new(),
             pauses: ReconnectPauses::new(),
+            spared: None,
             left: None,
             texts: Texts::default(),
             is_opened: false,
@@ -119,6 +123,13 @@ impl Link {
     /// Makes it share its idle connections with this link, which has the same settings.
     pub(super) fn beside(mut self, other: &Self) -> Self {
         self.idle = other.idle.clone();
+        self
+    }
+
+    /// Makes it use the application's pool, if there is one, while no dedicated connection can be
+    /// opened.
+    pub(super) fn or_pooled(mut self) -> Self {
+        self.spared = Some(ReconnectPauses::new());
         self
     }
 
@@ -325,16 +336,27 @@ impl Link {
         }
         let (Source::Own(config) | Source::Pool(_, config)) = &self.source;
         let (is_opened, durability) = (self.is_opened, &self.durability);
-        let connecting = config.connect(self.limit, |options: PgConnectOptions| async move {
-            let mut conn = options.connect().await.map_err(classify)?;
-            greet(&mut conn, config, is_opened, durability).await?;
-            Ok(conn)
-        });
-        let connected = timeout(self.limit, connecting).await;
-        connected
-            .unwrap_or_else(|_| Err(silent_at_first("PostgreSQL is")))
-            .map(Borrowed::Own)
-            .map_err(nothing_sent)
+        let pool = config.driver.pool.as_ref().filter(|pool| !pool.is_closed());
+        let spare = self.spared.as_mut().zip(pool);
+        // With a pool, half of the time, so that there is time for the pool if the server does not
+        // answer.
+        let limit = if spare.is_some() { self.limit / 2 } else { self.limit };
+        let own = async {
+            let connecting = config.connect(limit, |options: PgConnectOptions| async move {
+                let mut conn = options.connect().await.map_err(classify)?;
+                greet(&mut conn, config, is_opened, durability).await?;
+                Ok(conn)
+            });
+            let connected = timeout(limit, connecting).await;
+            let connected = connected.unwrap_or_else(|_| Err(silent_at_first("PostgreSQL is")));
+            connected.map(Borrowed::Own).map_err(nothing_sent)
+        };
+        let Some((spared, pool)) = spare else { return own.await };
+        let pooled = async {
+            let taken = clean(pool, self.limit, &self.sessions).await;
+            taken.map(Borrowed::Pooled).map_err(nothing_sent)
+        };
+        Box::pin(spared.own_or_pooled(own, pooled)).await
     }
 
     fn put_back(&mut self, conn: Borrowed<Postgres>) {

@@ -5,10 +5,14 @@ use std::time::Duration;
 use dlock_core::{AcquireRequest, ErrorKind, Renewal, Renewed};
 use dlock_sql::Mysql;
 use dlock_testlab::{Proxy, Stop, mariadb::Options, rerun_with_addresses, server_of_rerun};
-use tokio::{net::TcpListener, time::sleep};
+use tokio::{
+    net::TcpListener,
+    time::{sleep, timeout},
+};
 
 use crate::support::{
-    attempt, config, connect, exclusive, free, server, server_with, take, with_mariadb,
+    SOON, assert_unavailable, attempt, config, connect, end_others, exclusive, fill, free, server,
+    server_with, take, with_mariadb,
 };
 
 /// Accepts connections at ::1, which the system tries first, and never answers.
@@ -106,6 +110,28 @@ fn a_server_without_room_for_connections_is_named() {
             }
         };
         take(&opened, &exclusive("a")).await?;
+        Ok(())
+    });
+}
+
+/// The core abandons a renewal after a third of its lease, and can't name the cause then.
+#[test]
+fn a_renewal_soon_names_a_server_without_room() {
+    with_mariadb(async {
+        let server = server_with(&Options::new().with_max_connections(10)).await?;
+        for plain in ["", "&dlock.plain=row&dlock.create_schema=true"] {
+            // Longer than the test waits.
+            let url = format!("{}?dlock.response_timeout=60s{plain}", server.url());
+            let client = Mysql::open(config(&url)?).await?;
+            let held = attempt("a");
+            take(&client, &held).await?;
+            end_others(&server, &[]).await?;
+            let _others = fill(&server).await?;
+            let renewal = Renewal::new(held.as_claim(), held.mode, Duration::from_secs(6));
+            let renewed = timeout(SOON, client.renew(&[renewal])).await?;
+            let error = renewed.err().ok_or_else(|| Stop::failed("there is room"))?;
+            assert_unavailable(&error, "limit of connections");
+        }
         Ok(())
     });
 }

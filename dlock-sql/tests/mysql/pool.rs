@@ -3,18 +3,22 @@
 use std::time::Duration;
 
 use dlock_core::{
-    Acquired, Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Renewal, Renewed, WakeUp,
+    AcquireRequest, Acquired, Certainty, ConfigIssue, DynBackend, Error, ErrorKind, Renewal,
+    Renewed, WakeUp,
 };
 use dlock_sql::{Mysql, MysqlConfig};
-use dlock_testlab::{Stop, Verdict, mariadb::MariadbServer};
+use dlock_testlab::{
+    Stop, Verdict,
+    mariadb::{MariadbServer, Options},
+};
 use sqlx::{
-    MySqlPool,
+    MySqlConnection, MySqlPool,
     mysql::{MySqlConnectOptions, MySqlPoolOptions},
 };
 
 use crate::support::{
-    LEASE, SOON, attempt, connect, exclusive, free, lock, queue, refused, server, take,
-    with_mariadb,
+    LEASE, SOON, attempt, connect, end_others, exclusive, fill, free, lock, queue, refused, server,
+    server_with, take, until, with_mariadb,
 };
 
 async fn pool(server: &MariadbServer, connections: u32) -> Result<MySqlPool, Stop> {
@@ -38,9 +42,12 @@ async fn open_hasty(pool: &MySqlPool) -> Result<DynBackend, Error> {
     Mysql::open(config.with_response_timeout(Duration::from_secs(5))).await
 }
 
-async fn renew(client: &DynBackend, held: &dlock_core::AcquireRequest) -> Verdict {
-    let renewal = Renewal::new(held.as_claim(), held.mode, LEASE);
-    assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
+fn renewal(held: &AcquireRequest) -> Renewal {
+    Renewal::new(held.as_claim(), held.mode, LEASE)
+}
+
+async fn renew(client: &DynBackend, held: &AcquireRequest) -> Verdict {
+    assert_eq!(client.renew(&[renewal(held)]).await?, [Renewed::Kept]);
     Ok(())
 }
 
@@ -91,6 +98,77 @@ fn an_exhausted_pool_does_not_cost_a_lock() {
         assert!(error.to_string().contains("make the pool larger"), "{error}");
         drop(exhausted);
         free(&client, &held).await
+    });
+}
+
+/// Another program uses up the connections of the server, and the application's pool works.
+#[test]
+fn a_full_server_does_not_cost_a_lock_of_a_pool() {
+    with_mariadb(async {
+        let server = server_with(&Options::new().with_max_connections(10)).await?;
+        let pool = pool(&server, 2).await?;
+        let client = open(&pool).await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        let (mut one, mut two) = (pool.acquire().await?, pool.acquire().await?);
+        let ids = [id(&mut one).await?, id(&mut two).await?];
+        let mut others = fill(&server).await?;
+        // With the connection that dlock has kept since the store was opened.
+        renew(&client, &held).await?;
+        others.clear();
+        end_others(&server, &ids).await?;
+        let mut others = fill(&server).await?;
+        drop((one, two));
+        for _ in 0..3 {
+            renew(&client, &held).await?;
+        }
+        let rows = sqlx::raw_sql(RENEWED).fetch_all(&mut others[0]).await?;
+        assert_eq!(rows.len(), 1, "the renewals are in the table");
+        let exhausted = (pool.acquire().await?, pool.acquire().await?);
+        let error = failed(client.renew(&[renewal(&held)]).await)?;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        for reason in ["limit of connections", "make the pool larger"] {
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+        others.clear();
+        until("it has its own connection again", async || {
+            Ok(client.renew(&[renewal(&held)]).await.is_ok_and(|all| all == [Renewed::Kept]))
+        })
+        .await?;
+        drop(exhausted);
+        free(&client, &held).await
+    });
+}
+
+const RENEWED: &str = "SELECT 1 FROM dlock.dlock_lock WHERE log LIKE '%K %' OR snap LIKE '%K %'";
+
+async fn id(conn: &mut MySqlConnection) -> Result<i64, Stop> {
+    Ok(sqlx::query_scalar("SELECT CAST(CONNECTION_ID() AS SIGNED)").fetch_one(conn).await?)
+}
+
+#[test]
+fn a_renewal_over_the_pool_uses_no_altered_session() {
+    with_mariadb(async {
+        for left in ["BEGIN", TEMPORARY, "LOCK TABLES dlock.dlock_schema WRITE"] {
+            let server = server_with(&Options::new().with_max_connections(10)).await?;
+            let pool = pool(&server, 1).await?;
+            let client = open(&pool).await?;
+            let held = exclusive("a");
+            take(&client, &held).await?;
+            let mut one = pool.acquire().await?;
+            sqlx::raw_sql(left).execute(&mut *one).await?;
+            end_others(&server, &[id(&mut one).await?]).await?;
+            let mut others = fill(&server).await?;
+            drop(one);
+            // A new connection may come before the server has noticed the end of the old one.
+            until("it is renewed", async || {
+                Ok(client.renew(&[renewal(&held)]).await.is_ok_and(|all| all == [Renewed::Kept]))
+            })
+            .await?;
+            let rows = sqlx::raw_sql(RENEWED).fetch_all(&mut others[0]).await?;
+            assert_eq!(rows.len(), 1, "{left}");
+        }
+        Ok(())
     });
 }
 
@@ -194,7 +272,7 @@ fn locks_outlive_their_pool() {
         take(&client, &first).await?;
         take(&client, &held).await?;
         pool.close().await;
-        // So far, dlock has no connection of its own that it could use for this.
+        // Both use connections of dlock's own.
         free(&client, &first).await?;
         renew(&client, &held).await?;
         free(&client, &held).await?;

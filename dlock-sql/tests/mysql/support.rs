@@ -10,6 +10,7 @@ use dlock_testlab::{
     client::run_on_threads,
     mariadb::{MariadbServer, Options},
 };
+use sqlx::{Connection as _, MySqlConnection};
 
 /// Runs a test that needs a MariaDB server. Without MariaDB, the test is skipped, or fails if
 /// MariaDB is required.
@@ -40,6 +41,31 @@ pub(crate) async fn connect(server: &MariadbServer) -> Result<DynBackend, Error>
 /// A client that uses the statements for MySQL.
 pub(crate) async fn connect_plainly(server: &MariadbServer) -> Result<DynBackend, Error> {
     Mysql::open(config(&server.url())?.with_returning(false)).await
+}
+
+/// Ends all connections of the clients except these, as the server numbers them.
+pub(crate) async fn end_others(server: &MariadbServer, kept: &[i64]) -> Verdict {
+    let kept: String = kept.iter().map(|id| format!(", {id}")).collect();
+    let others = format!(
+        "SELECT id FROM information_schema.processlist WHERE user = 'dlock' AND id NOT IN (0{kept})"
+    );
+    for id in server.query(&others).await?.concat() {
+        // It may have ended by itself.
+        let _ = server.run_sql(&format!("KILL {id}")).await;
+    }
+    until("they have ended", async || Ok(server.query(&others).await?.is_empty())).await
+}
+
+/// The connections of another program, which leave none to other clients.
+pub(crate) async fn fill(server: &MariadbServer) -> Result<Vec<MySqlConnection>, Stop> {
+    let mut others = Vec::new();
+    loop {
+        match MySqlConnection::connect(&server.url()).await {
+            Ok(conn) => others.push(conn),
+            Err(error) if error.to_string().contains("Too many connections") => return Ok(others),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// The error of a configuration that can't be used.

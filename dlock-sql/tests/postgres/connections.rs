@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
-use dlock_core::{ConfigIssue, ErrorKind, WakeUp};
+use dlock_core::{ConfigIssue, ErrorKind, Renewal, WakeUp};
 use dlock_testlab::{
     Proxy, Stop,
+    client::SOON,
     postgres::{Options, PostgresServer},
     rerun_with_addresses, server_of_rerun,
 };
-use tokio::{net::TcpListener, task::JoinSet, time::sleep};
+use tokio::{
+    net::TcpListener,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 
 use crate::support::{
-    attempt, connect, create, exclusive, free, granted, queue, refused, renew, run, says, server,
-    start, take, until, works,
+    attempt, connect, create, end_others, exclusive, fill, free, granted, queue, refused, renew,
+    run, says, server, start, take, until, works,
 };
 
 #[test]
@@ -80,6 +85,28 @@ fn twice_as_many_clients_as_connections_get_their_locks() {
         }
         while let Some(ended) = clients.join_next().await {
             ended.map_err(|error| Stop::failed(error.to_string()))??;
+        }
+        Ok(())
+    });
+}
+
+/// The core abandons a renewal after a third of its lease, and can't name the cause then.
+#[test]
+fn a_renewal_soon_names_a_server_without_room() {
+    run(async {
+        let server = PostgresServer::start(&Options::new().with_max_connections(12)).await?;
+        for plain in ["", "&dlock.plain=row"] {
+            // Longer than the test waits.
+            let url = format!("{}&dlock.response_timeout=60s{plain}", create(&server));
+            let client = connect(&url).await?;
+            let held = attempt("a");
+            take(&client, &held).await?;
+            end_others(&server, &[]).await?;
+            let _others = fill(&server).await?;
+            let renewal = Renewal::new(held.as_claim(), held.mode, Duration::from_secs(6));
+            let renewed = timeout(SOON, client.renew(&[renewal])).await?;
+            let error = renewed.err().ok_or_else(|| Stop::failed("there is room"))?;
+            says(&error, ErrorKind::Unavailable, "limit of connections");
         }
         Ok(())
     });

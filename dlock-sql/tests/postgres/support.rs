@@ -11,6 +11,7 @@ use dlock_testlab::{
     client::{self, run_on_threads},
     postgres::{Options, PgBouncer, PostgresServer},
 };
+use sqlx::{Connection as _, PgConnection};
 
 /// Runs a test that needs a server. Without PostgreSQL, the test is skipped, or fails if PostgreSQL
 /// is required.
@@ -47,6 +48,30 @@ pub(crate) fn config(url: &str) -> Result<PostgresConfig, Error> {
 
 pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
     Postgres::open(config(url)?).await
+}
+
+/// Ends all connections of the clients except these, as the server numbers them.
+pub(crate) async fn end_others(server: &PostgresServer, kept: &[i32]) -> Verdict {
+    let kept: String = kept.iter().map(|pid| format!(", {pid}")).collect();
+    let others = format!(
+        "select pg_terminate_backend(pid) from pg_stat_activity \
+         where usename = 'dlock' and pid not in (0{kept})"
+    );
+    until("they have ended", async || Ok(server.query(&others).await?.is_empty())).await
+}
+
+/// The connections of another program, which leave none to other clients.
+pub(crate) async fn fill(server: &PostgresServer) -> Result<Vec<PgConnection>, Stop> {
+    let mut others = Vec::new();
+    loop {
+        match PgConnection::connect(&server.url()).await {
+            Ok(conn) => others.push(conn),
+            Err(error) => match error.as_database_error().and_then(|error| error.code()) {
+                Some(code) if code == "53300" => return Ok(others),
+                _ => return Err(error.into()),
+            },
+        }
+    }
 }
 
 /// The error of a connect that has to fail.

@@ -54,6 +54,11 @@ impl<C: Conn> Worker<C> {
         let now = Clock::Boot.now();
         let asked = batch.iter().map(|job| job.since).max().unwrap_or(now);
         let mut budget = RetryBudget::until(asked.saturating_add(self.settings.response_timeout));
+        #[cfg(any(feature = "mysql", feature = "postgres"))]
+        if batch.iter().all(|job| !job.together) {
+            // The core abandons a renewal after twice this time, and then could not name the cause.
+            budget = budget.returning_connects(asked, limit);
+        }
         if batch.iter().any(|job| job.in_doubt) {
             budget.doubt();
         }
