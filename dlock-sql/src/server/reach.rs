@@ -3,8 +3,9 @@
 //! The drivers try the addresses of a name one after another. If one drops packets, they wait until
 //! the operating system gives up, which takes minutes. So dlock resolves the name itself, again for
 //! each connect, and starts an attempt at the next address when one has failed, or the attempts
-//! before have not succeeded within [`PAUSE`]. The first connection that is ready is used. An attempt contains the login and the first answer, so a server that accepts a connection
-//! and stays silent does not win.
+//! before have not succeeded within [`PAUSE`]. The first connection that is ready is used. An attempt
+//! contains the login and the first answer, so a server that accepts a connection and stays silent
+//! does not win.
 //!
 //! The drivers have one option for the address and for the name in the certificate. So with TLS the
 //! first attempt is the driver's own, by name. On Linux the others go through a relay: the driver

@@ -217,7 +217,7 @@ impl Conn for SqliteConn {
 
     async fn examine(&mut self) -> Result<Vec<Finding>, Fault> {
         let mut conn = self.take().await?;
-        let findings = examine(&mut conn, self.options.get_filename(), &self.files).await;
+        let findings = examine(&mut conn, &self.files).await;
         // After an error the thread may have died. The next statement opens another connection.
         if findings.is_ok() {
             self.conn = Some(conn);

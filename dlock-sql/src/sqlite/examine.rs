@@ -20,7 +20,6 @@ const REMOTE: [&str; 10] =
 /// Returns the findings about the file.
 pub(super) async fn examine(
     conn: &mut SqliteConnection,
-    path: &Path,
     opened: &OpenFiles,
 ) -> Result<Vec<Finding>, Fault> {
     let mut findings = vec![Finding::fine(
@@ -30,9 +29,9 @@ pub(super) async fn examine(
     let mode = text(conn, queries::JOURNAL).await?;
     findings.push(journal(&mode));
     findings.push(encoding(&text(conn, queries::ENCODING).await?));
-    findings.push(location(path, opened));
-    findings.push(names(path));
-    findings.extend(mounted(path).map(|kind| file_system(&kind)));
+    findings.push(location(opened));
+    findings.push(names(opened.path()));
+    findings.extend(mounted(opened.path()).map(|kind| file_system(&kind)));
     findings.push(of_tables(schema::prepare(conn, false).await)?);
     Ok(findings)
 }
@@ -69,12 +68,13 @@ fn encoding(encoding: &str) -> Finding {
 }
 
 /// Returns the finding about the place of the file. It does not open the file: see [`mod@file`].
-fn location(path: &Path, opened: &OpenFiles) -> Finding {
+fn location(opened: &OpenFiles) -> Finding {
     const ABOUT: &str = "file";
     let may = |path: Option<&Path>| path.map_or(Ok(()), may_write);
     if let Some(path) = opened.replaced() {
         return Finding::wrong(ABOUT, format!("{} {REPLACED}", path.display()), RESTART);
     }
+    let path = opened.path();
     if let Err(error) = may(Some(path)).and_then(|()| may(path.parent())) {
         return Finding::wrong(
             ABOUT,
@@ -156,9 +156,9 @@ mod tests {
         let path = dir.path().join("locks.db");
         std::fs::write(&path, "").unwrap();
         let opened = OpenFiles::of(&path).unwrap();
-        assert_eq!(location(&path, &opened).level, Level::Fine);
+        assert_eq!(location(&opened).level, Level::Fine);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(location(&path, &opened).level, Level::Wrong);
+        assert_eq!(location(&opened).level, Level::Wrong);
         assert_eq!(names(&path).level, Level::Wrong);
     }
 }

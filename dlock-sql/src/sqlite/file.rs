@@ -130,24 +130,33 @@ impl OpenFiles {
         self.file.check()
     }
 
-    /// Returns the path of a file that is not the one that was opened.
+    /// Returns the path of a file that is not the one that was opened, as far as that can be seen.
     pub(super) fn replaced(&self) -> Option<&Path> {
         let mut all = std::iter::once(&self.file).chain(&self.beside);
-        let found = all.find(|one| {
-            one.opened.is_some_and(|opened| Identity::of(&one.path).ok() != Some(opened))
-        });
-        found.map(|one| &*one.path)
+        all.find(|one| one.is_replaced().unwrap_or(true)).map(|one| &*one.path)
+    }
+
+    /// Returns the path of the database.
+    pub(super) fn path(&self) -> &Path {
+        &self.file.path
     }
 }
 
 impl OpenFile {
-    fn check(&self) -> Result<(), Error> {
+    fn is_replaced(&self) -> io::Result<bool> {
+        let Some(opened) = self.opened else { return Ok(false) };
         match Identity::of(&self.path) {
-            Ok(found) if Some(found) == self.opened => Ok(()),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(no_access(&self.path, error))
-            }
-            _ => {
+            Ok(found) => Ok(found != opened),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.is_replaced() {
+            Ok(false) => Ok(()),
+            Err(error) => Err(no_access(&self.path, error)),
+            Ok(true) => {
                 let text = format!("{} {REPLACED}: {RESTART}", self.path.display());
                 Err(Error::config(ConfigIssue::Access, text).with_source(DatabaseGone))
             }
