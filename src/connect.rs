@@ -8,7 +8,8 @@ use dlock_core::{
 /// The options that every backend's URL accepts, without the prefix `dlock.`.
 const SHARED: &[&str] = &["lease", "wait", "prefix", "token_offset"];
 
-/// Connects to the store that `url` names, and returns the locks in it.
+/// Connects to the store that `url` names, and returns the locks in it. Spaces and line ends around
+/// the URL are ignored.
 ///
 /// `memory:` is always available; each other backend is a Cargo feature of the same name
 /// (`sqlite:locks.db?dlock.create_schema=true` needs `sqlite`). Every URL accepts these options:
@@ -58,7 +59,8 @@ pub async fn connect(url: &str) -> Result<Locks, Error> {
 /// As [`connect`].
 pub async fn connect_with(url: &str, options: ConnectOptions) -> Result<Locks, Error> {
     let ConnectOptions { registry, note } = options;
-    let mut url: BackendUrl = url.parse()?;
+    // A variable of the environment that comes from a file often ends with a line end.
+    let mut url: BackendUrl = url.trim_ascii().parse()?;
     // This runs first, so that a missing backend is reported before one of its options.
     registry.factory(&url)?;
     let shared = Shared::take(&mut url)?;

@@ -58,7 +58,7 @@ pub use support::backoff::Backoff;
 pub use support::metrics;
 pub use support::race::race;
 pub use sync::runtime::{current_io_runtime, current_runtime};
-pub use vocabulary::answer::Answer;
+pub use vocabulary::answer::{Answer, SendFlag};
 pub use vocabulary::claim::{Claim, ClaimId};
 pub use vocabulary::clock::{Clock, Instant};
 pub use vocabulary::error::{Certainty, ConfigIssue, Error, ErrorKind};

@@ -61,7 +61,10 @@ pub const ALL: &[Case] = list! {
         the_last_renewal_extends_the_lease,
         no_renewal_extends_the_lease_after_the_last [Fifo],
         renewals_are_answered_one_by_one,
+        each_renewal_of_a_batch_has_its_own_lease,
+        only_the_last_renewals_of_a_batch_are_last,
         a_renewal_of_a_waiter_is_not_kept [Fifo],
+        a_renewal_of_an_earlier_grant_is_not_kept [Tokens, Fifo],
         all_renewals_of_a_large_batch_are_done,
         the_longest_lease_is_kept_whole,
         a_waiter_without_heartbeats_leaves_the_queue [Fifo],
@@ -71,6 +74,7 @@ pub const ALL: &[Case] = list! {
         a_late_answer_after_a_wait_does_not_move_the_deadline [Fifo],
         a_hold_acquired_again_outlives_its_deadline,
         a_renewed_lease_lasts_from_the_call,
+        a_downgraded_lease_lasts_from_the_call,
         the_remaining_time_is_at_most_the_lease,
         the_remaining_time_shrinks,
         a_lock_delay_keeps_others_out_after_the_lease,
@@ -95,6 +99,7 @@ pub const ALL: &[Case] = list! {
         a_released_block_does_not_lower_it [Tokens],
         tokens_in_reserve_are_not_used_below_it [Tokens],
         tokens_of_waiters_rise_above_it [Tokens, Fifo],
+        tokens_beyond_2_to_the_53_grow_or_are_refused [Tokens],
         where_it_can_not_be_it_is_refused_and_leaves_nothing,
     }
     token_offset {
@@ -134,6 +139,9 @@ pub const ALL: &[Case] = list! {
         a_downgraded_lock_is_still_renewed,
         other_downgrades_are_refused,
         a_renewal_never_strengthens_a_claim,
+        a_downgrade_in_a_batch_weakens_no_other_claim,
+        a_renewal_of_a_reader_extends_no_other,
+        readers_of_one_lock_are_renewed_in_one_batch,
         readers_are_granted_when_the_writer_before_them_cancels [Fifo],
         readers_are_granted_after_the_lease_of_a_dead_writer [Fifo],
     }
@@ -145,6 +153,8 @@ pub const ALL: &[Case] = list! {
         a_claim_for_many_is_not_starved [Permits, Fifo],
         light_claims_are_granted_when_a_heavy_one_cancels [Permits, Fifo],
         permits_of_dead_holders_come_back [Permits],
+        a_renewal_of_permits_extends_no_other [Permits],
+        holders_of_permits_are_renewed_in_one_batch [Permits],
         another_number_of_permits_is_refused_while_in_use [Permits],
         more_than_all_and_none_are_refused [Permits],
         without_permits_it_is_refused [NoPermits],
@@ -164,6 +174,7 @@ pub const ALL: &[Case] = list! {
         it_reaches_over_two_stores,
         no_names_are_refused,
         several_acquires_are_answered_in_order [Fifo],
+        each_of_several_acquires_has_its_own_lease,
     }
     cancel {
         a_mutex_at_every_poll,
@@ -172,6 +183,7 @@ pub const ALL: &[Case] = list! {
         a_reader_and_a_writer_at_every_poll,
         an_owner_at_every_poll,
         a_multi_lock_at_every_poll,
+        a_request_that_waits_for_its_answer_at_every_poll,
         permits_at_every_poll [Permits],
         a_cancelled_waiter_leaves_the_queue,
         a_grant_that_nobody_takes_passes_on [Fifo],

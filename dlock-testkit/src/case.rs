@@ -12,13 +12,13 @@ use std::{
 };
 
 use dlock_core::{
-    DynBackend, Fairness, Fencing, Guarantees, Instant, LockName, LockOptions, Locks, Notes,
+    DynBackend, Error, Fairness, Fencing, Guarantees, Instant, LockName, LockOptions, Locks, Notes,
     OrphanRelease, Permits, Scope,
 };
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use crate::{Bounds, Opened, Stop, Store, Verdict, stop::ensure};
+use crate::{Bounds, Opened, Stop, Store, Verdict, stalls::tell, stop::ensure};
 
 /// One claim about a store, and the code that proves it.
 #[derive(Clone, Copy)]
@@ -94,6 +94,10 @@ impl Need {
 /// a leaked claim is detected before it expires.
 const STEADY: Duration = Duration::from_secs(300);
 
+/// How long a connection is tried again while the store does not answer. A busy machine may take
+/// longer than a response timeout.
+const CONNECTS: Duration = Duration::from_secs(30);
+
 /// The variable that multiplies the number of random operations.
 const EFFORT: &str = "DLOCK_TEST_EFFORT";
 
@@ -126,7 +130,7 @@ impl Cx {
 
     /// Returns a new client at the level of the contract.
     pub(crate) async fn backend(&self) -> Result<DynBackend, Stop> {
-        Ok(self.0.opened.connect().await?)
+        Ok(connected(|| self.0.opened.connect()).await?)
     }
 
     /// Returns a client that may resend acquires of `client`: a new one, or `client` itself if
@@ -190,7 +194,8 @@ impl Cx {
     /// Returns a client of a second store of the same kind, and a name in it.
     pub(crate) async fn elsewhere(&self) -> Result<(DynBackend, LockName), Stop> {
         let opened: Arc<dyn Opened> = self.0.store.open().await?.into();
-        let (backend, name) = (opened.connect().await?, self.name("elsewhere"));
+        let backend = connected(|| opened.connect()).await?;
+        let name = self.name("elsewhere");
         self.0.names.lock().push((opened, name.clone()));
         Ok((backend, name))
     }
@@ -341,6 +346,27 @@ impl Cx {
 /// Returns the time on the clock that all parts and processes of a case share.
 pub fn now() -> Instant {
     dlock_core::Clock::Boot.now()
+}
+
+/// Connects. After a transient failure it tries again, for 30 s, and each time a line on standard
+/// error says so.
+///
+/// # Errors
+/// The last error.
+pub async fn connected<F>(connect: impl Fn() -> F) -> Result<DynBackend, Error>
+where
+    F: Future<Output = Result<DynBackend, Error>>,
+{
+    let end = now().saturating_add(CONNECTS);
+    loop {
+        match connect().await {
+            Err(error) if error.is_transient() && now() < end => {
+                tell(&format!("repeated: {error}"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            connected => return connected,
+        }
+    }
 }
 
 /// Waits for at least this time.

@@ -27,6 +27,8 @@ pub(crate) struct FaultyBackend {
     lost_releases: Arc<AtomicUsize>,
     unreachable: Mutex<bool>,
     slow: Duration,
+    /// Whether only the answers to acquires wait.
+    is_late: bool,
 }
 
 /// The treatment of renewals.
@@ -50,6 +52,12 @@ impl FaultyBackend {
         Arc::new(Self::over(inner, Duration::from_millis(1)))
     }
 
+    /// Returns a backend whose acquires are answered late. They begin as those of the store: a
+    /// request that waits for its turn can be given up.
+    pub(crate) fn late(inner: DynBackend) -> Arc<Self> {
+        Arc::new(Self { is_late: true, ..Self::over(inner, Duration::from_millis(1)) })
+    }
+
     fn over(inner: DynBackend, slow: Duration) -> Self {
         Self {
             inner,
@@ -59,6 +67,7 @@ impl FaultyBackend {
             lost_releases: Arc::default(),
             unreachable: Mutex::new(false),
             slow,
+            is_late: false,
         }
     }
 
@@ -129,6 +138,9 @@ impl Backend for FaultyBackend {
         if let Err(cut) = self.reach() {
             return cut;
         }
+        if self.is_late {
+            return answered_late(self.slow, self.inner.acquire(request));
+        }
         let (inner, request) = (self.inner.clone(), request.clone());
         meddled(self.slow, &self.lost_acquires, move || inner.acquire(&request))
     }
@@ -183,13 +195,7 @@ impl Backend for FaultyBackend {
         if self.slow == Duration::ZERO {
             return self.inner.acquire_all(requests);
         }
-        let answer = self.inner.acquire_all(requests)?;
-        let slow = self.slow;
-        Some(Answer::later(async move {
-            let result = answer.await;
-            tokio::time::sleep(slow).await;
-            result
-        }))
+        Some(answered_late(self.slow, self.inner.acquire_all(requests)?))
     }
 }
 
@@ -210,6 +216,15 @@ impl Admin for FaultyBackend {
         }
         self.inner.raise_tokens(name, above).await
     }
+}
+
+/// Delays an answer.
+fn answered_late<T: Send + 'static>(slow: Duration, answer: Answer<T>) -> Answer<T> {
+    answer.wrap(move |answer| async move {
+        let result = answer.await;
+        tokio::time::sleep(slow).await;
+        result
+    })
 }
 
 /// Runs a verb with a delay before and after it, and may lose its reply.

@@ -10,7 +10,11 @@ use std::{
 use dlock_core::Guarantees;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{Bounds, Case, Opened, Stop, Store, Verdict, case::Cx, stalls::repeated_once};
+use crate::{
+    Bounds, Case, Opened, Stop, Store, Verdict,
+    case::{Cx, connected},
+    stalls::repeated_once,
+};
 
 /// The bound of a whole case as a multiple of the bound of one step. It catches code that hangs
 /// outside of all steps.
@@ -126,7 +130,7 @@ impl Suite {
         let open = || {
             self.runtime.block_on(async {
                 let opened: Arc<dyn Opened> = self.store.open().await?.into();
-                let guarantees = opened.connect().await?.guarantees();
+                let guarantees = connected(|| opened.connect()).await?.guarantees();
                 Ok(Shared { bounds: opened.bounds(), opened, guarantees })
             })
         };

@@ -2,7 +2,7 @@
 
 pub use crate::{
     alone::is_required,
-    case::now,
+    case::{connected, now},
     ensure, polls,
     run::completion,
     stalls::{repeated_once, tell},

@@ -154,8 +154,7 @@ pub(crate) async fn renew(
     request: &AcquireRequest,
     lease: Duration,
 ) -> Result<Renewed, Stop> {
-    let renewal = Renewal::new(request.as_claim(), request.mode, lease);
-    one(backend.renew(&[renewal]).await?)
+    renewed(backend, Renewal::new(request.as_claim(), request.mode, lease)).await
 }
 
 /// Renews one claim for the last time, perhaps with a shorter lease.
@@ -164,8 +163,7 @@ pub(crate) async fn renew_last(
     request: &AcquireRequest,
     lease: Duration,
 ) -> Result<Renewed, Stop> {
-    let renewal = Renewal::new(request.as_claim(), request.mode, lease).as_last();
-    one(backend.renew(&[renewal]).await?)
+    renewed(backend, Renewal::new(request.as_claim(), request.mode, lease).as_last()).await
 }
 
 /// Downgrades an exclusive holder to a shared one.
@@ -173,8 +171,7 @@ pub(crate) async fn downgrade(
     backend: &DynBackend,
     request: &AcquireRequest,
 ) -> Result<Renewed, Stop> {
-    let claim = request.as_claim();
-    one(backend.renew(&[Renewal::new(claim, Mode::Shared, request.lease)]).await?)
+    renewed(backend, Renewal::new(request.as_claim(), Mode::Shared, request.lease)).await
 }
 
 /// Revokes the lock of the first holder, as an operator would.
@@ -188,7 +185,9 @@ pub(crate) async fn take_away(backend: &DynBackend, name: &LockName) -> Verdict 
     }
 }
 
-fn one(answers: Vec<Renewed>) -> Result<Renewed, Stop> {
+async fn renewed(backend: &DynBackend, renewal: Renewal) -> Result<Renewed, Stop> {
+    let renewals = [renewal];
+    let answers = sent(|| backend.renew(&renewals)).await.0?;
     match answers[..] {
         [answer] => Ok(answer),
         _ => Err(Stop::failed(format!("{} answers to one renewal", answers.len()))),

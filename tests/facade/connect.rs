@@ -28,6 +28,16 @@ async fn memory_connects_and_locks() {
 }
 
 #[tokio::test]
+async fn spaces_and_line_ends_around_a_url_are_ignored() {
+    for url in
+        [" memory:?dlock.lease=5s", "memory:?dlock.lease=5s\n", "\tmemory:?dlock.lease=5s\r\n"]
+    {
+        let locks = connect(url).await.unwrap();
+        assert_eq!(locks.options().lease(), Duration::from_secs(5), "{url:?}");
+    }
+}
+
+#[tokio::test]
 async fn each_mistake_has_its_own_error_that_names_the_remedy() {
     use ConfigIssue as Is;
     for (url, issue, remedy) in [
@@ -35,7 +45,7 @@ async fn each_mistake_has_its_own_error_that_names_the_remedy() {
         ("", Is::Url, "scheme:address"),
         ("consul://host", Is::UnknownScheme, "memory:"),
         ("memory:?dlock.leese=5s", Is::UnknownOption, "dlock.lease, dlock.wait, dlock.prefix"),
-        ("memory:?dlock.lease=5s&dlock.lease=6s", Is::RepeatedOption, "write it once"),
+        ("memory:?dlock.lease=5s&dlock.lease=6s", Is::RepeatedOption, "is given twice in the URL"),
         ("memory:?dlock.lease=soon", Is::OptionValue, "such as 500ms"),
         ("memory:?dlock.lease=", Is::OptionValue, "such as 500ms"),
         ("memory:?dlock.wait=-1s", Is::OptionValue, "such as 500ms"),

@@ -1,7 +1,8 @@
 //! One acquisition: sends the claim, waits in the store's queue, and cleans up if the caller's
 //! future is dropped at any await.
 //!
-//! 1. The claim is sent with a random id. An error whose certainty is unknown is retried with the
+//! 1. The claim is sent with a random id. A request that waits too long for its turn in the client
+//!    is not sent: see [`Engine::send_by`]. An error whose certainty is unknown is retried with the
 //!    same id, so that a claim whose answer was lost is found again, and is not granted twice.
 //! 2. A queued claim waits with `granted`. If its place in the queue has expired, because this
 //!    process was stopped, the acquisition starts again with a new id.
@@ -258,10 +259,10 @@ impl<'a> Attempt<'a> {
             local.set_asked(true);
         }
         let Stage::Sending(answer) = &mut self.stage else { return Ok(Acquired::Queued) };
-        let answer = self.engine.while_it_runs(answer);
-        // Without an answer the request is still in flight, and the stage stays `Sending`. When the
-        // attempt is dropped, `cancel` waits for the answer in the background.
-        let answer = self.engine.answered(answer_by, wait, &self.request.name, answer).await?;
+        // Without an answer the stage stays `Sending`. When the attempt is dropped, `cancel` waits
+        // for the answer in the background, unless the request was not sent.
+        let name = &self.request.name;
+        let answer = self.engine.acquire_answered(answer_by, wait, name, answer).await?;
         let answer = self.in_context(answer);
         self.engine.failure.record(&answer, Some(&self.request.name));
         if let Some(local) = &self.local {
@@ -353,7 +354,12 @@ impl<'a> Attempt<'a> {
     fn cancel(&mut self) {
         let acquire = match std::mem::replace(&mut self.stage, Stage::Clear) {
             Stage::Clear => return,
-            Stage::Sending(answer) => Some(answer),
+            Stage::Sending(mut answer) => match answer.give_up() {
+                // Neither this request nor an earlier one of the claim was sent.
+                true if !self.is_known => return,
+                true => None,
+                false => Some(answer),
+            },
             Stage::Known => None,
         };
         cancel(self.engine, self.request.as_claim(), self.request.lease, acquire);

@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Claim, ClaimState, CountingSemaphore, DynBackend, Election, Error, ErrorKind, FairLock,
-    FairMutex, Fairness, FencingToken, Finding, Guarantees, Health, IntoName, Job, Lock, LockName,
-    LockOptions, LockProvider, LockState, MultiLock, MultiMutex, Mutex, Permits, ReadWriteLock,
-    ReentrantLock, ReentrantMutex, Released, RwLock, Semaphore,
+    Claim, ClaimId, ClaimState, CountingSemaphore, DynBackend, Election, Error, ErrorKind,
+    FairLock, FairMutex, Fairness, FencingToken, Finding, Guarantees, Health, IntoName, Job, Lock,
+    LockName, LockOptions, LockProvider, LockState, MultiLock, MultiMutex, Mutex, Permits,
+    ReadWriteLock, ReentrantLock, ReentrantMutex, Released, RwLock, Semaphore,
     engine::{Engine, renewals},
     kinds::{Base, Client},
     support::lease_warning::LeaseWarning,
@@ -177,7 +177,9 @@ impl Locks {
     /// warning.
     ///
     /// # Errors
-    /// `Config(Name)`, `Unavailable`.
+    /// `Config(Name)`, `Unavailable`. `Unsupported` if the store does not know the claim of the
+    /// holder ([`ClaimId::UNKNOWN`](crate::ClaimId::UNKNOWN)): an advisory lock of another session,
+    /// or a plain lock of another program.
     ///
     /// # Cancel safety
     /// Some of the holders may have lost the lock.
@@ -186,6 +188,14 @@ impl Locks {
         let backend = &self.engine().backend;
         let mut taken = Vec::new();
         for holder in self.engine().inspect(&name).await?.holders {
+            if holder.claim == ClaimId::UNKNOWN {
+                let error = Error::new(
+                    ErrorKind::Unsupported,
+                    "the lock is held, but the store does not know by which claim, so it can't be \
+                     revoked: end the program that holds it, or its session in the store",
+                );
+                return Err(error.at("release", &name, backend.store()));
+            }
             let claim = Claim::new(name.clone(), holder.claim);
             let released = self.engine().while_it_runs(backend.release(&claim)).await;
             let released = self.engine().in_context("release", &name, released);

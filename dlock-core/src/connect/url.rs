@@ -226,6 +226,11 @@ impl FromStr for BackendUrl {
             text.split_once(':').ok_or_else(|| malformed("a backend URL has no scheme"))?;
         let first = scheme.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
         let rest_of = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+        if scheme.starts_with(['"', '\'']) {
+            return Err(malformed(
+                "a backend URL begins with a quotation mark, which is not a part of it",
+            ));
+        }
         if !first || !rest_of {
             return Err(match suggest::port_behind_a_host(text) {
                 Some(port) => Error::config(
@@ -263,7 +268,7 @@ impl FromStr for BackendUrl {
             if options.iter().any(|(known, _)| known == name) {
                 return Err(Error::config(
                     ConfigIssue::RepeatedOption,
-                    format!("the option {shown:.80} stands twice in the URL: write it once"),
+                    format!("the option {shown:.80} is given twice in the URL: write it once"),
                 ));
             }
             let value = percent_decode_str(value).decode_utf8().map_err(|_| {
@@ -334,6 +339,14 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::UnknownOption));
         assert!(error.to_string().contains("dlock.leese"), "{error}");
         assert!(error.to_string().contains("dlock.lease, dlock.wait"), "{error}");
+    }
+
+    #[test]
+    fn a_url_in_quotation_marks_is_refused_without_its_password() {
+        for text in ["\"redis://u:hunter2@h\"", "'redis://u:hunter2@h'"] {
+            let error = text.parse::<BackendUrl>().unwrap_err().to_string();
+            assert!(error.contains("quotation mark") && !error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

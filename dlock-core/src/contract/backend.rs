@@ -43,14 +43,15 @@ use crate::{
 ///
 /// # Cancel safety
 /// [`acquire`](Self::acquire), [`acquire_all`](Self::acquire_all) and [`release`](Self::release)
-/// are never dropped before they end. [`granted`](Self::granted), [`renew`](Self::renew) and
-/// [`inspect`](Self::inspect) may be dropped at any await and must leave the client usable; the
-/// core then releases the claim, or retries.
+/// are never dropped before they end. The exception is an acquire that [was not sent
+/// yet](Answer::unsent), whose claim is not released either. [`granted`](Self::granted),
+/// [`renew`](Self::renew) and [`inspect`](Self::inspect) may be dropped at any await and must leave
+/// the client usable; the core then releases the claim, or retries.
 #[async_trait]
 pub trait Backend: Send + Sync + Debug + 'static {
     /// The kind and address of this store, without secrets, such as `sqlite:/var/x.db`. The value
-    /// is the same in every process. It is shown in errors and traces, and orders the parts of a
-    /// multi-lock that have the same name.
+    /// is the same in every process. It is shown in errors and traces, and a multi-lock takes
+    /// several stores in the order of these values.
     fn store(&self) -> &str;
 
     /// The promises of this store, as connected and configured.
@@ -138,17 +139,25 @@ pub trait Backend: Send + Sync + Debug + 'static {
 
     /// Renews the leases of these claims, in as few round trips as the store allows.
     ///
-    /// Contract: one answer for each renewal, in order, and a call may have hundreds of them. For a
-    /// claim that is not held, also if it waits in the queue, it returns [`Renewed::Lost`], or
+    /// Contract: one answer for each renewal, in order, and a call may have hundreds of them, with
+    /// different leases and modes, several of one lock, and last renewals among others. A renewal
+    /// extends the lease of its own claim only, also if other claims share the lock. For a claim
+    /// that is not held, also if it waits in the queue, it returns [`Renewed::Lost`], or
     /// [`Renewed::Forgotten`] if the store can detect that, and does not acquire the claim again.
+    ///
+    /// A store that loses a grant, but not the place in the queue, grants the claim anew, perhaps
+    /// after others. So it gives the same answers for a claim that is held with a later token than
+    /// that of the [renewal](Renewal::token).
+    ///
     /// Requests may arrive in another order than they were sent, so neither a renewal nor a
     /// repeated acquire ever shortens the lease of a claim. The only exception is the [last
     /// renewal](Renewal::is_last), which sets the lease. After it, only another last renewal
     /// changes the lease, and only to an earlier end. If the state of one claim can't be
     /// determined, its answer is [`Renewed::Unknown`], and the others are still answered, also if a
     /// downgrade among them fails. A mode weaker than the held one is a downgrade: it takes effect
-    /// at once, and the store grants the waiters that now fit. A stronger mode is ignored: it comes
-    /// from a renewal that was in flight during a downgrade.
+    /// at once, or soon if the call has other renewals, and the store grants the waiters that now
+    /// fit. A stronger mode is ignored: it comes from a renewal that was in flight during a
+    /// downgrade.
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error>;
 
     /// Releases a held claim or cancels a waiting one, and grants the next.
@@ -173,14 +182,15 @@ pub trait Backend: Send + Sync + Debug + 'static {
     /// point of the store's order, so that multi-locks can't deadlock and cost one round trip. The
     /// requests have distinct names.
     ///
-    /// Contract: either all claims reach the store or none does; one answer for each, in order. If a
-    /// lock is busy for [`Queue::FailIfBusy`](crate::Queue), all answers may be `Busy`. These claims
-    /// are granted in the order of their arrival in every queue, even if the client of an earlier
-    /// one can't be reached. The core uses it for waits only on a store with first-come,
-    /// first-served queues. `None`, the default, means that the store does not support it: the core
-    /// then acquires the names one by one, sorted. All clients of a store return `None`, whatever
-    /// their settings, or none of them does: a client that enters the queues at once and another one
-    /// that enters them one by one can deadlock.
+    /// Contract: either all claims reach the store or none does; one answer for each, in order.
+    /// Each has its own lease, and its other properties, as if it were sent alone. If a lock is
+    /// busy for [`Queue::FailIfBusy`](crate::Queue), all answers may be `Busy`. These claims are
+    /// granted in the order of their arrival in every queue, even if the client of an earlier one
+    /// can't be reached. The core uses it for waits only on a store with first-come, first-served
+    /// queues. `None`, the default, means that the store does not support it: the core then
+    /// acquires the names one by one, sorted. All clients of a store return `None`, whatever their
+    /// settings, or none of them does: a client that enters the queues at once and another one that
+    /// enters them one by one can deadlock.
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let _ = requests;
         None

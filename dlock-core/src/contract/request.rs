@@ -139,18 +139,33 @@ pub struct Renewal {
     pub mode: Mode,
     /// The length of the new lease, from now on.
     pub lease: Duration,
-    /// The first token of the grant, by which a store can detect that it has lost its data. `None`
-    /// if the client does not know it.
+    /// The first token of the grant that it renews, by which a store can detect that it has lost its
+    /// data. `None` if the client does not know it.
     pub token: Option<FencingToken>,
     /// Whether this is the last renewal of the claim, which has no holder any more. It sets the
     /// lease, also to a shorter one, and later requests do not extend it.
     pub is_last: bool,
+    /// The time for which the caller waits for the answer: a third of the lease of the holder, which
+    /// excludes the lock-delay. A backend that repeats a renewal, or waits for a connection that may
+    /// be dead, gives up earlier.
+    pub answer_within: Duration,
 }
 
 impl Renewal {
-    /// Creates a renewal by a client that does not know the token of the grant.
+    /// Creates a renewal by a client that does not know the token of the grant. The caller waits
+    /// for the answer for a third of the lease.
     pub const fn new(claim: Claim, mode: Mode, lease: Duration) -> Self {
-        Self { claim, mode, lease, token: None, is_last: false }
+        let answer_within = match lease.checked_div(3) {
+            Some(third) => third,
+            None => lease,
+        };
+        Self { claim, mode, lease, token: None, is_last: false, answer_within }
+    }
+
+    /// Returns the renewal of a caller that waits for the answer for this time.
+    #[must_use]
+    pub fn with_answer_within(self, answer_within: Duration) -> Self {
+        Self { answer_within, ..self }
     }
 
     /// Returns the renewal with the first token of the grant, if it is known.
@@ -178,7 +193,8 @@ pub enum Renewed {
     /// grant.
     Lost,
     /// The claim is not held, and the store's last token of the name, if it has one, is smaller
-    /// than the renewal's: the store has lost data that it had acknowledged.
+    /// than the renewal's, or it is held with another token than the renewal's: the store has lost
+    /// data that it had acknowledged.
     Forgotten,
     /// The store could not determine the state of this claim, although it answered for others of
     /// the same call. The core retries while the lease lasts.
@@ -236,11 +252,11 @@ impl LockState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClaimState {
-    /// The claim.
+    /// The claim; [`ClaimId::UNKNOWN`] if the store does not know it.
     pub claim: ClaimId,
     /// The mode in which it holds or wants the lock.
     pub mode: Mode,
-    /// The first token of its grant; `None` while it waits.
+    /// The first token of its grant; `None` while it waits, or if the store does not know it.
     pub token: Option<FencingToken>,
     /// The time until it expires without renewal, by the store's clock; `Duration::MAX` if it never
     /// does, because another program has written it without a lease. If claims belong to a session

@@ -4,6 +4,10 @@
 //! flight. So the release is sent after the answer to the acquire, and is retried. If the process
 //! dies first, the lease of the claim frees the lock. The backends refuse requests that arrive
 //! late, so that an acquire does not take effect after the release.
+//!
+//! A request that was not sent needs none of this: the caller [gives it up](Answer::give_up).
+//! Otherwise callers that leave sooner than a busy store serves them would keep it busy with
+//! claims that nobody needs.
 
 use std::{sync::Arc, time::Duration};
 

@@ -113,6 +113,12 @@ impl HoldRef {
                     return ended;
                 }
                 let mut due = std::pin::pin!(engine.clock.sleep_until(hold.valid_until()));
+                #[cfg(dlock_sim)]
+                if crate::sim::has_mistake("work-until-timer") {
+                    futures_util::future::select(notified, due).await;
+                    end::state(&engine, &hold);
+                    continue;
+                }
                 poll_fn(|cx| {
                     let is_over = end::state(&engine, &hold) == GuardState::Lost
                         || notified.as_mut().poll(cx).is_ready()
@@ -201,7 +207,8 @@ impl HoldRef {
         // Read before the request is sent, as the start of the new lease.
         let sent = engine.clock.now();
         let renewal = Renewal::new(hold.claim(), Mode::Shared, hold.next_lease(sent))
-            .with_token(hold.first_token());
+            .with_token(hold.first_token())
+            .with_answer_within(hold.lease() / 3);
         let renewed = engine.backend.renew(std::slice::from_ref(&renewal));
         let answers = engine.while_it_runs(renewed).await;
         match engine.in_context("renew", hold.name(), answers)?.first() {

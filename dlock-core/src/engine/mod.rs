@@ -29,7 +29,8 @@ use std::{sync::Arc, time::Duration};
 
 use self::shared_queue::SharedQueue;
 use crate::{
-    Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions, LockState,
+    Answer, Certainty, Clock, ConfigIssue, DynBackend, Error, ErrorKind, LockName, LockOptions,
+    LockState,
     hold::local_deadline,
     support::{
         failure::LastFailure,
@@ -137,6 +138,67 @@ impl Engine {
                 error.during("acquire").with_lock(name)
             }
         })
+    }
+
+    /// Returns the time until which a request that waits for its turn in the client is sent, if its
+    /// answer is useful until `answer_by`.
+    ///
+    /// A request that is sent later would be answered after its caller has gone. A store that is
+    /// busy with such requests serves no others, so a quarter of the time is left for the answer, at
+    /// most half a response timeout. A larger part would fail short waits behind a single request
+    /// that the store delays.
+    pub(crate) fn send_by(&self, answer_by: Timer) -> Option<Timer> {
+        let now = Timer::now();
+        let left = answer_by.saturating_duration_since(now);
+        let for_the_answer = (self.backend.response_timeout() / 2).min(left / 4);
+        now.checked_add(left.saturating_sub(for_the_answer))
+    }
+
+    /// Waits for the answer to an acquire until `answer_by`, while the runtime of these locks runs.
+    /// If the request has not been sent by the time of [`send_by`](Self::send_by), it is given up.
+    ///
+    /// # Errors
+    /// As [`answered`](Self::answered).
+    pub(crate) async fn acquire_answered<T>(
+        &self,
+        answer_by: Option<Timer>,
+        wait: Wait,
+        name: &LockName,
+        answer: &mut Answer<T>,
+    ) -> Result<Result<T, Error>, Error> {
+        if answer.is_unsent()
+            && let Some(send_by) = answer_by.and_then(|answer_by| self.send_by(answer_by))
+        {
+            let sent = self.while_it_runs(&mut *answer);
+            if let Ok(answer) = time::timeout_at(send_by, sent).await {
+                return Ok(answer);
+            }
+            // Waits for the rest of its time, so that a caller that retries at once does not add to
+            // the load.
+            answer.give_up();
+        }
+        let unsent = answer.is_given_up();
+        let answered = self.answered(answer_by, wait, name, self.while_it_runs(answer)).await;
+        answered.map_err(|error| match self.failure.get(Some(name)) {
+            _ if !unsent => error,
+            None => self.unsent(wait, name),
+            Some(_) => error.with_certainty(Certainty::NotApplied),
+        })
+    }
+
+    /// Returns the error of a request that was given up.
+    fn unsent(&self, wait: Wait, name: &LockName) -> Error {
+        match wait {
+            Wait::Until(_) => Why::Unsent.error(name),
+            Wait::Try => Error::new(
+                ErrorKind::Unavailable,
+                "not sent within the response timeout, because earlier requests of this client \
+                 wait for the store: use fewer tasks at a time, or check the store and the network",
+            )
+            .with_certainty(Certainty::NotApplied)
+            .during("acquire")
+            .with_lock(name),
+        }
     }
 
     /// Adds the verb, the lock and the store to the error of an answer. The core does so for every

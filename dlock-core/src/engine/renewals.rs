@@ -89,7 +89,7 @@ async fn renew_until_gone(
                 batch.sent = clock.now();
                 let answers = renew(backend, &batch).await;
                 #[cfg(dlock_sim)]
-                if crate::sim::is_left_out(crate::sim::Rule::RenewalFromRequest) {
+                if crate::sim::has_mistake("renewal-from-answer") {
                     batch.sent = clock.now();
                 }
                 (batch, answers)

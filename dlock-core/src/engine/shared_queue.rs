@@ -22,7 +22,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Clock, DynBackend, Instant, LockName,
+    Clock, DynBackend, Instant, LockName, Mode,
     hold::{
         Hold,
         renewal_queue::{RenewalQueue, ShardOf},
@@ -146,10 +146,13 @@ impl SharedQueue {
         Some(self.clock.now().since(hold.granted_at()))
     }
 
+    /// Returns a hold of this name. One of permits is no reason for a wait: others may hold the rest
+    /// of them, and tasks of one process often hold several.
     fn hold_of(&self, name: &LockName) -> Option<Arc<Hold>> {
         let queue = self.queue.lock();
+        let is_whole = |hold: &Hold| !matches!(hold.mode(), Mode::Permits { .. });
         let mut some = queue.all().take(1000);
-        some.find(|hold| hold.name() == name && hold.is_running()).cloned()
+        some.find(|hold| hold.name() == name && hold.is_running() && is_whole(hold)).cloned()
     }
 
     /// Records that the renewal task has ended, with its runtime or with the last handle and guard.

@@ -41,7 +41,7 @@ pub(crate) fn holder_lease(stored: Duration, delay: Duration) -> Duration {
 /// delays.
 pub(crate) fn valid_until(since: Instant, lease: Duration) -> Instant {
     #[cfg(dlock_sim)]
-    if crate::sim::is_left_out(crate::sim::Rule::Margin) {
+    if crate::sim::has_mistake("no-margin") {
         return since.saturating_add(lease);
     }
     since.saturating_add(lease).saturating_sub(margin(lease))

@@ -282,7 +282,7 @@ impl Due {
             }
         };
         batch.holds.push((hold, last));
-        batch.renewals.push(renewal);
+        batch.renewals.push(renewal.with_answer_within(limit));
     }
 }
 

@@ -25,12 +25,18 @@
 //!
 //! # Several stores
 //!
-//! Several stores have no common order: another program may know a store by another name. There, a
-//! claim never waits while the multi-lock holds another part. The multi-lock waits for one store's
-//! part and tries the others. If one of them is busy, it releases everything and waits for that one
-//! first (Howard Hinnant's *smart and polite* algorithm of C++'s `std::lock`).
+//! The stores are taken one after the other, in the order of
+//! [`Backend::store`](crate::Backend::store), and the multi-lock waits in the queues of one store
+//! while it holds the locks of earlier ones. So the steps of all stores have one order, the queue of
+//! each step is fair, and no multi-lock is overtaken for ever.
+//!
+//! The order is the same only for programs that know each store by the same address, and that have
+//! one client for each. Others can wait for each other in a circle. So a multi-lock that holds locks
+//! of earlier stores waits for a limited time. After that it releases all its locks, and starts over
+//! with twice the limit. The limits are random, so in a circle one multi-lock starts over first, and
+//! the next one gets its locks. Without a circle, the limit soon exceeds the wait in the queue.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, error::Error as _, sync::Arc, time::Duration};
 
 use super::{Base, Client, Takes};
 use crate::{
@@ -55,7 +61,7 @@ use crate::{
 /// A multi-lock has at most 1,000 locks, and on some stores fewer.
 #[derive(Clone, Debug)]
 pub struct MultiMutex {
-    /// One group for each store and client; never empty.
+    /// One group for each client of a store, in the order in which they are taken; never empty.
     groups: Vec<Group>,
     /// Sorted and without repetition.
     names: Vec<LockName>,
@@ -69,27 +75,40 @@ struct Group(Vec<Shard>);
 /// takes 1,000 locks delays the other clients of a Redis server for about 30 ms.
 const MOST_NAMES: usize = 1000;
 
+/// The first limit of the wait for a later store, at most. It is short, since in a circle no
+/// multi-lock gets its locks meanwhile.
+const FIRST_LIMIT: Duration = Duration::from_millis(250);
+
+/// The longest limit. It is long, since a multi-lock that starts over loses its place in the queue.
+const LONGEST_LIMIT: Duration = Duration::from_secs(3600);
+
+/// The longest limit over two clients of one store. They can't enter its queues at one point, so they
+/// can be in a circle with a multi-lock within the store, which waits without a limit.
+const LONGEST_OF_TWINS: Duration = Duration::from_secs(1);
+
 impl MultiMutex {
     pub(crate) fn new(parts: Vec<Base>) -> Result<Self, Error> {
-        // Each lock is acquired by its own client, with the client's settings.
+        // Each lock is acquired by its own client, with the client's settings. Clients over one
+        // backend have the same, and one of them can enter all queues of a step at once.
         let mut clients: Vec<Arc<Client>> = Vec::new();
         let mut placed = Vec::with_capacity(parts.len());
-        for base in parts {
-            let known = clients.iter().position(|client| Arc::ptr_eq(client, &base.client));
-            let client = known.unwrap_or_else(|| {
-                clients.push(Arc::clone(&base.client));
-                clients.len() - 1
-            });
-            let shard = base.engine().backend.shard(&base.name);
-            placed.push((client, shard, base));
+        for mut base in parts {
+            let backend = &base.engine().backend;
+            let shard = backend.shard(&base.name);
+            match clients.iter().find(|client| Arc::ptr_eq(&client.engine.backend, backend)) {
+                Some(client) => base.client = Arc::clone(client),
+                None => clients.push(Arc::clone(&base.client)),
+            }
+            placed.push((shard, base));
         }
-        fn lock(base: &Base) -> (&str, &LockName) {
-            (base.engine().backend.store(), &base.name)
+        fn sort_key((shard, base): &(u32, Base)) -> (&str, u32, &LockName) {
+            (base.engine().backend.store(), *shard, &base.name)
         }
-        // A lock that two clients of one store have is acquired by the first of them.
-        placed.sort_by(|a, b| lock(&a.2).cmp(&lock(&b.2)).then(a.0.cmp(&b.0)));
-        placed.dedup_by(|a, b| lock(&a.2) == lock(&b.2));
-        let mut names: Vec<_> = placed.iter().map(|(.., base)| base.name.clone()).collect();
+        // A lock that two clients of one store have is acquired by the first of them: the sort is
+        // stable.
+        placed.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
+        placed.dedup_by(|a, b| sort_key(a) == sort_key(b));
+        let mut names: Vec<_> = placed.iter().map(|(_, base)| base.name.clone()).collect();
         names.sort_unstable();
         names.dedup();
         if names.is_empty() {
@@ -108,13 +127,18 @@ impl MultiMutex {
                 ),
             ));
         }
-        let mut groups = BTreeMap::<_, BTreeMap<u32, Vec<Base>>>::new();
-        for (client, shard, base) in placed {
-            let store = base.engine().backend.store().to_owned();
-            groups.entry((store, client)).or_default().entry(shard).or_default().push(base);
+        let mut groups: Vec<BTreeMap<u32, Vec<Base>>> = Vec::new();
+        for (shard, base) in placed {
+            let is_of = |other: &Base| Arc::ptr_eq(&other.client, &base.client);
+            let known = groups.iter().position(|group| group.values().flatten().any(is_of));
+            let group = known.unwrap_or_else(|| {
+                groups.push(BTreeMap::new());
+                groups.len() - 1
+            });
+            groups[group].entry(shard).or_default().push(base);
         }
         let group = |shards: BTreeMap<_, _>| Group(shards.into_values().map(Shard).collect());
-        Ok(Self { groups: groups.into_values().map(group).collect(), names })
+        Ok(Self { groups: groups.into_iter().map(group).collect(), names })
     }
 
     /// Combines mutexes of one backend or several into a lock of all or none. `lock()` waits for
@@ -122,9 +146,14 @@ impl MultiMutex {
     /// Tokens of different stores are not comparable: send each resource the token of its own lock,
     /// not [`Guard::token`].
     ///
-    /// Over several stores, or several clients of one store, it is deadlock-free, but not
-    /// first-come, first-served: under heavy contention for all of the locks, others may overtake
-    /// it. Each lock is acquired by the client of its mutex, with the client's settings.
+    /// It waits in the queues of one store while it holds the locks of earlier ones. All programs
+    /// should know each store by the same address, since the addresses determine the order. If they
+    /// do not, two multi-locks can wait for each other, until one of them releases all its locks and
+    /// starts over: after 0.1 to 0.25 s at first, and after twice that time at each further attempt.
+    ///
+    /// Each lock is acquired by the client of its mutex, with the client's settings. Two connections
+    /// to one store count as two stores, and multi-locks within this store may overtake: use one
+    /// [`Locks`](crate::Locks) for each store.
     ///
     /// Do not pass one lock twice: under two names (with a prefix and without), or by clients that
     /// know its store by two addresses. Such a multi-lock waits for itself until its time limit.
@@ -155,39 +184,24 @@ impl MultiMutex {
 
     acquiring_methods!(waits);
 
-    /// Waits for the part of the store `first`, and tries the others. Returns the guards of the
-    /// parts, or the store that was busy.
-    async fn take_from(&self, first: usize, wait: Wait) -> Result<Round, Error> {
-        let Some(guard) = self.groups[first].take(wait).await? else {
-            return Ok(Err((first, None)));
-        };
-        let mut parts = guard.into_parts();
-        for (i, group) in self.groups.iter().enumerate() {
-            if i == first {
-                continue;
-            }
-            match group.take(Wait::Try).await {
+    /// Takes the part of each store in turn. It waits for the first store as long as the caller, and
+    /// for each of the others no longer than `limit`.
+    async fn take_each_store(&self, wait: Wait, limit: Duration) -> Result<Option<Guard>, Error> {
+        let mut parts = Vec::with_capacity(self.names.len());
+        for group in &self.groups {
+            let limited = if parts.is_empty() { wait } else { wait.at_most(limit) };
+            match group.take(limited).await {
                 Ok(Some(guard)) => parts.extend(guard.into_parts()),
-                Ok(None) => {
+                ended => {
                     release_parts(parts, wait).await;
-                    return Ok(Err((i, None)));
+                    let name = &group.base().name;
+                    return ended.map_err(|error| error.at("acquire", name, group.store()));
                 }
-                // The next round waits for this store first, with its retry budget.
-                Err(error)
-                    if error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Try) =>
-                {
-                    release_parts(parts, wait).await;
-                    return Ok(Err((i, Some(error))));
-                }
-                Err(error) => return Err(error),
             }
         }
-        Ok(Ok(Guard::many(parts)))
+        Ok(Some(Guard::many(parts)))
     }
 }
-
-/// The guard, or the index of a store: a busy one, or an unreachable one with its error.
-type Round = Result<Guard, (usize, Option<Error>)>;
 
 impl Takes for MultiMutex {
     fn base(&self) -> &Base {
@@ -202,26 +216,47 @@ impl Takes for MultiMutex {
         if let [group] = &*self.groups {
             return group.take(wait).await;
         }
-        let mut first = 0;
-        let mut pauses = Backoff::between(Duration::from_millis(50), Duration::from_millis(200));
-        for round in 0.. {
-            let mut failed = None;
-            match self.take_from(first, wait).await? {
-                // One lock was lost while the others were acquired.
-                Ok(guard) if guard.check().is_err() => {}
-                Ok(guard) => return Ok(Some(guard)),
-                Err(_) if matches!(wait, Wait::Try) => return Ok(None),
-                Err((busy, error)) => (first, failed) = (busy, error),
+        let first = self.base();
+        let (engine, lease) = (first.engine(), first.options.lease());
+        // The groups are in the order of stores.
+        let has_twins = self.groups.windows(2).any(|pair| pair[0].store() == pair[1].store());
+        let longest = if has_twins { LONGEST_OF_TWINS } else { LONGEST_LIMIT };
+        let mut limits = Backoff::between(FIRST_LIMIT, longest);
+        // In a store without a queue, a pause lets others find the locks free.
+        let mut pauses = Backoff::between(Duration::from_millis(200), Duration::from_millis(400));
+        let mut outage = RetryBudget::default();
+        loop {
+            let timed_out = match self.take_each_store(wait, limits.pause()).await {
+                Ok(Some(guard)) => match guard.check() {
+                    Ok(_) => return Ok(Some(guard)),
+                    // One lock was lost while the others were acquired.
+                    Err(lost) if matches!(wait, Wait::Try) => {
+                        let store = self.groups[0].store();
+                        return Err(late(&lost, lease).at("acquire", &first.name, store));
+                    }
+                    Err(_) => None,
+                },
+                Err(error) if error.kind() == ErrorKind::Timeout && !wait.is_over() => Some(error),
+                ended => return ended,
+            };
+            match timed_out.as_ref().and_then(failure_behind) {
+                None => outage.over(),
+                // The attempts of a later store are cut short, so its outage is measured here.
+                Some(failure) if outage.pause(engine.clock.now(), lease).is_none() => {
+                    return Err(failure);
+                }
+                Some(_) => {}
             }
-            if round > 0 {
-                // The random pause prevents two multi-locks from giving way to each other for ever.
-                let name = &self.names[0];
-                let paused = pause(pauses.pause(), wait.deadline(), name).await;
-                paused.map_err(|ended| explained(ended, failed, name))?;
-            }
+            let paused = pause(pauses.pause(), wait.deadline(), &first.name).await;
+            paused.map_err(|ended| timed_out.unwrap_or(ended))?;
         }
-        Ok(None)
     }
+}
+
+/// Returns the failure of the store with which a wait has ended, if the store failed.
+fn failure_behind(ended: &Error) -> Option<Error> {
+    let failure = ended.source()?.downcast_ref::<Error>()?.clone();
+    Some(failure.at("acquire", ended.lock()?, ended.store()?))
 }
 
 /// The caller never had the guard, so the loss becomes an error that allows a retry.
@@ -241,6 +276,10 @@ impl Group {
     /// Returns the first lock.
     fn base(&self) -> &Base {
         &self.0[0].0[0]
+    }
+
+    fn store(&self) -> &str {
+        self.base().engine().backend.store()
     }
 
     async fn take(&self, wait: Wait) -> Result<Option<Guard>, Error> {
@@ -334,9 +373,8 @@ impl MultiAcquire {
         gave_up: &mut bool,
     ) -> Result<Option<Guard>, Error> {
         let Some(sending) = &mut self.sending else { return Ok(None) };
-        let sending = self.engine.while_it_runs(sending);
         // If this future is dropped here, `Drop` below waits for the answer in the background.
-        let answers = self.engine.answered(self.answer_by, wait, name, sending).await?;
+        let answers = self.engine.acquire_answered(self.answer_by, wait, name, sending).await?;
         let store = self.engine.backend.store();
         let answers = answers.map_err(|error| error.during("acquire").with_store(store));
         self.engine.failure.record(&answers, None);
@@ -395,9 +433,13 @@ impl MultiAcquire {
 
 impl Drop for MultiAcquire {
     /// If it is dropped while the request is being sent, the claims are cancelled after the answer.
-    /// A cancellation that overtook the request would leave the claims in their queues.
+    /// A cancellation that overtook the request would leave the claims in their queues. A request
+    /// that was not sent is given up.
     fn drop(&mut self) {
-        let Some(sending) = self.sending.take() else { return };
+        let Some(mut sending) = self.sending.take() else { return };
+        if sending.give_up() {
+            return;
+        }
         let (engine, claims) = (Arc::clone(&self.engine), std::mem::take(&mut self.claims));
         self.engine.tasks.run(async move {
             let _ = sending.await;
@@ -513,6 +555,10 @@ impl Shard {
         wait: Wait,
         gave_up: &mut bool,
     ) -> Option<Result<Option<Guard>, Error>> {
+        #[cfg(dlock_sim)]
+        if crate::sim::has_mistake("names-one-by-one") {
+            return None;
+        }
         let engine = self.0[0].engine();
         let waits = !matches!(wait, Wait::Try);
         if waits && engine.backend.guarantees().fairness < Fairness::Fifo {

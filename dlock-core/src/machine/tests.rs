@@ -92,7 +92,7 @@ fn readers_join_readers_but_do_not_pass_a_writer() {
     );
     assert!(grants.is_empty());
     assert_eq!(machine.grants().count(), 2);
-    assert_eq!(run(&mut machine, &[(2, release(3))]).1, [4], "a withdrawn writer lets readers by");
+    assert_eq!(run(&mut machine, &[(2, release(3))]).1, [4], "a cancelled writer lets readers by");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{
     end, hand_off, leave, notices, renewal,
     world::Answers::{AtOnce, Later},
 };
-use crate::sync::Mutant::{LostJob, LostNotice, LostTurn, LostWake, TornState};
+use crate::sync::Mutant::{LostJob, LostNotice, LostTurn, LostWake, SentAnyway, TornState};
 
 #[test]
 fn a_hand_off_needs_a_state_in_one_piece() {
@@ -59,6 +59,11 @@ fn a_waiter_that_times_out_needs_to_give_its_turn_back() {
 #[test]
 fn a_dropped_waiter_needs_its_cancellation() {
     notices(LostJob, || leave::dropped_waiter(Later), "deadlock");
+}
+
+#[test]
+fn a_dropped_waiter_needs_its_request_to_stay_unsent() {
+    notices(SentAnyway, || leave::dropped_waiter(Later), "deadlock");
 }
 
 #[test]

@@ -210,9 +210,14 @@ impl Backend for Store {
             return self.inner.acquire(request);
         }
         let (inner, request) = (Arc::clone(&self.inner), request.clone());
-        // Once sent, the request continues even if the answer is dropped.
-        Answer::later(async move {
+        // A task of the backend sends the request when it is its turn. Once sent, the request
+        // continues even if the answer is dropped.
+        Answer::unsent(|turn| async move {
             let sent = shuttle::future::spawn(async move {
+                shuttle::future::yield_now().await;
+                if !turn.begin() {
+                    return Err(Error::new(ErrorKind::Unavailable, "the request was given up"));
+                }
                 shuttle::future::yield_now().await;
                 inner.acquire(&request).await
             });

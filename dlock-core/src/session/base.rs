@@ -25,7 +25,7 @@ use tokio::{
 
 use super::Life;
 use crate::{
-    AcquireRequest, Certainty, ClaimId, Clock, Error, Instant, Mode, Renewal, StoreEvent,
+    AcquireRequest, Certainty, ClaimId, Clock, Error, Instant, Mode, Renewal, SendFlag, StoreEvent,
     StoreEventSender,
     sync::{
         Mutex, Notify,
@@ -115,9 +115,10 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     }
 
     /// If a claim holds the lock, renews its lease, which then ends at `until` or later, and
-    /// returns the mode. Only the last renewal of a claim shortens the lease.
+    /// returns the mode. `None` as well if the renewal names the token of another grant. Only the
+    /// last renewal of a claim shortens the lease.
     pub fn extend(&self, claim: &C, renewal: &Renewal, until: Instant) -> Option<Mode> {
-        let mode = claim.extend(renewal.lease, until, renewal.is_last)?;
+        let mode = claim.extend(renewal, until)?;
         self.may_end(until);
         Some(mode)
     }
@@ -270,9 +271,10 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
         (self.no_answer)()
     }
 
-    /// Records the reason why the store can't be reached.
+    /// Records the reason why the store can't be reached. It has accepted this client before, so
+    /// callers try again even if it refuses the login [for now](super::for_now).
     pub fn set_error(&self, error: Error) {
-        *self.last_error.lock() = Some(error);
+        *self.last_error.lock() = Some(super::for_now(error));
     }
 
     /// Returns the last recorded reason, or else the error for a missing answer.
@@ -315,7 +317,8 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
 
     /// Waits for room in a window, as long as there are beats, then [sees the work
     /// through](Self::see_through). The work has its room until it has ended. A window limits the
-    /// requests that are under way, so that those of the heartbeat are not late.
+    /// requests that are under way, so that those of the heartbeat are not late. Once there is room,
+    /// `flag` begins: the flag of an acquire that its caller may give up before.
     ///
     /// # Errors
     /// Those of the work. The error for a missing answer, with the certainty `NotApplied` if there
@@ -327,6 +330,7 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
     pub async fn see_through_in<T: Send + 'static>(
         &self,
         window: &Arc<Semaphore>,
+        flag: Option<&SendFlag>,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let permit = match Arc::clone(window).try_acquire_owned() {
@@ -334,6 +338,10 @@ impl<C: Deref<Target = Life> + Send + Sync> SessionBase<C> {
             // Boxed, since most requests find room at once.
             Err(_) => Box::pin(self.room(window)).await?,
         };
+        if let Some(flag) = flag {
+            // Always true: this runs in the future that the core drops when it gives a request up.
+            flag.begin();
+        }
         self.see_through(async move {
             let done = work.await;
             drop(permit);

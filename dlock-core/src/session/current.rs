@@ -10,7 +10,7 @@ use std::{
 use tokio::{runtime::Handle, sync::watch};
 
 use super::{Life, SessionBase};
-use crate::{Backoff, Error, StoreEventSender, StoreEvents, sync::time};
+use crate::{Backoff, Error, SendFlag, StoreEventSender, StoreEvents, sync::time};
 
 /// The number of events that are kept for a slow receiver. If it misses one, the next renewal finds
 /// the loss.
@@ -73,7 +73,7 @@ impl<S: StoreSession> Sessions<S> {
 
     /// Starts the task that serves one session after the other, for as long as this exists.
     pub fn start(self: &Arc<Self>) {
-        self.runtime.spawn(run(Arc::downgrade(self)));
+        self.runtime.spawn(run(EndOnDrop(Arc::downgrade(self))));
     }
 
     /// Returns the kind and the address of the store.
@@ -101,10 +101,29 @@ impl<S: StoreSession> Sessions<S> {
     /// # Cancel safety
     /// The future can be dropped at any time.
     pub async fn living(&self) -> Result<Arc<S>, Error> {
+        self.living_or_next(None).await
+    }
+
+    /// As [`living`](Self::living), for an acquire that its caller may give up before it is sent. It
+    /// can't be given up while it waits for the next session: the error then names the cause.
+    ///
+    /// # Errors
+    /// As [`living`](Self::living).
+    ///
+    /// # Cancel safety
+    /// The future can be dropped until the flag has begun.
+    pub async fn living_for(&self, flag: &SendFlag) -> Result<Arc<S>, Error> {
+        self.living_or_next(Some(flag)).await
+    }
+
+    async fn living_or_next(&self, flag: Option<&SendFlag>) -> Result<Arc<S>, Error> {
         let session = self.current();
         session.check_beat();
         if !session.is_over() {
             return Ok(session);
+        }
+        if let Some(flag) = flag {
+            flag.begin();
         }
         let mut sessions = self.current.subscribe();
         let next = sessions.wait_for(|session| !session.is_over());
@@ -121,9 +140,10 @@ impl<S: StoreSession> fmt::Debug for Sessions<S> {
     }
 }
 
-/// Serves one session after the other.
-async fn run<S: StoreSession>(sessions: Weak<Sessions<S>>) {
-    let _end = EndOnDrop(Weak::clone(&sessions));
+/// Serves one session after the other. The argument exists before the first poll, since the runtime
+/// may drop the task before that.
+async fn run<S: StoreSession>(end: EndOnDrop<S>) {
+    let sessions = &end.0;
     loop {
         let Some(session) = sessions.upgrade().map(|sessions| sessions.current()) else { return };
         let weak = Arc::downgrade(&session);
@@ -132,7 +152,7 @@ async fn run<S: StoreSession>(sessions: Weak<Sessions<S>>) {
         let Some(ended) = weak.upgrade() else { return };
         ended.end();
         drop(ended);
-        open_next(&sessions, remainder).await;
+        open_next(sessions, remainder).await;
     }
 }
 

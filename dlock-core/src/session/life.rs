@@ -10,7 +10,7 @@
 use std::{fmt, time::Duration};
 
 use crate::{
-    AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, LockName, Mode,
+    AcquireRequest, ClaimId, Clock, FencingToken, Grant, Instant, LockName, Mode, Renewal,
     sync::{Mutex, Notify},
 };
 
@@ -27,6 +27,8 @@ struct Details {
     lease: Duration,
     until: Instant,
     tokens: u32,
+    /// The token of its grant, once it has one.
+    token: Option<FencingToken>,
     /// The number of callers that wait for its grant. While there is one, the lease does not end.
     waiting: usize,
     phase: Phase,
@@ -56,6 +58,7 @@ impl Life {
             lease: request.lease,
             until: Clock::Boot.now().saturating_add(request.lease),
             tokens: request.tokens.clamp(1, most_tokens.max(1)),
+            token: None,
             waiting: 0,
             phase: Phase::Asked,
             held: false,
@@ -84,20 +87,22 @@ impl Life {
         details.until
     }
 
-    /// If it holds the lock, extends the lease to `until`, and returns the mode. Only the last
-    /// renewal shortens the lease. After it, only another last renewal changes the end.
-    pub(super) fn extend(&self, lease: Duration, until: Instant, is_last: bool) -> Option<Mode> {
+    /// If it holds the lock by the grant of this renewal, extends the lease to `until`, and returns
+    /// the mode. Only the last renewal shortens the lease. After it, only another last renewal
+    /// changes the end.
+    pub(super) fn extend(&self, renewal: &Renewal, until: Instant) -> Option<Mode> {
         let mut details = self.details.lock();
-        if details.phase != Phase::Granted {
+        let is_of_another = renewal.token.is_some() && renewal.token != details.token;
+        if details.phase != Phase::Granted || is_of_another {
             return None;
         }
-        if is_last {
+        if renewal.is_last {
             details.until = if details.is_final { details.until.min(until) } else { until };
             details.is_final = true;
         } else {
             details.extend(until);
         }
-        details.lease = details.lease.max(lease);
+        details.lease = details.lease.max(renewal.lease);
         Some(details.mode)
     }
 
@@ -109,7 +114,7 @@ impl Life {
             return None;
         }
         let first = std::mem::replace(&mut details.phase, Phase::Granted) != Phase::Granted;
-        details.held = true;
+        (details.held, details.token) = (true, Some(token));
         let until = Clock::Boot.now().saturating_add(details.lease);
         if first {
             details.until = until;

@@ -11,6 +11,7 @@
 //! - [`Sessions`]: the current session, and the task that opens the next one. For this, a backend's
 //!   session implements [`StoreSession`].
 //! - [`guarantees`]: the guarantees of such a store.
+//! - [`for_now`]: the error for a right that was there before.
 //!
 //! If the store refuses to delete the key of a claim, [`SessionBase::defer_deletion`] keeps the
 //! claim, and repeats the deletion: no claim is forgotten whose key may exist.
@@ -73,7 +74,8 @@ pub use current::{Sessions, StoreSession};
 pub use life::{KeptAlive, Life};
 
 use crate::{
-    Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease, Permits, Scope, WakeUp,
+    ConfigIssue, Error, ErrorKind, Exclusion, Fairness, Fencing, Guarantees, Notes, OrphanRelease,
+    Permits, Scope, WakeUp,
 };
 
 /// Returns the guarantees of a store with sessions whose servers agree by majority, and in which each
@@ -90,6 +92,20 @@ pub fn guarantees(voters: usize) -> Guarantees {
         .with_scope(Scope::Network)
         .with_permits(Permits::Counted)
         .with_notes(Notes::Kept)
+}
+
+/// Returns the error of a request that the store has accepted before from the same client, such as
+/// the login of an earlier session. A right that is missing now may come back, for example when a role
+/// is edited. So `Config(Access)` becomes `Unavailable`, after which callers try again.
+pub fn for_now(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Config(ConfigIssue::Access) => {
+            Error::new(ErrorKind::Unavailable, error.to_string())
+                .with_certainty(error.certainty())
+                .with_source(error)
+        }
+        _ => error,
+    }
 }
 
 #[cfg(test)]

@@ -10,14 +10,15 @@ use std::{
 
 use futures_util::FutureExt;
 use tokio::{
-    runtime::Handle,
+    runtime::{Builder, Handle},
     sync::{Notify, Semaphore},
 };
 
 use super::{Life, SessionBase, Sessions, StoreSession};
 use crate::{
-    AcquireRequest, Certainty, Claim, Clock, Error, ErrorKind, FencingToken, Instant, LockName,
-    Mode, Renewal, StoreEvent, StoreEventSender, StoreEvents, current_runtime, sync::Mutex,
+    AcquireRequest, Answer, Certainty, Claim, Clock, ConfigIssue, Error, ErrorKind, FencingToken,
+    Instant, LockName, Mode, Renewal, StoreEvent, StoreEventSender, StoreEvents, current_runtime,
+    sync::Mutex,
 };
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -164,6 +165,23 @@ async fn only_the_last_renewal_shortens_a_lease() {
 }
 
 #[tokio::test]
+async fn a_renewal_extends_only_its_own_grant() {
+    let (session, _) = session(LEASE);
+    let (held, waiter) = (session.held(LEASE), session.claim(LEASE));
+    let extend = |claim: &Arc<TestClaim>, of: Option<u64>| {
+        let renewal = renewal(claim, LEASE * 9).with_token(of.map(token));
+        session.extend(claim, &renewal, later(LEASE * 9))
+    };
+    for of in [6, 8] {
+        assert_eq!(extend(&held, Some(of)), None);
+        assert!(held.remaining(Clock::Boot.now()) <= LEASE);
+    }
+    assert_eq!(extend(&held, Some(7)), Some(Mode::Exclusive));
+    assert_eq!(extend(&held, None), Some(Mode::Exclusive));
+    assert_eq!([extend(&waiter, None), extend(&waiter, Some(7))], [None; 2]);
+}
+
+#[tokio::test]
 async fn the_end_of_a_session_ends_its_claims() {
     let (session, mut events) = session(LEASE);
     let (held, waiter) = (session.held(LEASE), session.claim(LEASE));
@@ -204,32 +222,46 @@ async fn work_continues_without_its_caller() {
         finished.store(true, Ordering::SeqCst);
         Ok(())
     };
-    let late = session.see_through_in(&window, work).await.unwrap_err();
+    let late = session.see_through_in(&window, None, work).await.unwrap_err();
     assert_eq!(late.certainty(), no_answer().certainty());
     // The work keeps its permit until it ends, and no other work begins.
-    let next = session.see_through_in(&window, async { Ok(()) }).await.unwrap_err();
+    let next = session.see_through_in(&window, None, async { Ok(()) }).await.unwrap_err();
     assert_eq!(next.certainty(), Certainty::NotApplied);
     go.notify_one();
     drop(window.acquire().await);
     assert!(done.load(Ordering::SeqCst));
-    assert!(session.see_through_in(&window, async { Ok(()) }).await.is_ok());
+    assert!(session.see_through_in(&window, None, async { Ok(()) }).await.is_ok());
 }
 
 #[tokio::test]
 async fn room_is_not_given_after_the_end() {
     let (session, _) = session(LEASE);
     let window = Arc::new(Semaphore::new(0));
-    let (refused, ()) =
-        tokio::join!(session.see_through_in(&window, pending::<Result<(), Error>>()), async {
-            session.end()
-        });
+    let (refused, ()) = tokio::join!(
+        session.see_through_in(&window, None, pending::<Result<(), Error>>()),
+        async { session.end() }
+    );
     assert_eq!(refused.unwrap_err().certainty(), Certainty::NotApplied);
+}
+
+#[tokio::test]
+async fn an_acquire_can_be_given_up_until_it_has_room() {
+    let (session, _) = session(LEASE);
+    let window = Arc::new(Semaphore::new(0));
+    let room = Arc::clone(&window);
+    let mut answer: Answer<()> = Answer::unsent(|flag| async move {
+        session.see_through_in(&room, Some(&flag), pending::<Result<(), Error>>()).await
+    });
+    assert!((&mut answer).now_or_never().is_none() && answer.is_unsent());
+    window.add_permits(1);
+    assert!((&mut answer).now_or_never().is_none() && !answer.give_up());
 }
 
 /// A store with sessions that end when a test ends them.
 #[derive(Clone, Default)]
 struct TestStore {
     is_down: Arc<AtomicBool>,
+    refuses_login: Arc<AtomicBool>,
     is_silent: Arc<AtomicBool>,
     /// The sessions that were opened, each with the remainder of the one before.
     opened: Arc<Mutex<Vec<Option<u32>>>>,
@@ -248,6 +280,9 @@ impl StoreSession for TestSession {
     ) -> Result<Arc<Self>, Error> {
         if store.is_down.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Unavailable, "the store is down"));
+        }
+        if store.refuses_login.load(Ordering::SeqCst) {
+            return Err(Error::config(ConfigIssue::Access, "the password is wrong"));
         }
         if store.is_silent.load(Ordering::SeqCst) {
             pending::<()>().await;
@@ -282,13 +317,40 @@ async fn a_caller_gets_the_next_session() {
     store.is_down.store(true, Ordering::SeqCst);
     first.end();
     assert!(held.is_over());
-    let error = sessions.living().await.err().unwrap();
-    assert!(error.to_string().contains("the store is down"), "{error}");
+    let acquires = Arc::clone(&sessions);
+    let mut acquire: Answer<()> =
+        Answer::unsent(|flag| async move { acquires.living_for(&flag).await.map(drop) });
+    assert!((&mut acquire).now_or_never().is_none() && !acquire.give_up(), "the cause is lost");
+    for error in [acquire.await.err().unwrap(), sessions.living().await.err().unwrap()] {
+        assert!(error.to_string().contains("the store is down"), "{error}");
+    }
     assert!(Arc::ptr_eq(&first, &sessions.current()), "there is no other session");
     store.is_down.store(false, Ordering::SeqCst);
     until(|| !sessions.current().is_over()).await;
     assert!(!sessions.living().await.unwrap().has_claims());
     assert_eq!(*store.opened.lock(), [None, Some(7)]);
+}
+
+/// The store has accepted the first session, so the login may be accepted again.
+#[tokio::test]
+async fn a_login_that_is_refused_later_is_an_outage() {
+    let store = TestStore::default();
+    store.refuses_login.store(true, Ordering::SeqCst);
+    let opened = Sessions::<TestSession>::open(
+        "test:".to_owned(),
+        store.clone(),
+        current_runtime().unwrap(),
+    );
+    assert_eq!(opened.await.unwrap_err().kind(), ErrorKind::Config(ConfigIssue::Access));
+    store.refuses_login.store(false, Ordering::SeqCst);
+    let sessions = sessions_of(&store).await;
+    store.refuses_login.store(true, Ordering::SeqCst);
+    sessions.living().await.unwrap().end();
+    let error = sessions.living().await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("the password is wrong"), "{error}");
+    store.refuses_login.store(false, Ordering::SeqCst);
+    until(|| !sessions.current().is_over()).await;
 }
 
 #[tokio::test]
@@ -303,11 +365,14 @@ async fn a_store_that_never_answered_is_reported_as_such() {
 
 #[test]
 fn a_session_ends_with_the_runtime_that_serves_it() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let sessions = runtime.block_on(sessions_of(&TestStore::default()));
-    let held = sessions.current().held(LEASE);
-    runtime.shutdown_timeout(LEASE);
-    assert!(sessions.current().is_over() && held.is_over());
+    // With one thread, the runtime ends before it has polled the task that serves the session.
+    for mut builder in [Builder::new_multi_thread(), Builder::new_current_thread()] {
+        let runtime = builder.enable_all().build().unwrap();
+        let sessions = runtime.block_on(sessions_of(&TestStore::default()));
+        let held = sessions.current().held(LEASE);
+        runtime.shutdown_timeout(LEASE);
+        assert!(sessions.current().is_over() && held.is_over());
+    }
 }
 
 /// A store that refuses to delete keys while `refuses` is set.

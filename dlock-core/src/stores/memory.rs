@@ -298,8 +298,9 @@ impl Backend for Memory {
                 lease: micros(renewal.lease),
                 is_last: renewal.is_last,
             };
-            self.apply(&renewal.claim.name, &op, |_, _, outcome| match outcome {
-                Outcome::Granted(_) => Renewed::Kept,
+            self.apply(&renewal.claim.name, &op, |_, _, outcome| match (outcome, renewal.token) {
+                (Outcome::Granted(of), Some(own)) if of.token != own.get() => Renewed::Forgotten,
+                (Outcome::Granted(_), _) => Renewed::Kept,
                 _ => Renewed::Lost,
             })
         };

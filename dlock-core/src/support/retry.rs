@@ -36,6 +36,21 @@ impl Wait {
         }
     }
 
+    /// Returns this wait, which now ends after `limit` at the latest.
+    pub(crate) fn at_most(self, limit: Duration) -> Self {
+        let Self::Until(deadline) = self else { return self };
+        let limit = Timer::now().checked_add(limit);
+        Self::Until(deadline.into_iter().chain(limit).min())
+    }
+
+    /// Returns whether the wait has ended. A try does not wait.
+    pub(crate) fn is_over(self) -> bool {
+        match self {
+            Self::Try => true,
+            Self::Until(deadline) => deadline.is_some_and(|deadline| deadline <= Timer::now()),
+        }
+    }
+
     /// Returns the end of the wait.
     pub(crate) const fn deadline(self) -> Option<Timer> {
         match self {
@@ -55,6 +70,8 @@ pub(crate) enum Why {
     Failed(Error),
     /// The request was not answered. The error is that of the previous request, if it failed.
     Unanswered(Option<Error>),
+    /// The request waited for its turn in the client, and was not sent.
+    Unsent,
 }
 
 impl Why {
@@ -78,6 +95,12 @@ impl Why {
             Self::Unanswered(Some(last)) => {
                 (format!("the store has not answered, and its last error was: {last}"), Some(last))
             }
+            Self::Unsent => (
+                "earlier requests of this client wait for the store, so this one was not sent: use \
+                 fewer tasks at a time, or check the store and the network"
+                    .to_owned(),
+                Some(Error::new(ErrorKind::Unavailable, "not sent within the wait")),
+            ),
         };
         let message = format!("timed out waiting for the lock: {message}");
         let error = Error::new(ErrorKind::Timeout, message).during("acquire").with_lock(name);

@@ -13,6 +13,10 @@ use crate::{Error, ErrorKind, LockName};
 pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
+    /// The id in the state of a holder whose claim the store does not know: another program or
+    /// another session has the lock. No acquisition has this id, so it can't be released.
+    pub const UNKNOWN: Self = Self([0; 16]);
+
     /// Creates a random id.
     pub fn random() -> Self {
         Self::from_bits(rand::random())

@@ -16,6 +16,7 @@ mod kinds;
 mod lock_delay;
 #[cfg(feature = "metrics")]
 mod metrics;
+mod multi;
 mod raised_tokens;
 mod renewal;
 mod support;

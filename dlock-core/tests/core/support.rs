@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub(crate) struct Faulty {
     pub(crate) inner: Arc<Memory>,
+    address: String,
     pub(crate) renew_calls: AtomicUsize,
     pub(crate) acquires: AtomicUsize,
     pub(crate) largest_batch: AtomicUsize,
@@ -67,8 +68,15 @@ impl Faulty {
     }
 
     pub(crate) fn over(inner: Arc<Memory>) -> Arc<Self> {
+        let address = inner.store().to_owned();
+        Self::known_as(&address, inner)
+    }
+
+    /// A client that knows the store by this address.
+    pub(crate) fn known_as(address: &str, inner: Arc<Memory>) -> Arc<Self> {
         Arc::new(Self {
             inner,
+            address: address.to_owned(),
             renew_calls: AtomicUsize::new(0),
             acquires: AtomicUsize::new(0),
             largest_batch: AtomicUsize::new(0),
@@ -100,7 +108,7 @@ impl Faulty {
 #[async_trait]
 impl Backend for Faulty {
     fn store(&self) -> &str {
-        self.inner.store()
+        &self.address
     }
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = self.inner.guarantees();

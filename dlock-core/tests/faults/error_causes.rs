@@ -228,6 +228,18 @@ async fn waiting_for_its_own_lock_is_reported_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waiting_for_permits_is_not_reported_as_its_own_lock() {
+    let (log, _guard) = Log::new();
+    let store = Store::new();
+    let [ours, theirs] = [0, 1].map(|_| store.client(LEASE).semaphore("a", 2).unwrap());
+    let _held = (ours.acquire().await.unwrap(), theirs.acquire().await.unwrap());
+    let error = ours.acquire_many_timeout(1, LEASE * 3).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(!error.to_string().contains("itself"), "{error}");
+    assert_eq!(log.count(HELD_HERE), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiting_for_another_process_is_not_reported_as_its_own() {
     let (log, _guard) = Log::new();
     let store = Store::new();

@@ -16,4 +16,5 @@ mod runtime;
 mod store;
 #[path = "../core/support.rs"]
 mod support;
+mod turns;
 mod work;

@@ -64,6 +64,15 @@ pub(crate) async fn a_multi_lock_at_every_poll(cx: Cx) -> Verdict {
     Ok(())
 }
 
+pub(crate) async fn a_request_that_waits_for_its_answer_at_every_poll(cx: Cx) -> Verdict {
+    let (fast, name) = (cx.locks().await?, cx.name("lock"));
+    let late = cx.locks_over(FaultyBackend::late(cx.backend().await?), cx.steady())?;
+    dropped_at_every_poll(&cx, (&late, &fast, &name), async |locks: &Locks, name: &LockName| {
+        locks.mutex(name)?.lock().await
+    })
+    .await
+}
+
 pub(crate) async fn permits_at_every_poll(cx: Cx) -> Verdict {
     let (slow, fast, name) = slow_and_fast(&cx).await?;
     for held in [false, true] {
@@ -86,21 +95,33 @@ pub(crate) async fn permits_at_every_poll(cx: Cx) -> Verdict {
     cx.free(fast.backend(), &name).await
 }
 
-/// Drops the acquisition of a free lock, and of a held one, after each number of polls. Each time,
-/// another client then acquires the lock.
+/// Drops the acquisition of a slow client after each number of polls.
 async fn at_every_poll<T>(cx: &Cx, taking: T) -> Verdict
 where
     T: AsyncFn(&Locks, &LockName) -> Result<Guard, Error>,
 {
     let (slow, fast, name) = slow_and_fast(cx).await?;
+    dropped_at_every_poll(cx, (&slow, &fast, &name), taking).await
+}
+
+/// Drops the acquisition of a free lock by the first client, and of a held one, after each number of
+/// polls. Each time, the second client then acquires the lock.
+async fn dropped_at_every_poll<T>(
+    cx: &Cx,
+    (slow, fast, name): (&Locks, &Locks, &LockName),
+    taking: T,
+) -> Verdict
+where
+    T: AsyncFn(&Locks, &LockName) -> Result<Guard, Error>,
+{
     for held in [false, true] {
         let mut dropped = 0;
         for polls in 0..ENOUGH {
             let gate = match held {
-                true => Some(fast.rw(&name)?.write().lock().await?),
+                true => Some(fast.rw(name)?.write().lock().await?),
                 false => None,
             };
-            let ended = drop_after(polls, taking(&slow, &name)).await;
+            let ended = drop_after(polls, taking(slow, name)).await;
             if held && matches!(ended, Ended::Completed(_)) {
                 return Err(Stop::failed(format!("a held lock is granted: {ended:?}")));
             }
@@ -111,7 +132,7 @@ where
             dropped += u32::from(more);
             drop(ended);
             drop(gate);
-            let next = fast.mutex(&name)?.lock().await;
+            let next = cx.within("the next claim is granted", fast.mutex(name)?.lock()).await?;
             next.map_err(|error| format!("after {polls} polls: {error}"))?.release().await?;
             if !more {
                 break;
@@ -119,7 +140,7 @@ where
         }
         ensure!(dropped > 1, "there was nothing to drop at");
     }
-    cx.free(fast.backend(), &name).await
+    cx.free(fast.backend(), name).await
 }
 
 /// Returns a slow client, whose futures have await points to be dropped at, and another client.

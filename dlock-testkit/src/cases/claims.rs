@@ -83,7 +83,7 @@ pub(crate) async fn a_waiter_that_lost_its_position_gets_an_error(cx: Cx) -> Ver
     queue(&b, &waiter).await?;
     release(&a, &waiter).await?;
     let told = cx.within("the loss of the place is told", b.granted(&waiter)).await?;
-    let error = told.err().ok_or("a claim that was withdrawn is granted")?;
+    let error = told.err().ok_or("a claim that was cancelled is granted")?;
     ensure_eq!(error.kind(), ErrorKind::NotHeld, "{error}");
     ensure_eq!(a.inspect(&name).await?.waiters, [], "the waiters");
     release(&a, &holder).await
@@ -286,7 +286,8 @@ pub(crate) async fn a_waiter_learns_that_a_lease_ended(cx: Cx) -> Verdict {
     let [dead, waiter] = [alone(&name), alone(&name)];
     let first = take(&a, &dead).await?;
     queue(&b, &waiter).await?;
-    renew_last(&a, &dead, cx.lease()).await?;
+    // The lease ends some time after the wait has begun.
+    renew_last(&a, &dead, cx.renewed()).await?;
     let grant = cx.within("the waiter is granted", b.granted(&waiter)).await??;
     ensure_safe!(grant.token > first.token, "{grant:?} after {first:?}");
     release_in_vain(&a, &dead).await?;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use dlock_core::{ErrorKind, LockExt, LockName, Locks, Mode};
+use tokio::sync::Barrier;
 
 use crate::{
     Verdict,
@@ -35,14 +36,17 @@ pub(crate) async fn tasks_without_handoff_never_hold_together(cx: Cx) -> Verdict
 async fn contend(cx: &Cx, clients: &[Locks], tasks: u32, rounds: u32) -> Verdict {
     let (name, recorder) = (cx.name("counter"), Recorder::new());
     let (counter, rounds) = (Arc::new(AtomicU32::new(0)), cx.effort(rounds));
+    // On a slow machine, a task would otherwise be done before the next one begins.
+    let begins = Arc::new(Barrier::new(clients.len() * usize::try_from(tasks)?));
     let mut crew = Crew::new();
     let mut actor = 0;
     for locks in clients {
         for _ in 0..tasks {
             actor += 1;
             let (mutex, counter) = (locks.mutex(&name)?, counter.clone());
-            let recorder = recorder.clone();
+            let (recorder, begins) = (recorder.clone(), begins.clone());
             crew.go(async move {
+                begins.wait().await;
                 for _ in 0..rounds {
                     let taking = async { mutex.lock().await.map(Some) };
                     let held = recorder.acquire(actor, Mode::Exclusive, taking).await?;

@@ -57,13 +57,13 @@ pub(crate) async fn a_cancelled_claim_is_skipped(cx: Cx) -> Verdict {
     let (a, b, name) = cx.pair().await?;
     let gate = a.fair(&name)?.lock().await?;
     let (first, second) = (b.fair(&name)?, b.fair(&name)?);
-    let mut withdrawn = tokio::task::JoinSet::new();
-    withdrawn.spawn(async move { drop(first.lock().await) });
+    let mut cancelled = tokio::task::JoinSet::new();
+    cancelled.spawn(async move { drop(first.lock().await) });
     cx.waiters(a.backend(), &name, 1).await?;
     let mut crew = Crew::new();
     crew.go(async move { Ok(second.lock().await?.release().await.map(|_| ())?) });
     cx.waiters(a.backend(), &name, 2).await?;
-    withdrawn.shutdown().await;
+    cancelled.shutdown().await;
     cx.waiters(a.backend(), &name, 1).await?;
     gate.release().await?;
     crew.done(&cx).await

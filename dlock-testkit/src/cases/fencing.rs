@@ -87,11 +87,11 @@ pub(crate) async fn token_grows_after_a_busy_try_and_a_cancel(cx: Cx) -> Verdict
     let (backend, name) = (cx.backend().await?, cx.name("lock"));
     let mut tokens = Growing::default();
     for _ in 0..3 {
-        let [held, busy, withdrawn] = [alone(&name), alone(&name), alone(&name)];
+        let [held, busy, cancelled] = [alone(&name), alone(&name), alone(&name)];
         tokens.next(take(&backend, &held).await?.token)?;
         ensure_safe!(tried(&backend, &busy).await?.is_none(), "a held lock is free");
-        queue(&backend, &withdrawn).await?;
-        release(&backend, &withdrawn).await?;
+        queue(&backend, &cancelled).await?;
+        release(&backend, &cancelled).await?;
         release(&backend, &held).await?;
     }
     Ok(())

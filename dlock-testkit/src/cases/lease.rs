@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, DynBackend, Ended, Fairness, Grant, Instant, LockName, LockOptions,
-    Mode, OrphanRelease, Renew, Renewal, Renewed,
+    AcquireRequest, Acquired, DynBackend, Ended, Fairness, FencingToken, Grant, Instant, LockName,
+    LockOptions, Mode, OrphanRelease, Permits, Renew, Renewal, Renewed,
 };
 use futures_util::future::try_join_all;
 
@@ -15,7 +15,10 @@ use crate::{
     polls::late,
     stop::{ensure, ensure_eq, ensure_safe},
     suite::runtime,
-    verbs::{alone, leased, queue, release, release_in_vain, renew, renew_last, take, tried},
+    verbs::{
+        alone, ask, downgrade, leased, queue, release, release_in_vain, renew, renew_last, take,
+        tried,
+    },
 };
 
 /// A lease that does not end during a case.
@@ -140,13 +143,13 @@ pub(crate) async fn a_renewal_restarts_the_lease(cx: Cx) -> Verdict {
 /// that was sent again.
 pub(crate) async fn a_late_request_does_not_shorten_the_lease(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    let held = leased(alone(&name), cx.lease());
+    let held = leased(alone(&name), cx.renewed());
     take(&a, &held).await?;
     ensure_eq!(renew(&a, &held, LONG).await?, Renewed::Kept, "the renewal");
     ensure_eq!(renew(&a, &held, cx.lease()).await?, Renewed::Kept, "the late renewal");
     pass(cx.lease() * 2).await;
     still_held(&b, &name).await?;
-    take(&a, &held).await?;
+    take(&a, &leased(held.clone(), cx.lease())).await?;
     pass(cx.lease() * 2).await;
     still_held(&b, &name).await?;
     release(&a, &held).await
@@ -169,19 +172,19 @@ pub(crate) async fn no_renewal_extends_the_lease_after_the_last(cx: Cx) -> Verdi
 /// The last renewal may also extend the lease, and so do later attempts of it.
 pub(crate) async fn the_last_renewal_extends_the_lease(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    let held = leased(alone(&name), cx.lease());
+    let held = leased(alone(&name), cx.renewed());
     take(&a, &held).await?;
     ensure_eq!(renew_last(&a, &held, LONG).await?, Renewed::Kept, "the last renewal");
     ensure_eq!(renew(&a, &held, cx.lease()).await?, Renewed::Kept, "an earlier renewal");
-    take(&a, &held).await?;
-    pass(cx.lease() * 2).await;
+    take(&a, &leased(held.clone(), cx.lease())).await?;
+    pass(cx.renewed() + cx.lease()).await;
     still_held(&b, &name).await?;
     release(&a, &held).await
 }
 
 async fn still_held(backend: &DynBackend, name: &LockName) -> Verdict {
     let state = backend.inspect(name).await?;
-    ensure!(!state.holders.is_empty(), "a late request has shortened the lease: {state:?}");
+    ensure!(!state.holders.is_empty(), "the lease has ended too early: {state:?}");
     Ok(())
 }
 
@@ -203,18 +206,67 @@ pub(crate) async fn renewals_are_answered_one_by_one(cx: Cx) -> Verdict {
     release(&backend, &also_held).await
 }
 
+/// A store may renew a batch with one statement, and each claim of it still has its own lease.
+pub(crate) async fn each_renewal_of_a_batch_has_its_own_lease(cx: Cx) -> Verdict {
+    one_of_two_ends(&cx, false).await
+}
+
+pub(crate) async fn only_the_last_renewals_of_a_batch_are_last(cx: Cx) -> Verdict {
+    one_of_two_ends(&cx, true).await
+}
+
+/// Renews two claims in one batch, in both orders. The lease of one of them ends.
+async fn one_of_two_ends(cx: &Cx, is_last: bool) -> Verdict {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let in_order = async |is_reversed: bool| {
+        let request = |hint| leased(alone(&cx.name(hint)), cx.renewed());
+        let [ending, held] = ["ending", "held"].map(request);
+        take(&a, &ending).await?;
+        take(&a, &held).await?;
+        let renewal = |of: &AcquireRequest, lease| Renewal::new(of.as_claim(), of.mode, lease);
+        let mut batch = match is_last {
+            true => [renewal(&ending, cx.renewed()).as_last(), renewal(&held, cx.renewed())],
+            false => [renewal(&ending, cx.renewed()), renewal(&held, LONG)],
+        };
+        if is_reversed {
+            batch.reverse();
+        }
+        ensure_eq!(a.renew(&batch).await?, [Renewed::Kept; 2], "the answers");
+        if is_last {
+            // Only a claim that has had its last renewal is not extended by this.
+            ensure_eq!(renew(&a, &held, LONG).await?, Renewed::Kept, "the next renewal");
+        }
+        cx.free(&b, &ending.name).await?;
+        // If both ended, the other one would end within this time, even if the store renews one
+        // some time after the other.
+        pass(cx.renewed()).await;
+        still_held(&b, &held.name).await?;
+        release(&a, &held).await
+    };
+    tokio::try_join!(in_order(false), in_order(true))?;
+    Ok(())
+}
+
 /// After a failover that has lost a grant, the claim of the former holder may wait again. If its
 /// renewal were confirmed, two clients would believe that they hold the lock.
 pub(crate) async fn a_renewal_of_a_waiter_is_not_kept(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
     let (holder, waiter) = (alone(&name), alone(&name));
+    let other = alone(&cx.name("other"));
     take(&a, &holder).await?;
+    take(&b, &other).await?;
     queue(&b, &waiter).await?;
     for mode in [Mode::Exclusive, Mode::Shared] {
         let renewal = |of: &AcquireRequest, mode| Renewal::new(of.as_claim(), mode, of.lease);
         let alone = b.renew(&[renewal(&waiter, mode)]).await?;
         ensure!(alone != [Renewed::Kept], "a renewal of a waiter as {mode:?}: {alone:?}");
+        let batch = [renewal(&other, other.mode), renewal(&waiter, mode)];
+        let answers = b.renew(&batch).await?;
+        let is_lost =
+            matches!(answers[..], [Renewed::Kept, of_waiter] if of_waiter != Renewed::Kept);
+        ensure!(is_lost, "renewals of a holder and of a waiter as {mode:?}: {answers:?}");
     }
+    release(&b, &other).await?;
     ensure_eq!(renew(&a, &holder, holder.lease).await?, Renewed::Kept, "the holder's renewal");
     let state = a.inspect(&name).await?;
     let holds = state.holders.iter().map(|claim| claim.claim);
@@ -223,6 +275,47 @@ pub(crate) async fn a_renewal_of_a_waiter_is_not_kept(cx: Cx) -> Verdict {
     cx.within("the waiter is granted", b.granted(&waiter)).await??;
     ensure_eq!(renew(&b, &waiter, waiter.lease).await?, Renewed::Kept, "its renewal");
     release(&b, &waiter).await
+}
+
+/// A store with a queue that loses a grant, but not the place in the queue, grants the claim anew,
+/// perhaps after others. The renewals of its holder then have the token of the earlier grant.
+pub(crate) async fn a_renewal_of_an_earlier_grant_is_not_kept(cx: Cx) -> Verdict {
+    let backend = cx.backend().await?;
+    let mut modes = vec![Mode::Exclusive, Mode::Shared];
+    if backend.guarantees().permits >= Permits::Counted {
+        modes.push(Mode::permits(2, 3)?);
+    }
+    let other = alone(&cx.name("other"));
+    take(&backend, &other).await?;
+    for (n, mode) in modes.into_iter().enumerate() {
+        let name = cx.name(&n.to_string());
+        let [former, held] = [ask(&name, mode), ask(&name, mode)];
+        let earlier = take(&backend, &former).await?.token;
+        release(&backend, &former).await?;
+        let token = take(&backend, &held).await?.token;
+        let renewal = |mode, token: Option<FencingToken>| {
+            Renewal::new(held.as_claim(), mode, held.lease).with_token(token)
+        };
+        let weaker = match mode {
+            Mode::Permits { of, .. } => Mode::permits(1, of)?,
+            _ => Mode::Shared,
+        };
+        for mode in [mode, weaker] {
+            let of_other = Renewal::new(other.as_claim(), other.mode, other.lease);
+            let batch = [of_other, renewal(mode, Some(earlier))];
+            for renewals in [&batch[1..], &batch[..]] {
+                let answers = backend.renew(renewals).await?;
+                let is_lost = matches!(answers[..], [.., Renewed::Lost | Renewed::Forgotten]);
+                ensure_safe!(is_lost, "{answers:?}, last to an earlier grant, as {mode:?}");
+            }
+        }
+        for token in [Some(token), None] {
+            let answer = backend.renew(&[renewal(mode, token)]).await?;
+            ensure_eq!(answer, [Renewed::Kept], "a renewal of the grant itself");
+        }
+        release(&backend, &held).await?;
+    }
+    release(&backend, &other).await
 }
 
 pub(crate) async fn all_renewals_of_a_large_batch_are_done(cx: Cx) -> Verdict {
@@ -292,7 +385,7 @@ pub(crate) async fn a_waiter_without_heartbeats_leaves_the_queue(cx: Cx) -> Verd
 
 pub(crate) async fn the_local_deadline_passes_before_the_next_grant(cx: Cx) -> Verdict {
     let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
-    let dead = leased(alone(&name), cx.lease());
+    let dead = leased(alone(&name), cx.renewed());
     let grant = take(&a, &dead).await?;
     let deadline = grant.since.saturating_add(dead.lease);
     none_before(&cx, &a, &b, &name, deadline).await
@@ -304,7 +397,7 @@ pub(crate) async fn the_deadline_after_a_hand_off_ends_before_the_next_grant(cx:
     take(&a, &holder).await?;
     queue(&a, &dead).await?;
     // The lease begins with the grant, not when the claim joins the queue.
-    pass(cx.renewed() / 3).await;
+    pass(cx.renewed() / 2).await;
     release(&b, &holder).await?;
     let grant = cx.within("the waiter is granted", a.granted(&dead)).await?;
     let deadline = grant?.since.saturating_add(dead.lease);
@@ -385,6 +478,17 @@ pub(crate) async fn a_renewed_lease_lasts_from_the_call(cx: Cx) -> Verdict {
     let renewals = [renewal];
     ensure_eq!(late(cx.late(), a.renew(&renewals)).await?, [Renewed::Kept], "the renewal");
     none_before(&cx, &a, &b, &name, called.saturating_add(cx.renewed())).await
+}
+
+/// The holder counts a whole lease from its request for the downgrade.
+pub(crate) async fn a_downgraded_lease_lasts_from_the_call(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let dead = leased(alone(&name), cx.renewed() * 3 / 2);
+    take(&a, &dead).await?;
+    pass(cx.renewed() / 2).await;
+    let called = a.clock().now();
+    ensure_eq!(downgrade(&a, &dead).await?, Renewed::Kept, "the downgrade");
+    none_before(&cx, &a, &b, &name, called.saturating_add(dead.lease)).await
 }
 
 fn granted(answer: Acquired) -> Result<Grant, Stop> {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use dlock_core::{Acquired, ConfigIssue, ErrorKind, LockName, Locks, MultiMutex};
+use dlock_core::{Acquired, ConfigIssue, DynBackend, ErrorKind, LockName, Locks, MultiMutex};
 
 use crate::{
-    Verdict,
-    case::{Crew, Cx},
+    Stop, Verdict,
+    case::{Crew, Cx, pass},
     stop::{ensure, ensure_eq, ensure_safe},
-    verbs::{alone, release, take, take_away, trying},
+    verbs::{alone, leased, release, take, take_away, tried, trying},
 };
 
 pub(crate) async fn it_takes_all_and_frees_all(cx: Cx) -> Verdict {
@@ -257,16 +257,7 @@ pub(crate) async fn no_names_are_refused(cx: Cx) -> Verdict {
 
 pub(crate) async fn several_acquires_are_answered_in_order(cx: Cx) -> Verdict {
     let backend = cx.backend().await?;
-    let mut shards = BTreeMap::<u32, Vec<LockName>>::new();
-    // Of one shard, since the core sends no others together.
-    let names = loop {
-        let name = cx.name("one");
-        let shard = shards.entry(backend.shard(&name)).or_default();
-        shard.push(name);
-        if let [a, b, c] = &**shard {
-            break [a.clone(), b.clone(), c.clone()];
-        }
-    };
+    let names: [_; 3] = of_one_shard(&cx, &backend);
     let held = alone(&names[1]);
     take(&backend, &held).await?;
     let queued = names.each_ref().map(alone);
@@ -291,6 +282,46 @@ pub(crate) async fn several_acquires_are_answered_in_order(cx: Cx) -> Verdict {
         }
     }
     release(&backend, &held).await
+}
+
+/// The mutexes of a multi-lock have options of their own, and so their claims have their own leases.
+pub(crate) async fn each_of_several_acquires_has_its_own_lease(cx: Cx) -> Verdict {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let in_order = async |is_reversed: bool| {
+        let [ending, held]: [_; 2] = of_one_shard(&cx, &a);
+        let (ending, held) = (leased(alone(&ending), cx.renewed()), alone(&held));
+        let mut both = [&ending, &held].map(|request| trying(request.clone()));
+        if is_reversed {
+            both.reverse();
+        }
+        let Some(answer) = a.acquire_all(&both) else {
+            return Err(Stop::ruled_out("this store acquires several locks one by one"));
+        };
+        let answers = answer.await?;
+        let is_granted = |answer: &Acquired| matches!(answer, Acquired::Granted(_));
+        ensure!(answers.iter().all(is_granted), "the answers: {answers:?}");
+        cx.free(&b, &ending.name).await?;
+        // If both ended, the other one would end within this time.
+        pass(cx.renewed()).await;
+        let busy = tried(&b, &alone(&held.name)).await?.is_none();
+        ensure_safe!(busy, "the lease of {held:?} has ended with that of {ending:?}");
+        release(&a, &held).await
+    };
+    tokio::try_join!(in_order(false), in_order(true))?;
+    Ok(())
+}
+
+/// Returns names of one shard. The core sends no others together.
+pub(crate) fn of_one_shard<const N: usize>(cx: &Cx, backend: &DynBackend) -> [LockName; N] {
+    let mut shards = BTreeMap::<u32, Vec<LockName>>::new();
+    loop {
+        let name = cx.name("one");
+        let shard = shards.entry(backend.shard(&name)).or_default();
+        shard.push(name);
+        if let Ok(names) = <&[LockName; N]>::try_from(&**shard) {
+            return names.clone();
+        }
+    }
 }
 
 /// Returns the number of claims that wait for these names.

@@ -178,7 +178,7 @@ pub(crate) async fn all_locks_of_a_client_have_its_note(cx: Cx) -> Verdict {
         guard.release().await?;
     }
     // A view with other options belongs to the same client.
-    let guard = b.with_options(cx.brief())?.rw(&names[0])?.write().lock().await?;
+    let guard = b.with_options(cx.renewing())?.rw(&names[0])?.write().lock().await?;
     ensure_eq!(notes(a, &names[0]).await?[0], [some("web-3")], "the note of a writer");
     guard.release().await?;
     let guard = b.multi(&names)?.lock().await?;

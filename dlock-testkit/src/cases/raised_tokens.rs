@@ -1,6 +1,8 @@
 //! Raised tokens, for a resource that has seen larger tokens than the store remembers.
 
-use dlock_core::{DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, Renewed};
+use dlock_core::{
+    ConfigIssue, DynBackend, ErrorKind, FencingToken, Lock, LockName, Released, Renewed,
+};
 
 use crate::{
     Stop, Verdict,
@@ -111,6 +113,28 @@ pub(crate) async fn tokens_of_waiters_rise_above_it(cx: Cx) -> Verdict {
     Ok(())
 }
 
+/// Beyond 2^53, a double does not have every number, and two grants would have the same token.
+pub(crate) async fn tokens_beyond_2_to_the_53_grow_or_are_refused(cx: Cx) -> Verdict {
+    let (client, name) = (cx.backend().await?, cx.name("lock"));
+    let mut last = FencingToken::new(1 << 53)?;
+    match client.raise_tokens(&name, last).await {
+        Err(error) if error.kind() == ErrorKind::Config(ConfigIssue::Token) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::Unsupported => return Err(not_raised()),
+        raised => raised?,
+    }
+    for _ in 0..3 {
+        let held = alone(&name);
+        let token = take(&client, &held).await?.token;
+        ensure_safe!(token > last, "{token:?} is not above {last}");
+        let holders = client.inspect(&name).await?.holders;
+        let seen = holders.first().and_then(|holder| holder.token);
+        ensure_eq!(seen, Some(token), "the token that inspect shows");
+        release(&client, &held).await?;
+        last = token;
+    }
+    Ok(())
+}
+
 pub(crate) async fn where_it_can_not_be_it_is_refused_and_leaves_nothing(cx: Cx) -> Verdict {
     let (client, name) = (cx.backend().await?, cx.name("lock"));
     let floor = FencingToken::new(FAR)?;
@@ -137,9 +161,11 @@ async fn seen(locks: &dlock_core::Locks, name: &LockName) -> Result<FencingToken
 /// Raises the tokens, or rules the case out.
 async fn raise(client: &DynBackend, name: &LockName, above: FencingToken) -> Verdict {
     match client.raise_tokens(name, above).await {
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            Err(Stop::ruled_out("this store can't raise its tokens"))
-        }
+        Err(error) if error.kind() == ErrorKind::Unsupported => Err(not_raised()),
         raised => Ok(raised?),
     }
+}
+
+fn not_raised() -> Stop {
+    Stop::ruled_out("this store can't raise its tokens")
 }

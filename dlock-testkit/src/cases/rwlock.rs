@@ -5,14 +5,15 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use dlock_core::{ErrorKind, LockName, Locks, Mode, Renewed};
+use dlock_core::{AcquireRequest, DynBackend, ErrorKind, LockName, Locks, Mode, Renewal, Renewed};
 
+use super::multi::of_one_shard;
 use crate::{
-    Verdict,
+    Stop, Verdict,
     case::{Crew, Cx, pass},
     history::{self, Recorder},
-    stop::{ensure, ensure_eq},
-    verbs::{alone, ask, downgrade, leased, queue, release, renew, take, tried},
+    stop::{ensure, ensure_eq, ensure_safe},
+    verbs::{alone, ask, downgrade, leased, queue, release, release_in_vain, renew, take, tried},
 };
 
 pub(crate) async fn a_renewal_never_strengthens_a_claim(cx: Cx) -> Verdict {
@@ -21,11 +22,86 @@ pub(crate) async fn a_renewal_never_strengthens_a_claim(cx: Cx) -> Verdict {
     take(&a, &one).await?;
     let stronger = one.clone().with_mode(Mode::Exclusive);
     ensure_eq!(renew(&a, &stronger, one.lease).await?, Renewed::Kept, "the renewal");
-    let modes: Vec<_> = b.inspect(&name).await?.holders.iter().map(|holder| holder.mode).collect();
+    let modes = modes(&b, &name).await?;
     ensure_eq!(modes, [Mode::Shared], "the modes after a renewal in a stronger mode");
     take(&b, &two).await?;
     release(&a, &one).await?;
     release(&b, &two).await
+}
+
+pub(crate) async fn a_downgrade_in_a_batch_weakens_no_other_claim(cx: Cx) -> Verdict {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    for is_reversed in [true, false] {
+        let [writer, weaker] = ["writer", "weaker"].map(|hint| alone(&cx.name(hint)));
+        take(&a, &writer).await?;
+        take(&a, &weaker).await?;
+        let renewal = |of: &AcquireRequest, mode| Renewal::new(of.as_claim(), mode, of.lease);
+        let mut batch = [renewal(&writer, Mode::Exclusive), renewal(&weaker, Mode::Shared)];
+        if is_reversed {
+            batch.reverse();
+        }
+        ensure_eq!(a.renew(&batch).await?, [Renewed::Kept; 2], "the answers");
+        // A session store completes a downgrade in the background, to delay no other renewal.
+        cx.until("the weaker claim is a reader", || async {
+            Ok(modes(&b, &weaker.name).await? == [Mode::Shared])
+        })
+        .await?;
+        ensure_eq!(modes(&b, &writer.name).await?, [Mode::Exclusive], "the modes of the writer");
+        let reader = ask(&writer.name, Mode::Shared);
+        ensure_safe!(tried(&b, &reader).await?.is_none(), "a reader beside a writer");
+        release(&a, &writer).await?;
+        release(&a, &weaker).await?;
+    }
+    Ok(())
+}
+
+/// Returns the modes of the holders of a name.
+async fn modes(backend: &DynBackend, name: &LockName) -> Result<Vec<Mode>, Stop> {
+    Ok(backend.inspect(name).await?.holders.iter().map(|holder| holder.mode).collect())
+}
+
+/// Readers share the lock, but not the lease: a dead reader would otherwise keep writers out for as
+/// long as others are renewed.
+pub(crate) async fn a_renewal_of_a_reader_extends_no_other(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("lock"));
+    let (dead, alive) = (ask(&name, Mode::Shared), ask(&name, Mode::Shared));
+    let dead = leased(dead, cx.renewed());
+    take(&b, &dead).await?;
+    take(&a, &alive).await?;
+    ensure_eq!(renew(&a, &alive, alive.lease).await?, Renewed::Kept, "the renewal");
+    cx.until("one reader is left", || async { Ok(modes(&a, &name).await?.len() == 1) }).await?;
+    release_in_vain(&b, &dead).await?;
+    release(&a, &alive).await
+}
+
+pub(crate) async fn readers_of_one_lock_are_renewed_in_one_batch(cx: Cx) -> Verdict {
+    renewed_in_one_batch(&cx, Mode::Shared).await
+}
+
+/// Renews two holders of one lock with one call, which has another lock and a claim that is gone
+/// between them. Each must be renewed, and have its own answer.
+pub(crate) async fn renewed_in_one_batch(cx: &Cx, mode: Mode) -> Verdict {
+    let (a, b) = (cx.backend().await?, cx.backend().await?);
+    let [name, other]: [_; 2] = of_one_shard(cx, &a);
+    let brief = |name, mode| leased(ask(name, mode), cx.renewed());
+    let [first, gone, second] = [(); 3].map(|()| brief(&name, mode));
+    let other = brief(&other, Mode::Exclusive);
+    for request in [&first, &other, &second] {
+        take(&a, request).await?;
+    }
+    let long = alone(&name).lease;
+    let batch =
+        [&first, &gone, &other, &second].map(|of| Renewal::new(of.as_claim(), of.mode, long));
+    let answers = a.renew(&batch).await?;
+    let kept: Vec<_> = answers.iter().map(|answer| *answer == Renewed::Kept).collect();
+    ensure_eq!(kept, [true, false, true, true], "the holders that are kept: {answers:?}");
+    // The leases with which they were acquired have ended by then.
+    pass(cx.renewed() * 3 / 2).await;
+    ensure_eq!(modes(&b, &name).await?, [mode; 2], "the holders that were renewed together");
+    for request in [&first, &other, &second] {
+        release(&a, request).await?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn readers_share(cx: Cx) -> Verdict {

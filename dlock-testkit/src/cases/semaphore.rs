@@ -1,13 +1,14 @@
 //! Permits: counted, weighted, first come, first served.
 
-use dlock_core::{ConfigIssue, Error, ErrorKind, Guard, Mode};
+use dlock_core::{ConfigIssue, Error, ErrorKind, Guard, Mode, Renewed};
 
+use super::rwlock::renewed_in_one_batch;
 use crate::{
     Stop, Verdict,
     case::{Crew, Cx, pass},
     history::{self, Recorder},
     stop::{ensure, ensure_eq},
-    verbs::{ask, leased, queue, release, take, tried},
+    verbs::{ask, leased, queue, release, release_in_vain, renew, take, tried},
 };
 
 pub(crate) async fn no_more_permits_are_held_than_there_are(cx: Cx) -> Verdict {
@@ -120,6 +121,26 @@ pub(crate) async fn permits_of_dead_holders_come_back(cx: Cx) -> Verdict {
     tried(&backend, &next).await?.ok_or("permits whose lease ended are spent")?;
     release(&backend, &next).await?;
     release(&backend, &alive).await
+}
+
+/// The holders of permits share the semaphore, but not the lease.
+pub(crate) async fn a_renewal_of_permits_extends_no_other(cx: Cx) -> Verdict {
+    let (a, b, name) = (cx.backend().await?, cx.backend().await?, cx.name("permits"));
+    let one = || Mode::permits(1, 2).map(|mode| ask(&name, mode));
+    let (dead, alive, next) = (leased(one()?, cx.renewed()), one()?, one()?);
+    take(&b, &dead).await?;
+    take(&a, &alive).await?;
+    ensure_eq!(renew(&a, &alive, alive.lease).await?, Renewed::Kept, "the renewal");
+    cx.until("one holder is left", || async { Ok(a.inspect(&name).await?.holders.len() == 1) })
+        .await?;
+    release_in_vain(&b, &dead).await?;
+    tried(&b, &next).await?.ok_or("a permit whose lease ended is spent")?;
+    release(&b, &next).await?;
+    release(&a, &alive).await
+}
+
+pub(crate) async fn holders_of_permits_are_renewed_in_one_batch(cx: Cx) -> Verdict {
+    renewed_in_one_batch(&cx, Mode::permits(1, 3)?).await
 }
 
 pub(crate) async fn another_number_of_permits_is_refused_while_in_use(cx: Cx) -> Verdict {

@@ -11,7 +11,9 @@ use super::{History, Latest, Span, Violation};
 /// The first two acquisitions that overlap.
 pub fn check(history: &History) -> Result<(), Violation> {
     match overlaps(history).next() {
-        Some((span, other)) => Err(Violation::new(format!("two at once: {span:?} and {other:?}"))),
+        Some((span, other)) => {
+            Err(Violation::new(format!("two at once: {span:?} and {other:?}")).seen_at(other.from))
+        }
         None => Ok(()),
     }
 }

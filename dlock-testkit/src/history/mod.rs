@@ -35,17 +35,29 @@ pub struct History {
 
 /// A broken invariant, and the operations that broke it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation(String);
+pub struct Violation {
+    text: String,
+    at: Option<Instant>,
+}
 
 impl Violation {
     fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+        Self { text: what.into(), at: None }
+    }
+
+    fn seen_at(self, at: Instant) -> Self {
+        Self { at: Some(at), ..self }
+    }
+
+    /// Returns the time at which it showed, if it is known.
+    pub fn at(&self) -> Option<Instant> {
+        self.at
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

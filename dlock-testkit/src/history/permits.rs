@@ -13,7 +13,8 @@ use super::{History, Span, Violation};
 pub fn check(history: &History, all: u32) -> Result<(), Violation> {
     match excesses(history, all).next() {
         Some((used, span)) => {
-            Err(Violation::new(format!("{used} of {all} permits in use at {span:?}")))
+            let text = format!("{used} of {all} permits in use at {span:?}");
+            Err(Violation::new(text).seen_at(span.from))
         }
         None => Ok(()),
     }

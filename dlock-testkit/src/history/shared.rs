@@ -12,7 +12,8 @@ use super::{History, Latest, Span, Violation};
 /// The first reader and writer that did.
 pub fn check(history: &History) -> Result<(), Violation> {
     match overlaps(history).next() {
-        Some((span, other)) => Err(Violation::new(format!("{other:?} together with {span:?}"))),
+        Some((span, other)) => Err(Violation::new(format!("{other:?} together with {span:?}"))
+            .seen_at(span.from.max(other.from))),
         None => Ok(()),
     }
 }

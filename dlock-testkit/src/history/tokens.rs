@@ -9,7 +9,10 @@ use super::{History, Hold, Violation};
 /// # Errors
 /// The first two acquisitions whose tokens are out of order or equal.
 pub fn check(history: &History) -> Result<(), Violation> {
-    let wrong = |a: &Hold, b: &Hold, what| Violation::new(format!("{what}: {a:?} and {b:?}"));
+    let wrong = |a: &Hold, b: &Hold, what| {
+        let text = format!("{what}: {a:?} and {b:?}");
+        Violation::new(text).seen_at(a.granted.max(b.granted))
+    };
     let by_token = history.holds();
     // The loop runs from the largest token down. `first` is the hold with a larger token whose
     // grant was known first.
@@ -52,7 +55,10 @@ pub fn check_holders(history: &History) -> Result<(), Violation> {
     let mut holds = history.holds();
     holds.sort_by_key(|hold| hold.granted);
     match holds.windows(2).find(|pair| pair[0].token >= pair[1].token) {
-        Some(pair) => Err(Violation::new(format!("not above the one before: {pair:?}"))),
+        Some(pair) => {
+            Err(Violation::new(format!("not above the one before: {pair:?}"))
+                .seen_at(pair[1].granted))
+        }
         None => Ok(()),
     }
 }

@@ -31,7 +31,8 @@ pub fn check(history: &History, bound: Duration) -> Result<(), Violation> {
         let free_since = free_since.max(event.invoked);
         let waited = answered.since(free_since);
         if waited > bound {
-            return Err(Violation::new(format!("the lock was free for {waited:?}: {event:?}")));
+            let text = format!("the lock was free for {waited:?}: {event:?}");
+            return Err(Violation::new(text).seen_at(answered));
         }
     }
     Ok(())

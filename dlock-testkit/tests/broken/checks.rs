@@ -9,10 +9,11 @@ use dlock_core::{
 use dlock_testkit::history::{Event, History, Op, Reply, exclusion};
 use libtest_mimic::Failed;
 
-use crate::toy::Toy;
+use crate::{rules::SHIFT, toy::Toy};
 
-/// Longer than these checks take, even on a machine that stops for a while.
-const LEASE: Duration = Duration::from_secs(100);
+/// So long that its margin is longer than these checks take, even on a machine that stops for a
+/// while.
+const LEASE: Duration = Duration::from_secs(1000);
 
 /// The local deadline passes before the lease ends, even if the clock of the store is one percent
 /// fast.
@@ -35,7 +36,7 @@ pub(crate) async fn the_deadline_of_a_found_claim_passes_before_the_lease(
 ) -> Result<(), Failed> {
     let request = AcquireRequest::new(LockName::new("lock")?, Mode::Exclusive, LEASE);
     toy.acquire(&request).await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(SHIFT).await;
     let Acquired::Granted(grant) = toy.acquire(&request).await? else {
         return Err("the repeated acquire of a held claim is not granted".into());
     };

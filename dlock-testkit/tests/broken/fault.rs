@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     WriterBesideReaders,
     /// Two exclusive claims are granted together.
     TwoHolders,
-    /// Claims of the client that holds the lock are granted as well.
+    /// Claims of the client that holds the lock are granted as well, before those of others.
     ReentersByClient,
     /// Readers are granted before writers that have waited longer.
     ReadersPassWriters,
@@ -73,6 +73,28 @@ pub(crate) enum Fault {
     RenewsTheFirst64,
     /// A renewal of a claim that waits is confirmed.
     RenewsWaiters,
+    /// Of several renewals, those of claims that wait are confirmed.
+    RenewsWaitersInBatches,
+    /// A renewal is confirmed although the claim has another grant by now.
+    RenewsAnyGrant,
+    /// Of several renewals, each is confirmed although its claim has another grant by now.
+    RenewsAnyGrantInBatches,
+    /// Of several renewals, each extends its lease by that of the first one.
+    BatchHasTheFirstLease,
+    /// Of several renewals, each extends its lease by the shortest of all.
+    BatchHasTheShortestLease,
+    /// Of several renewals, each has the mode of the first one.
+    BatchHasTheFirstMode,
+    /// If one of several renewals is the last one of its claim, each of them is.
+    BatchIsLastAsAWhole,
+    /// Of several renewals of one lock, only the last one is applied, and all are confirmed.
+    BatchRenewsOneOfALock,
+    /// Of several renewals of one lock, each has the answer to the last one.
+    BatchAnswersByLock,
+    /// The readers of a lock have one lease, which each renewal extends.
+    ReadersShareALease,
+    /// The holders of permits have one lease, which each renewal extends.
+    PermitsShareALease,
     /// The lengths of leases are 32-bit numbers of microseconds.
     LongLeasesWrap,
     /// Leases do not end.
@@ -93,6 +115,8 @@ pub(crate) enum Fault {
     RenewalStrengthens,
     /// A renewal that is dropped blocks the next ones.
     DroppedRenewalBlocks,
+    /// An acquire that was sent can be given up.
+    GivesUpSentAcquires,
     /// A repeated acquire of a waiter does not extend its lease.
     ResendKeepsTheLease,
     /// Each client has another name for the store.
@@ -121,6 +145,8 @@ pub(crate) enum Fault {
     DowngradeIgnored,
     /// A downgrade does not grant the lock to waiting readers.
     DowngradeGrantsNobody,
+    /// A downgrade changes the mode, but does not extend the lease.
+    DowngradeKeepsTheLease,
     /// Each claim counts as one permit.
     WeightsIgnored,
     /// Claims for few permits are granted before an earlier claim for many.
@@ -129,6 +155,10 @@ pub(crate) enum Fault {
     AnyCapacity,
     /// If one of several locks is busy, the free ones stay acquired.
     KeepsPartOfASet,
+    /// Of several acquires, each has the lease of the first one.
+    SetHasTheFirstLease,
+    /// Of several acquires, each has the shortest lease of all.
+    SetHasTheShortestLease,
     /// Some clients acquire several locks at once, and others one by one.
     SomeClientsAcquireOneByOne,
     /// Names are folded to lower case.
@@ -151,6 +181,8 @@ pub(crate) enum Fault {
     IgnoresRaisedTokens,
     /// The release of a block lowers the last token below a raised one.
     ReleasedBlockLowersTokens,
+    /// Tokens are doubles, which are exact up to 2^53.
+    TokensAreDoubles,
     /// A record of each name remains.
     LeavesRecords,
     /// The prefix of names to list is used as a pattern.
@@ -225,6 +257,17 @@ impl Fault {
             (RenewsTheFirstOnly, &["lease::renewals_are_answered_one_by_one"]),
             (RenewsTheFirst64, &["lease::all_renewals_of_a_large_batch_are_done"]),
             (RenewsWaiters, &["lease::a_renewal_of_a_waiter_is_not_kept"]),
+            (RenewsWaitersInBatches, &["lease::a_renewal_of_a_waiter_is_not_kept"]),
+            (RenewsAnyGrant, &["lease::a_renewal_of_an_earlier_grant_is_not_kept"]),
+            (RenewsAnyGrantInBatches, &["lease::a_renewal_of_an_earlier_grant_is_not_kept"]),
+            (BatchHasTheFirstLease, &["lease::each_renewal_of_a_batch_has_its_own_lease"]),
+            (BatchHasTheShortestLease, &["lease::each_renewal_of_a_batch_has_its_own_lease"]),
+            (BatchHasTheFirstMode, &["rwlock::a_downgrade_in_a_batch_weakens_no_other_claim"]),
+            (BatchIsLastAsAWhole, &["lease::only_the_last_renewals_of_a_batch_are_last"]),
+            (BatchRenewsOneOfALock, &["rwlock::readers_of_one_lock_are_renewed_in_one_batch"]),
+            (BatchAnswersByLock, &["semaphore::holders_of_permits_are_renewed_in_one_batch"]),
+            (ReadersShareALease, &["rwlock::a_renewal_of_a_reader_extends_no_other"]),
+            (PermitsShareALease, &["semaphore::a_renewal_of_permits_extends_no_other"]),
             (LongLeasesWrap, &["lease::the_longest_lease_is_kept_whole"]),
             (NeverExpiresLeases, &["lease::the_next_claim_is_granted_when_a_lease_ends"]),
             (KeepsDeadWaiters, &["lease::a_waiter_without_heartbeats_leaves_the_queue"]),
@@ -237,6 +280,10 @@ impl Fault {
             (RenewalFromTheTransaction, &["lease::a_renewed_lease_lasts_from_the_call"]),
             (RenewalStrengthens, &["rwlock::a_renewal_never_strengthens_a_claim"]),
             (DroppedRenewalBlocks, &["cancel::renewals_and_reads_may_be_dropped"]),
+            (
+                GivesUpSentAcquires,
+                &["cancel::a_request_that_waits_for_its_answer_at_every_poll"],
+            ),
             (ResendKeepsTheLease, &["resend::an_acquire_sent_again_renews_the_position"]),
             (StoreNameByClient, &["claims::all_clients_name_the_same_store"]),
             (TableByClient, &["exclusion::clients_never_hold_together"]),
@@ -248,10 +295,13 @@ impl Fault {
             (DowngradeGrantsAWriter, &["rwlock::a_downgrade_grants_no_writer_in_between"]),
             (DowngradeIgnored, &["rwlock::a_downgrade_grants_no_writer_in_between"]),
             (DowngradeGrantsNobody, &["claims::a_downgrade_grants_claims_that_now_fit"]),
+            (DowngradeKeepsTheLease, &["lease::a_downgraded_lease_lasts_from_the_call"]),
             (WeightsIgnored, &["semaphore::weights_count"]),
             (LightPassHeavy, &["semaphore::a_claim_for_many_is_not_starved"]),
             (AnyCapacity, &["semaphore::another_number_of_permits_is_refused_while_in_use"]),
             (KeepsPartOfASet, &["multi::a_try_takes_none_when_one_is_busy"]),
+            (SetHasTheFirstLease, &["multi::each_of_several_acquires_has_its_own_lease"]),
+            (SetHasTheShortestLease, &["multi::each_of_several_acquires_has_its_own_lease"]),
             (SomeClientsAcquireOneByOne, &["multi::overlapping_sets_do_not_deadlock"]),
             (FoldsNames, &["names::hostile_names_are_all_different"]),
             (TrimsNames, &["names::hostile_names_are_all_different"]),
@@ -263,6 +313,7 @@ impl Fault {
             (LastComeFirstServed, &["fair::grants_follow_the_order_of_arrival"]),
             (IgnoresRaisedTokens, &["raised_tokens::tokens_of_all_clients_rise_above_it"]),
             (ReleasedBlockLowersTokens, &["raised_tokens::a_released_block_does_not_lower_it"]),
+            (TokensAreDoubles, &["raised_tokens::tokens_beyond_2_to_the_53_grow_or_are_refused"]),
             (LeavesRecords, &["exclusion::a_released_lock_is_free_for_others"]),
             (ListsByPattern, &["list::a_prefix_is_not_a_pattern"]),
             (ListsFolded, &["list::a_prefix_is_not_a_pattern"]),

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, ClaimId, Clock, FencingToken, Grant, Instant, Mode, Note,
+    AcquireRequest, Acquired, ClaimId, Clock, FencingToken, Grant, Instant, Mode, Note, Renewal,
 };
 
 use crate::fault::Fault;
+
+/// The time by which faults shift a lease. It is longer than a machine stalls between the end of a
+/// lease and the next look of a case, and shorter than the leases that cases let expire.
+pub(crate) const SHIFT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lock {
@@ -85,13 +89,16 @@ impl Lock {
         if std::mem::take(&mut self.stuck) {
             return;
         }
+        let began = self.began.unwrap_or(now).as_nanos() / 1000;
         for at in 0..self.entries.len() {
             if self.entries[at].token.is_some() {
                 continue;
             }
             if !self.fits(at, fault) {
                 match fault {
-                    Fault::ReadersPassWriters | Fault::LightPassHeavy => continue,
+                    Fault::ReadersPassWriters | Fault::LightPassHeavy | Fault::ReentersByClient => {
+                        continue;
+                    }
                     _ => return,
                 }
             }
@@ -99,18 +106,22 @@ impl Lock {
             let one_for_all = fault == Fault::OneTokenForAllReaders && shared;
             let last = self.last;
             let entry = &mut self.entries[at];
+            // Only the first token of a record follows the clock. If each one did, tokens that a
+            // fault repeats would be passed over on a slow machine.
+            let next = (last + 1).max(began);
             let token = match fault {
-                Fault::ResetsTokens | Fault::CountsTokens | Fault::ReusesExpiredBlocks => last + 1,
+                Fault::ResetsTokens | Fault::CountsTokens => last + 1,
                 Fault::RandomTokens => random(last),
                 Fault::RepeatsTokens => last.max(1),
+                Fault::TokensAreDoubles => as_double(next),
                 _ if one_for_all => last,
-                _ => (last + 1).max(now.as_nanos() / 1000),
+                _ => next,
             };
             entry.token = Some(token);
             match fault {
                 Fault::LeaseFromTheQueue => {}
                 Fault::LeaseFromTheTransaction => {
-                    let began = now.saturating_sub(Duration::from_millis(200));
+                    let began = now.saturating_sub(SHIFT);
                     entry.until = began.saturating_add(entry.lease);
                 }
                 _ => entry.until = now.saturating_add(entry.lease),
@@ -138,6 +149,13 @@ impl Lock {
                 Fault::TwoHolders => others.count() < 2,
                 _ => others.next().is_none(),
             },
+        }
+    }
+
+    /// Extends the leases of all holders.
+    pub(crate) fn extend_all(&mut self, until: Instant) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.token.is_some()) {
+            entry.until = entry.until.max(until);
         }
     }
 
@@ -196,6 +214,12 @@ impl Entry {
         (self.since, self.lease) = (now, self.lease.max(lease));
     }
 
+    /// Returns whether it holds the lock by another grant than that of the renewal.
+    pub(crate) fn is_of_another(&self, renewal: &Renewal) -> bool {
+        let both = self.token.zip(renewal.token);
+        both.is_some_and(|(own, token)| own != token.get())
+    }
+
     pub(crate) fn grant(&self) -> Option<Grant> {
         let token = FencingToken::new(self.token?).ok()?;
         Some(Grant::new(token, self.block, self.since))
@@ -213,6 +237,30 @@ fn stored(lease: Duration, fault: Fault) -> Duration {
     }
 }
 
+/// Returns several renewals as the store applies them.
+pub(crate) fn applied(renewals: &[Renewal], fault: Fault) -> Vec<Renewal> {
+    let mut applied = renewals.to_vec();
+    let Some(first) = renewals.first() else { return applied };
+    let shortest = renewals.iter().map(|renewal| renewal.lease).min().unwrap_or(first.lease);
+    let is_last = renewals.iter().any(|renewal| renewal.is_last);
+    for renewal in &mut applied {
+        match fault {
+            Fault::BatchHasTheFirstLease => renewal.lease = first.lease,
+            Fault::BatchHasTheShortestLease => renewal.lease = shortest,
+            Fault::BatchHasTheFirstMode => renewal.mode = first.mode,
+            Fault::BatchIsLastAsAWhole => renewal.is_last = is_last,
+            Fault::RenewsAnyGrantInBatches if renewals.len() > 1 => renewal.token = None,
+            _ => {}
+        }
+    }
+    applied
+}
+
+/// Returns the number that a double has for it: up to 2^54, every second one beyond 2^53.
+fn as_double(number: u64) -> u64 {
+    if number > 1 << 53 { number & !1 } else { number }
+}
+
 /// Returns a pseudo-random number that depends only on the last one.
 fn random(last: u64) -> u64 {
     (last.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 13) + 1
@@ -220,6 +268,13 @@ fn random(last: u64) -> u64 {
 
 pub(crate) fn now() -> Instant {
     Clock::Boot.now()
+}
+
+/// Lets the polls of a case pass that are late, each by less than a stall of the machine.
+pub(crate) async fn read_late() {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Returns the answer with a lease that begins now.

@@ -23,7 +23,7 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
     fault::Fault,
-    rules::{Entry, Lock, later, now, read_now},
+    rules::{Entry, Lock, SHIFT, applied, later, now, read_late, read_now},
 };
 
 /// A store with a fault. Clones are clients of one store.
@@ -222,15 +222,20 @@ impl Toy {
             lock.stuck = weaker && fault == Fault::DowngradeGrantsNobody;
             let empty = lock.entries.is_empty();
             match lock.find(renewal.claim.id) {
+                Some(entry) if entry.is_of_another(renewal) && fault != Fault::RenewsAnyGrant => {
+                    Renewed::Forgotten
+                }
                 Some(entry)
                     if entry.token.is_some()
                         || weaker && fault == Fault::DowngradeGrantsAWriter
                         || fault == Fault::RenewsWaiters =>
                 {
-                    if fault != Fault::RenewalDoesNothing {
+                    let keeps_the_lease = fault == Fault::RenewalDoesNothing
+                        || weaker && fault == Fault::DowngradeKeepsTheLease;
+                    if !keeps_the_lease {
                         entry.renew(renewal.lease, renewal.is_last, fault, now);
                         if fault == Fault::RenewalFromTheTransaction {
-                            entry.until = entry.until.saturating_sub(Duration::from_millis(200));
+                            entry.until = entry.until.saturating_sub(SHIFT);
                         }
                     }
                     if fault == Fault::RenewalForgetsTheNote {
@@ -266,8 +271,28 @@ impl Toy {
                 _ => Renewed::Lost,
             }
         });
+        let share_a_lease = match renewal.mode {
+            Mode::Shared => fault == Fault::ReadersShareALease,
+            Mode::Permits { .. } => fault == Fault::PermitsShareALease,
+            _ => false,
+        };
+        if share_a_lease && renewed == Renewed::Kept {
+            self.with(&renewal.claim.name, |lock, now| {
+                lock.extend_all(now.saturating_add(renewal.lease));
+            });
+        }
         self.notify();
         renewed
+    }
+
+    /// Returns whether a claim holds the lock or is in the queue.
+    fn is_there(&self, claim: &Claim) -> bool {
+        self.with(&claim.name, |lock, _| lock.find(claim.id).is_some())
+    }
+
+    /// Returns whether a claim is in the queue.
+    fn is_waiting(&self, claim: &Claim) -> bool {
+        self.with(&claim.name, |lock, _| lock.find(claim.id).is_some_and(|e| e.token.is_none()))
     }
 
     fn notify(&self) {
@@ -332,14 +357,15 @@ impl Backend for Toy {
                 Answer::ready(answer.map(|acquired| later(acquired, margin)))
             }
             Fault::LeaseFromTheReply => Answer::later(async move {
-                let pause = Duration::from_millis(150);
-                tokio::time::sleep(pause).await;
-                answer.map(|acquired| later(acquired, pause))
+                tokio::time::sleep(SHIFT).await;
+                answer.map(|acquired| later(acquired, SHIFT))
             }),
             Fault::LeaseFromTheAnswer => Answer::later(async move {
-                tokio::task::yield_now().await;
+                read_late().await;
                 answer.map(read_now)
             }),
+            // The flag never says that the request was sent.
+            Fault::GivesUpSentAcquires => Answer::unsent(|_| async move { answer }),
             _ => Answer::ready(answer),
         }
     }
@@ -368,10 +394,11 @@ impl Backend for Toy {
                 }
             }
             if let Some(grant) = self.standing(request)? {
-                return Ok(match self.fault {
-                    Fault::LeaseFromTheWakeUp => Grant::new(grant.token, grant.tokens, now()),
-                    _ => grant,
-                });
+                if self.fault == Fault::LeaseFromTheWakeUp {
+                    read_late().await;
+                    return Ok(Grant::new(grant.token, grant.tokens, now()));
+                }
+                return Ok(grant);
             }
         }
     }
@@ -389,7 +416,23 @@ impl Backend for Toy {
             return Ok(renewals.iter().map(|_| first.unwrap_or(Renewed::Kept)).collect());
         }
         let most = if self.fault == Fault::RenewsTheFirst64 { 64 } else { usize::MAX };
-        let mut answers: Vec<_> = renewals.iter().take(most).map(|r| self.renew_now(r)).collect();
+        let renewals = applied(renewals, self.fault);
+        let confirms_waiters = self.fault == Fault::RenewsWaitersInBatches && renewals.len() > 1;
+        let last_of_its_lock = |renewal: &Renewal| {
+            renewals.iter().rposition(|other| other.claim.name == renewal.claim.name)
+        };
+        let one_of_a_lock = self.fault == Fault::BatchRenewsOneOfALock;
+        let renew = |(at, renewal): (usize, &Renewal)| {
+            let is_earlier = one_of_a_lock && last_of_its_lock(renewal) != Some(at);
+            let is_skipped = is_earlier && self.is_there(&renewal.claim)
+                || confirms_waiters && self.is_waiting(&renewal.claim);
+            if is_skipped { Renewed::Kept } else { self.renew_now(renewal) }
+        };
+        let mut answers: Vec<_> = renewals.iter().take(most).enumerate().map(renew).collect();
+        if self.fault == Fault::BatchAnswersByLock {
+            let last = |renewal| last_of_its_lock(renewal).map(|last| answers[last]);
+            answers = renewals.iter().filter_map(last).collect();
+        }
         answers.resize(renewals.len(), Renewed::Kept);
         Ok(answers)
     }
@@ -440,9 +483,16 @@ impl Backend for Toy {
             _ => {}
         }
         let _entering = self.entering.lock();
+        let mut leases = requests.iter().map(|request| request.lease);
+        let one_lease = match self.fault {
+            Fault::SetHasTheFirstLease => leases.next(),
+            Fault::SetHasTheShortestLease => leases.min(),
+            _ => None,
+        };
         let mut answers = Vec::new();
         for request in requests {
-            match self.acquire_now(request) {
+            let lease = one_lease.unwrap_or(request.lease);
+            match self.acquire_now(&request.clone().with_lease(lease)) {
                 Ok(acquired) => answers.push(acquired),
                 Err(error) => {
                     for request in requests {

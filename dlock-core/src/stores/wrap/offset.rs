@@ -123,7 +123,7 @@ fn and_then<T: Send + 'static>(
 ) -> Answer<T> {
     match answer.try_ready() {
         Ok(result) => Answer::ready(result.and_then(then)),
-        Err(later) => Answer::later(async move { later.await.and_then(then) }),
+        Err(later) => later.wrap(|later| async move { later.await.and_then(then) }),
     }
 }
 

@@ -46,7 +46,7 @@ impl Traced {
                 record(&span, &result);
                 Answer::ready(result)
             }
-            Err(later) => Answer::later(traced(span, later)),
+            Err(later) => later.wrap(|later| traced(span, later)),
         }
     }
 }

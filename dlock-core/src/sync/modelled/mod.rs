@@ -32,6 +32,8 @@ pub(crate) enum Mutant {
     LostWake,
     /// Background jobs are dropped before they begin.
     LostJob,
+    /// A request is sent although it was given up.
+    SentAnyway,
 }
 
 thread_local! {
@@ -50,6 +52,11 @@ fn is_active(mutant: Mutant) -> bool {
 /// Returns whether a turn is lost together with the task that received it.
 pub(crate) fn loses_turns() -> bool {
     is_active(Mutant::LostTurn)
+}
+
+/// Returns whether requests are sent although they were given up.
+pub(crate) fn sends_anyway() -> bool {
+    is_active(Mutant::SentAnyway)
 }
 
 /// A scheduling point: another task may run here.

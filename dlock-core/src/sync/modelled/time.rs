@@ -37,6 +37,10 @@ impl Instant {
     pub(crate) fn checked_add(self, by: Duration) -> Option<Self> {
         self.0.checked_add(by).map(Self)
     }
+
+    pub(crate) fn saturating_duration_since(&self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
 }
 
 impl std::ops::Add<Duration> for Instant {
