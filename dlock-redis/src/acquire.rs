@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Acquired, Error, Queue, machine::conflict};
+use dlock_core::{AcquireRequest, Acquired, Error, Queue, SendFlag, machine::conflict};
 
 use crate::{
     durable::won,
@@ -16,34 +16,40 @@ use crate::{
 
 impl Store {
     /// Returns the channel for the message about a later grant. The message is expected from
-    /// now on.
-    pub(crate) async fn channel_for(&self, request: &AcquireRequest) -> Option<Arc<str>> {
+    /// now on. If it has to subscribe first, the request can't be given up any more: the next one
+    /// then finds the subscription.
+    pub(crate) async fn channel_for(
+        &self,
+        request: &AcquireRequest,
+        flag: &SendFlag,
+    ) -> Option<Arc<str>> {
         if request.queue != Queue::Enqueue {
             return None;
         }
         // Both before the claim is sent: its message may arrive before the answer.
-        let channel = self.session.link.channel(Bucket::of(&request.name)).await;
+        let channel = self.session.link.channel(Bucket::of(&request.name), flag).await;
         self.waiters.expect(request);
         channel
     }
 
     /// Takes the lock or joins its queue.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped until the request has [begun](SendFlag::begin).
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
+        flag: &SendFlag,
     ) -> Result<Acquired, Error> {
         self.session.check_lease(request.lease)?;
-        let channel = self.channel_for(request).await;
+        let expected = self.waiters.until_answered(std::slice::from_ref(request));
+        let channel = self.channel_for(request, flag).await;
         let call = self.session.scripts.acquire(request, channel.as_deref(), 0);
         let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
-        let answer = self.run_durably(&call, won).await;
-        match answer.and_then(|value| status(&value)) {
-            Ok(answer) => self.settle(request, call.sending().began(), answer),
-            Err(error) => {
-                self.waiters.forget(request.claim);
-                Err(error)
-            }
-        }
+        let call = call.unsent(flag);
+        let answer = status(&self.run_durably(&call, won).await?)?;
+        expected.answered();
+        self.settle(request, call.sending().began(), answer)
     }
 
     /// Interprets the answer to an acquire.

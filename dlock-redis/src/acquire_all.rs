@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note};
+use dlock_core::{AcquireRequest, Acquired, Certainty, Error, Note, SendFlag};
 use redis::Value;
 
 use crate::{durable::won, error::unreadable, keys::Keys, reply::statuses, store::Store};
@@ -30,6 +30,7 @@ impl Store {
     pub(crate) async fn acquire_all(
         self: &Arc<Self>,
         requests: &[AcquireRequest],
+        flag: &SendFlag,
     ) -> Result<Vec<Acquired>, Error> {
         for request in requests {
             self.session.check_lease(request.lease)?;
@@ -42,29 +43,26 @@ impl Store {
         let notes: Vec<_> = notes.collect();
         let noted = notes.iter().any(Option::is_some);
         call = call.arg(self.session.scripts.retention);
+        // If the request fails or is given up, no message is expected for the claims any more.
+        let expected = self.waiters.until_answered(requests);
         for (request, note) in requests.iter().zip(&notes) {
-            let channel = self.channel_for(request).await;
+            let channel = self.channel_for(request, flag).await;
             let channel = channel.map(|channel| format!("{STRICT}{channel}"));
             call = call.request(request, channel.as_deref());
             if noted {
                 call = call.arg(note.as_deref().unwrap_or_default());
             }
         }
-        let call = call.acquiring(&self.session.unanswered, requests);
+        let call = call.acquiring(&self.session.unanswered, requests).unsent(flag);
         let answer = self.run_durably(&call, won).await;
         let answers = match answer.and_then(|value| statuses(&value)) {
             Ok(answers) if answers.len() == requests.len() => answers,
             Ok(_) => return Err(unreadable("a script", &Value::Nil)),
-            Err(error) => {
-                // The core cancels the claims. No message is expected for them from now on.
-                for request in requests {
-                    self.waiters.forget(request.claim);
-                }
-                // A script that fails half-way has applied its first half: Redis does not roll
-                // back.
-                return Err(error.with_certainty(Certainty::Unknown));
-            }
+            // A script that fails half-way has applied its first half: Redis does not roll back. The
+            // core cancels the claims.
+            Err(error) => return Err(error.with_certainty(Certainty::Unknown)),
         };
+        expected.answered();
         let settled: Result<Vec<_>, Error> = requests
             .iter()
             .zip(answers)

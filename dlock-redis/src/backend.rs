@@ -1,7 +1,8 @@
 //! The backend of one server, Sentinel and Cluster.
 //!
 //! It maps the verbs of the contract to the store. `acquire` and `release` return an `Answer` that owns
-//! all it needs, so they continue if the caller drops them.
+//! all it needs, so they continue if the caller drops them. An acquire that waits for its window is
+//! dropped with its caller.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -87,7 +88,7 @@ impl Backend for Redis {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (store, request) = (Arc::clone(&self.store), request.clone());
-        Answer::later(async move { store.acquire(&request).await })
+        Answer::unsent(|flag| async move { store.acquire(&request, &flag).await })
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
@@ -116,7 +117,7 @@ impl Backend for Redis {
             return None;
         }
         let (store, requests) = (Arc::clone(&self.store), requests.to_vec());
-        Some(Answer::later(async move { store.acquire_all(&requests).await }))
+        Some(Answer::unsent(|flag| async move { store.acquire_all(&requests, &flag).await }))
     }
 }
 

@@ -75,8 +75,10 @@ pub enum Durability {
     Master,
     /// This number of replicas.
     Replicas(u32),
-    /// As many as are needed so that they and the master are more than half of the nodes known when
-    /// connecting.
+    /// As many as are needed so that they and the master are more than half of the nodes. The largest
+    /// number of replicas counts that this client has seen since it connected, because a failover
+    /// leaves the new master with few of them for a while. Behind sentinels and in a cluster, a
+    /// connect fails with `Unavailable` if the master has none.
     Majority,
 }
 
@@ -196,7 +198,7 @@ impl RedisConfig {
                  failures than one less",
             )),
             Topology::Quorum if has_twins(&self.addresses) => {
-                Err(malformed("a master stands twice in the quorum, but has only one vote"))
+                Err(malformed("a master is given twice in the quorum, but has only one vote"))
             }
             Topology::Quorum | Topology::Cluster if plain => Err(value(
                 "a cluster and a quorum have no plain form: use dlock.plain with one server or \

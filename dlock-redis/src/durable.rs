@@ -2,7 +2,8 @@
 //!
 //! `WAIT` waits until a number of replicas has all that its own connection wrote before, and blocks
 //! that connection meanwhile, for a round trip to the replicas. So acquires have a separate
-//! connection, on which few are under way. All others, which are renewals and confirmations of
+//! connection, on which few are under way. The others wait in the client, and are dropped if their
+//! callers have gone. All others, which are renewals and confirmations of
 //! grants, have one more: they wait behind no acquire. `WAIT` is sent right behind the script, in the
 //! same round trip. If too few replicas answer, the script fails
 //! with an unknown outcome. The core then releases a claim that it wanted to acquire. It repeats a
@@ -16,7 +17,7 @@ use redis::{Pipeline, RedisError, RedisResult, Value};
 use tokio::sync::Semaphore;
 
 use crate::{
-    config::{Durability, RedisConfig},
+    config::{Durability, RedisConfig, Topology},
     error::{explain, is_denial, no_token, unreadable, unreadable_record},
     link::{
         Link,
@@ -37,8 +38,7 @@ pub(crate) struct Durable {
     acquires: Link,
     window: Semaphore,
     renewals: Link,
-    /// The number of replicas that must have a grant.
-    pub(crate) replicas: u32,
+    durability: Durability,
     timeout: Duration,
 }
 
@@ -51,15 +51,47 @@ impl Durable {
         let (acquires, renewals) =
             try_join(Link::open(config, None), Link::open(config, None)).await?;
         Self::check_rights(config, &acquires).await?;
-        let replicas = match durability {
+        // Other acquires on this connection wait behind it, and must still be answered in time.
+        let (window, timeout) = (Semaphore::new(ACQUIRES), config.response_timeout / 4);
+        let durable = Self { acquires, window, renewals, durability, timeout };
+        let checked = durable.check_majority(&config.topology, main);
+        checked.map_err(|error| error.during("connect").with_store(&config.store()))?;
+        Ok(durable)
+    }
+
+    /// Returns the number of replicas that must have a grant. A majority grows with the number of
+    /// replicas and never becomes smaller: during a failover the new master has few of them, or none.
+    pub(crate) fn replicas(&self) -> u32 {
+        match self.durability {
             Durability::Master => 0,
             Durability::Replicas(replicas) => replicas,
             // Of n nodes, more than n / 2, of which the master is one.
-            Durability::Majority => main.server_info().replicas()?.div_ceil(2),
-        };
-        // Other acquires on this connection wait behind it, and must still be answered in time.
-        let (window, timeout) = (Semaphore::new(ACQUIRES), config.response_timeout / 4);
-        Ok(Self { acquires, window, renewals, replicas, timeout })
+            Durability::Majority => {
+                self.acquires.most_replicas().max(self.renewals.most_replicas()).div_ceil(2)
+            }
+        }
+    }
+
+    /// Checks that the number of replicas is known.
+    ///
+    /// # Errors
+    /// `Config(Access)` if the server does not report it to this user. `Unavailable` if there are
+    /// none where there must be some.
+    fn check_majority(&self, topology: &Topology, main: &Link) -> Result<(), Error> {
+        if self.durability != Durability::Majority || self.replicas() > 0 {
+            return Ok(());
+        }
+        main.server_info().check_replicas()?;
+        match topology {
+            Topology::Sentinel(_) | Topology::Cluster => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the master has no replicas, perhaps because of a failover, so \
+                 dlock.durability=majority does not know how many must have a grant: wait until a \
+                 replica is connected (INFO replication), or set a number, such as \
+                 dlock.durability=1",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Tries `WAIT` on each server.
@@ -90,6 +122,8 @@ impl Durable {
         loop {
             match self.send(retries.commands(call).into_owned(), call.sending()).await {
                 Ok((value, _)) if !has_lease(&value) => return Ok(value),
+                #[cfg(dlock_sim)]
+                Ok((value, _)) if dlock_core::sim::has_mistake("few-replicas") => return Ok(value),
                 Ok((value, waited)) => return self.judge(value, waited),
                 Err(error) => retries.pause_after(error).await?,
             }
@@ -136,11 +170,12 @@ impl Durable {
         mut script: Pipeline,
         sending: &Sending<'_>,
     ) -> Result<(Value, RedisResult<Value>), RedisError> {
-        script.cmd("WAIT").arg(self.replicas).arg(self.timeout.as_millis().to_string());
+        script.cmd("WAIT").arg(self.replicas()).arg(self.timeout.as_millis().to_string());
         let answers = match sending.kind {
             Kind::Acquire => {
                 // The semaphore is never closed.
                 let _permit = self.window.acquire().await.ok();
+                sending.commit();
                 self.acquires.send_all(&script, sending).await
             }
             _ => self.renewals.send_all(&script, sending).await,
@@ -157,15 +192,15 @@ impl Durable {
             // The server has executed the script before it anyway.
             Err(error) => return Err(explain(error).with_certainty(Certainty::Unknown)),
         };
-        if replicas >= i64::from(self.replicas) {
+        let required = self.replicas();
+        if replicas >= i64::from(required) {
             return Ok(value);
         }
         Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "only {replicas} of {} replicas have the lease, so it does not count: check that \
-                 they run and keep up, or lower dlock.durability",
-                self.replicas
+                "only {replicas} of {required} replicas have the lease, so it does not count: check \
+                 that they run and keep up, or lower dlock.durability"
             ),
         )
         .with_certainty(Certainty::Unknown))

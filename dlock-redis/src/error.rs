@@ -42,7 +42,8 @@ const UNKNOWN: [&str; 5] = [
 ];
 
 /// The texts of errors within scripts. The part of the script before the error has been applied.
-const IN_SCRIPT: [&str; 4] = ["in script", "called from", "executing the script", "user_script"];
+pub(crate) const IN_SCRIPT: [&str; 4] =
+    ["in script", "called from", "executing the script", "user_script"];
 
 /// Returns the remedy for an error.
 pub(crate) fn remedy_of(error: &RedisError) -> Remedy {

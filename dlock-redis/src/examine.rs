@@ -1,7 +1,8 @@
 //! The findings about the servers' settings, and their meaning for locks.
 //!
-//! The user may lack the right to read a setting. A refusal becomes a finding, and never a good
-//! one. All commands only read, so they can be repeated, and no cleanup is needed.
+//! The user may lack the right to read a setting. That becomes a finding, and never a good one. An
+//! error of another kind is reported as it is. All commands only read, so they can be repeated, and
+//! no cleanup is needed.
 
 mod cluster;
 mod sentinels;
@@ -9,7 +10,7 @@ mod server;
 
 use std::{collections::HashMap, time::Duration};
 
-use dlock_core::{Error, Finding, Level};
+use dlock_core::{ConfigIssue, Error, ErrorKind, Finding, Level};
 use redis::{Pipeline, RedisError, Value};
 
 use self::server::{ServerReport, Wants};
@@ -49,12 +50,7 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
         match ask(&session.link, server).await {
             Ok(seen) => all.push((server.to_string(), seen.findings(&wants))),
             Err(error) => {
-                let away = Finding::wrong(
-                    "server",
-                    format!("it does not answer ({error})"),
-                    "check that it runs, and that this machine can reach it",
-                );
-                all.push((server.to_string(), vec![away]));
+                all.push((server.to_string(), vec![away(&error)]));
                 failed = Some(error);
             }
         }
@@ -64,17 +60,10 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
     }
     let works = all.iter().flat_map(|(_, found)| found).all(|finding| finding.level < Level::Wrong);
     let mut findings = merged(all);
-    if works
-        && let Err(error) = session.check_rights().await
-        && !error.is_transient()
-    {
-        // The missing right outweighs the finding that the rights can be listed.
+    if works && let Err(error) = session.check_rights().await {
+        // It outweighs the finding that the rights can be listed.
         findings.retain(|finding| finding.about != "rights");
-        findings.push(Finding::wrong(
-            "rights",
-            format!("this user lacks rights that locks need: {error}"),
-            "run the command in the message (ACL SETUSER) as a user who may",
-        ));
+        findings.push(judge_rights(&error));
     }
     match &session.topology {
         Topology::Sentinel(name) => {
@@ -84,6 +73,31 @@ pub(crate) async fn examine(session: &Session, replicas: u32) -> Result<Vec<Find
         _ => {}
     }
     Ok(findings)
+}
+
+/// The finding about a server that can't be examined.
+fn away(error: &RedisError) -> Finding {
+    let (does, remedy) = match is_refusal(error) {
+        true => ("refuses to answer", "check its log, and wait until it serves requests"),
+        false => ("does not answer", "check that it runs, and that this machine can reach it"),
+    };
+    Finding::wrong("server", format!("it {does} ({error})"), remedy)
+}
+
+/// The finding about the error of an attempt to use all commands of locks.
+fn judge_rights(error: &Error) -> Finding {
+    match error.kind() {
+        ErrorKind::Config(ConfigIssue::Access) | ErrorKind::Unsupported => Finding::wrong(
+            "rights",
+            format!("this user lacks rights that locks need: {error}"),
+            "run the command in the message (ACL SETUSER) as a user who may",
+        ),
+        _ => Finding::warning(
+            "rights",
+            format!("whether this user has the rights that locks need is unknown: {error}"),
+            "run the doctor again when the server serves requests",
+        ),
+    }
 }
 
 /// Merges the findings of the servers. A finding that all have in common appears once.
@@ -114,21 +128,16 @@ async fn ask(link: &Link, at: &link::Server) -> Result<ServerReport, RedisError>
         settings.extend(answer.as_ref().and_then(reply::pairs).unwrap_or_default());
     }
     let time = query(link, at, redis::pipe().cmd("TIME")).await?;
-    let scans = link.send_to(at, redis::pipe().cmd("SCAN").arg(0).arg("COUNT").arg(1)).await;
-    let may_scan = match scans {
-        // Another refusal, such as LOADING, says nothing about rights.
-        Err(error) if is_refusal(&error) => !is_denial(&error),
-        scanned => scanned.is_ok(),
-    };
+    let scans = query(link, at, redis::pipe().cmd("SCAN").arg(0).arg("COUNT").arg(1)).await?;
     Ok(ServerReport {
         info,
         settings,
         time: time.as_ref().and_then(reply::micros).map(Duration::from_micros),
-        may_scan,
+        may_scan: scans.is_some(),
     })
 }
 
-/// Returns the answer of a server. `None` if it refuses.
+/// Returns the answer of a server. `None` if this user lacks the right.
 async fn query(
     link: &Link,
     at: &link::Server,
@@ -136,7 +145,25 @@ async fn query(
 ) -> Result<Option<Value>, RedisError> {
     match link.send_to(at, command).await {
         Ok((answer, _)) => Ok(Some(answer)),
-        Err(error) if is_refusal(&error) => Ok(None),
+        Err(error) if is_denial(&error) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_no_missing_right_and_no_missing_answer() {
+        let busy = RedisError::from((redis::ErrorKind::Extension, "BUSY"));
+        assert!(away(&busy).found.contains("refuses"), "{:?}", away(&busy));
+        let slow = RedisError::from((redis::ErrorKind::Io, "no answer in time"));
+        assert!(away(&slow).found.contains("does not answer"), "{:?}", away(&slow));
+        let slow = judge_rights(&Error::new(ErrorKind::Unavailable, "no answer in time"));
+        assert_eq!(slow.level, Level::Warning, "{slow:?}");
+        assert!(slow.found.contains("unknown"), "{slow:?}");
+        let denied = judge_rights(&Error::config(ConfigIssue::Access, "NOPERM"));
+        assert_eq!(denied.level, Level::Wrong, "{denied:?}");
     }
 }

@@ -19,7 +19,7 @@ pub(crate) mod window;
 
 use std::{fmt, sync::Arc};
 
-use dlock_core::Error;
+use dlock_core::{Error, SendFlag};
 use redis::{Pipeline, RedisResult, Value};
 
 use self::{cluster::ClusterLink, node::NodeLink, server_info::ServerInfo, window::Sending};
@@ -158,12 +158,12 @@ impl Link {
         }
     }
 
-    /// Returns the channel on which messages about locks of this bucket arrive. `None` while there
-    /// is no subscription.
-    pub(crate) async fn channel(&self, bucket: Bucket) -> Option<Arc<str>> {
+    /// Returns the channel on which messages about locks of this bucket arrive. `None` if this user
+    /// may not subscribe. The flag of the acquire begins if it has to subscribe first.
+    pub(crate) async fn channel(&self, bucket: Bucket, flag: &SendFlag) -> Option<Arc<str>> {
         match self {
             Self::Node(link) => link.channel(),
-            Self::Cluster(link) => link.channel(bucket).await.map(Arc::from),
+            Self::Cluster(link) => link.channel(bucket, flag).await.map(Arc::from),
         }
     }
 
@@ -181,6 +181,14 @@ impl Link {
             Self::Node(link) => link.keeps_grants(),
             // The nodes of a cluster may restart unnoticed.
             Self::Cluster(_) => false,
+        }
+    }
+
+    /// Returns the largest number of replicas that a master has had, as far as this link knows.
+    pub(crate) fn most_replicas(&self) -> u32 {
+        match self {
+            Self::Node(link) => link.most_replicas(),
+            Self::Cluster(link) => link.most_replicas(),
         }
     }
 

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, Backoff, Certainty, Claim, ClaimId,
     ClaimState, Error, ErrorKind, FencingToken, Finding, Grant, Guarantees, LockName, LockState,
-    Mode, Queue, Released, Renewal, Renewed, Scope,
+    Mode, Queue, Released, Renewal, Renewed, Scope, SendFlag,
 };
 use redis::Value;
 
@@ -46,7 +46,7 @@ impl Plain {
 }
 
 impl PlainShared {
-    async fn acquire(&self, request: &AcquireRequest) -> Result<Acquired, Error> {
+    async fn acquire(&self, request: &AcquireRequest, flag: &SendFlag) -> Result<Acquired, Error> {
         if request.mode != Mode::Exclusive {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -63,7 +63,8 @@ impl PlainShared {
             .arg(request.name.as_str())
             .arg(request.claim.to_string())
             .arg(millis(request.lease))
-            .acquiring(&self.session.unanswered, std::slice::from_ref(request));
+            .acquiring(&self.session.unanswered, std::slice::from_ref(request))
+            .unsent(flag);
         let answer = self.session.run(&call).await?;
         let at = match answer {
             Value::Int(0) => return Ok(Acquired::Busy),
@@ -90,7 +91,7 @@ impl PlainShared {
                     Err(_) => Duration::MAX,
                 };
                 let holder = ClaimState::new(
-                    claim.unwrap_or(ClaimId::from_bits(0)),
+                    claim.unwrap_or(ClaimId::UNKNOWN),
                     Mode::Exclusive,
                     None,
                     remaining,
@@ -137,8 +138,8 @@ impl Backend for Plain {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (shared, request) = (Arc::clone(&self.0), request.clone());
-        Answer::later(async move {
-            match shared.acquire(&request).await {
+        Answer::unsent(|flag| async move {
+            match shared.acquire(&request, &flag).await {
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 Ok(Acquired::Busy) => {
                     claim_ended(&shared, &request.name, request.claim);
@@ -152,7 +153,8 @@ impl Backend for Plain {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         let mut pause = Backoff::of_polls(request.lease);
         loop {
-            match self.0.acquire(request).await {
+            // The core drops a poll whenever it wants to, and then releases the claim.
+            match self.0.acquire(request, &SendFlag::new()).await {
                 Ok(Acquired::Granted(grant)) => return Ok(grant),
                 Ok(_) => pause.wait().await,
                 // An earlier poll whose answer was lost may have taken the lock for this claim.

@@ -40,7 +40,8 @@ impl Store {
         for (batch, gone) in try_join_all(renewed).await? {
             for (index, (at, renewal)) in batch.iter().enumerate() {
                 if gone.contains(&index) {
-                    // It may hold the lock in a weaker mode by now: RENEW knows all modes.
+                    // It may hold the lock in a weaker mode by now, or by another grant: RENEW knows
+                    // all modes, and returns the token.
                     others.push((*at, *renewal));
                 } else {
                     answers[*at] = Renewed::Kept;
@@ -61,6 +62,13 @@ impl Store {
         for (batch, statuses) in try_join_all(others).await? {
             for ((at, renewal), status) in batch.iter().zip(statuses) {
                 match status {
+                    // The server has lost the grant, but not the place in the queue, and the claim
+                    // was granted anew, perhaps by this script. Others may have held the lock in
+                    // between.
+                    ClaimStatus::Held(token) if renewal.token.is_some_and(|own| own != token) => {
+                        self.check_master()?;
+                        answers[*at] = Renewed::Forgotten;
+                    }
                     ClaimStatus::Held(_) => answers[*at] = Renewed::Kept,
                     // The answer does not say that the lock is lost.
                     ClaimStatus::Unreadable(_) => answers[*at] = Renewed::Unknown,
@@ -98,8 +106,8 @@ impl Store {
         Ok((sent, statuses))
     }
 
-    /// Checks that the server that does not know a claim is the server that writes grants. During a
-    /// failover the two links may lead to different servers.
+    /// Checks that the server that does not know a claim, or knows another grant, is the server that
+    /// writes grants. During a failover the two links may lead to different servers.
     pub(crate) fn check_master(&self) -> Result<(), Error> {
         match &self.durable {
             Some(durable) => durable.check_same(&self.session.link),
@@ -108,7 +116,7 @@ impl Store {
     }
 
     /// Restarts the leases of exclusive holders. Returns the indices of the claims that do not hold
-    /// their locks exclusively. The names are of one batch.
+    /// their locks exclusively, by the grant of the renewal. The names are of one batch.
     pub(crate) async fn renew_exclusive(&self, renewals: &[&Renewal]) -> Result<Vec<usize>, Error> {
         let Some(first) = renewals.first() else { return Ok(Vec::new()) };
         let keys: Vec<_> = renewals.iter().map(|renewal| Keys::of(&renewal.claim.name)).collect();
@@ -153,7 +161,7 @@ impl Store {
 }
 
 /// Reads the answer to RENEW_EXCLUSIVE: the server's clock, in microseconds, and the indices of the
-/// claims that do not hold their locks exclusively.
+/// claims that do not hold their locks exclusively, by the grant of the renewal.
 pub(crate) fn renewed_exclusive(answer: &Value) -> Result<(u64, Vec<usize>), Error> {
     reply::renewed_exclusive(answer).ok_or_else(|| unreadable("a renewal", answer))
 }

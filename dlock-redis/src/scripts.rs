@@ -10,7 +10,7 @@ use std::{
 };
 
 use dlock_core::{
-    AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode, Renewal,
+    AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode, Renewal, SendFlag,
 };
 use redis::{Cmd, Pipeline, ToRedisArgs};
 
@@ -130,7 +130,8 @@ impl Scripts {
         for renewal in renewals {
             call = call
                 .arg(renewal.claim.id.to_string())
-                .arg(lease_argument(renewal.lease, renewal.is_last));
+                .arg(lease_argument(renewal.lease, renewal.is_last))
+                .arg(renewal.token.map_or(0, FencingToken::get));
         }
         call.arg(retention)
     }
@@ -256,6 +257,12 @@ impl<'a> Call<'a> {
         requests: &'a [AcquireRequest],
     ) -> Self {
         self.sending.role = Role::Acquires(unanswered, requests);
+        self
+    }
+
+    /// Marks a call that its caller may give up until it is sent.
+    pub(crate) const fn unsent(mut self, flag: &'a SendFlag) -> Self {
+        self.sending.flag = Some(flag);
         self
     }
 

@@ -61,7 +61,7 @@ impl Store {
     }
 
     pub(crate) async fn examine(&self) -> Result<Vec<Finding>, Error> {
-        examine(&self.session, self.durable.as_ref().map_or(0, |durable| durable.replicas)).await
+        examine(&self.session, self.durable.as_ref().map_or(0, Durable::replicas)).await
     }
 
     pub(crate) async fn raise_tokens(

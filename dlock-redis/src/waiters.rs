@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{AcquireRequest, ClaimId, Clock, Error, FencingToken, Grant, Instant};
+use dlock_core::{AcquireRequest, ClaimId, Clock, Error, FencingToken, Grant, Instant, LockName};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -120,6 +120,14 @@ impl Waiters {
         table.insert(Waiter::new(request, None));
     }
 
+    /// Forgets these claims when the value is dropped, unless their acquire was answered.
+    pub(crate) const fn until_answered<'a>(
+        &'a self,
+        requests: &'a [AcquireRequest],
+    ) -> ExpectedClaims<'a> {
+        ExpectedClaims { waiters: self, requests }
+    }
+
     /// Records that the server has answered a request that was sent at `sent`: the claim waits.
     pub(crate) fn queued(&self, claim: ClaimId, sent: Instant, position: QueuePosition) {
         let mut table = self.table.lock();
@@ -190,6 +198,17 @@ impl Waiters {
         table.settle(claim);
     }
 
+    /// Forgets answers and grants about these names that came over the last connection, since the
+    /// next one may lead to another server: a grant of one and an answer of the other would show a
+    /// wrong start of the lease.
+    pub(crate) fn forget_answers(&self, about: impl Fn(&LockName) -> bool) {
+        let mut table = self.table.lock();
+        let waiting = table.waiting.values_mut();
+        for waiting in waiting.filter(|waiting| about(&waiting.request.name)) {
+            (waiting.last_answer, waiting.grant) = (None, None);
+        }
+    }
+
     /// Makes all claims due, in batches: the connection was lost, and messages with it.
     pub(crate) fn reconnected(&self) {
         let now = Clock::Boot.now();
@@ -251,6 +270,27 @@ impl Waiters {
     pub(crate) fn close(&self) {
         self.table.lock().closed = true;
         self.sooner.notify_one();
+    }
+}
+
+/// Claims whose acquire has no answer yet: see [`Waiters::until_answered`].
+pub(crate) struct ExpectedClaims<'a> {
+    waiters: &'a Waiters,
+    requests: &'a [AcquireRequest],
+}
+
+impl ExpectedClaims<'_> {
+    /// Records that the server has answered the acquire.
+    pub(crate) fn answered(mut self) {
+        self.requests = &[];
+    }
+}
+
+impl Drop for ExpectedClaims<'_> {
+    fn drop(&mut self) {
+        for request in self.requests {
+            self.waiters.forget(request.claim);
+        }
     }
 }
 
@@ -340,4 +380,35 @@ pub(crate) fn read(text: &[u8]) -> Option<(ClaimId, FencingToken, u64)> {
     let claim = parts.next()?.parse().ok()?;
     let token = FencingToken::new(parts.next()?.parse().ok()?).ok()?;
     Some((claim, token, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::Mode;
+
+    use super::*;
+
+    #[test]
+    fn grants_and_answers_of_two_connections_are_not_combined() {
+        let waiters = Waiters::new();
+        let name = LockName::new("a").unwrap();
+        let request = AcquireRequest::new(name, Mode::Exclusive, Duration::from_secs(60));
+        let (claim, sent) = (request.claim, Clock::Boot.now());
+        let answer = |at| {
+            waiters.queued(claim, sent, QueuePosition { first: true, next_end: Duration::MAX, at })
+        };
+        let message =
+            |token| waiters.receive(format!("{claim} {token} 1000").as_bytes(), Clock::Boot.now());
+        waiters.expect(&request);
+        answer(1_000);
+        message(7);
+        waiters.forget_answers(|_| true);
+        answer(1_000);
+        assert_eq!(waiters.take(claim), None, "a grant of the former connection");
+        waiters.forget_answers(|_| true);
+        message(9);
+        assert_eq!(waiters.take(claim), None, "an answer of the former connection");
+        answer(1_000);
+        assert_eq!(waiters.take(claim).map(|granted| granted.token.get()), Some(9));
+    }
 }

@@ -195,11 +195,12 @@ fn unknown_repeated_and_invalid_options_are_refused() {
         ("redis+unix:///s?pass=a&hunter2", UnknownOption, "%26"),
         ("redis+unix:///s?pass=hunter2&password=hunter2", RepeatedOption, "remove one"),
         ("redis://:hunt?hunter2@h", ConfigIssue::Url, "? as %3F"),
+        ("redis+quorum://:hunter2@a,b,a:6379", ConfigIssue::Url, "a master is given twice"),
         ("redis://:hunter2@h?dlock.plain=true&dlock.plain=true", RepeatedOption, "dlock.plain"),
         (
             "redis+sentinel://s/m?dlock.sentinel_password=hunter2&dlock.sentinel_password=hunter2",
             RepeatedOption,
-            "write it once",
+            "is given twice in the URL: write it once",
         ),
         ("redis://:hunter2@h?dlock.plain=yes", OptionValue, "true or false"),
         ("redis://:hunter2@h?dlock.plain", OptionValue, "true or false"),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use dlock_core::Finding;
+use redis::RedisError;
 
 use super::query;
 use crate::{
@@ -17,19 +18,36 @@ const SLOTS: &str = "16384";
 pub(super) async fn examine(link: &Link, servers: &[Server]) -> Vec<Finding> {
     let mut info = redis::pipe();
     info.cmd("CLUSTER").arg("INFO");
+    let mut failed = None;
     for server in servers {
-        if let Ok(Some(answer)) = query(link, server, &info).await
-            && let Some(text) = reply::text(&answer)
-        {
-            return vec![judge(&reply::fields(&text), servers.len())];
+        match query(link, server, &info).await {
+            Ok(answer) => {
+                if let Some(text) = answer.as_ref().and_then(reply::text) {
+                    return vec![judge(&reply::fields(&text), servers.len())];
+                }
+            }
+            Err(error) => failed = Some(error),
         }
     }
-    vec![Finding::warning(
-        "cluster",
-        "no node reports whether all slots are served",
-        "give this user the right (ACL SETUSER name +cluster|info), or run CLUSTER INFO as another \
-         user",
-    )]
+    vec![unseen(failed.as_ref())]
+}
+
+/// The finding if no node has answered. `failed` is an error other than a missing right.
+fn unseen(failed: Option<&RedisError>) -> Finding {
+    const FOUND: &str = "no node reports whether all slots are served";
+    match failed {
+        Some(error) => Finding::warning(
+            "cluster",
+            format!("{FOUND} ({:.120})", error.to_string()),
+            "check that the nodes run and answer in time, and run the doctor again",
+        ),
+        None => Finding::warning(
+            "cluster",
+            FOUND,
+            "give this user the right (ACL SETUSER name +cluster|info), or run CLUSTER INFO as \
+             another user",
+        ),
+    }
 }
 
 fn judge(info: &HashMap<String, String>, masters: usize) -> Finding {
@@ -66,5 +84,15 @@ mod tests {
         assert_eq!(of("cluster_state:fail\r\ncluster_slots_ok:16384\r\n", 3), Level::Wrong);
         assert_eq!(of("cluster_state:ok\r\ncluster_slots_ok:5000\r\n", 3), Level::Wrong);
         assert_eq!(of("", 3), Level::Wrong);
+    }
+
+    #[test]
+    fn only_nodes_that_refuse_for_want_of_a_right_ask_for_it() {
+        let failed = RedisError::from((redis::ErrorKind::Io, "no answer in time"));
+        for (failed, asks) in [(Some(&failed), false), (None, true)] {
+            let finding = unseen(failed);
+            assert_eq!(finding.level, Level::Warning);
+            assert_eq!(finding.remedy.unwrap().contains("+cluster|info"), asks);
+        }
     }
 }

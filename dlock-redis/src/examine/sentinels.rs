@@ -3,28 +3,101 @@
 use std::collections::HashMap;
 
 use dlock_core::Finding;
+use redis::{RedisError, RedisResult, Value};
 
-use crate::{config::RedisConfig, link::sentinel, reply};
+use crate::{
+    config::RedisConfig,
+    error::{is_denial, is_refusal},
+    link::sentinel,
+    reply,
+};
 
 /// Queries all sentinels that the URL names.
 pub(super) async fn examine(config: &RedisConfig, name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut seen, mut away) = (None, Vec::new());
     for address in &config.addresses {
-        match sentinel::master(config, address, name).await {
-            Ok(master) => seen = seen.or_else(|| reply::pairs(&master)),
+        match sentinel::report(config, address, name).await {
+            Ok(report) => seen = seen.or(Some(report)),
             Err(error) => away.push((address, error)),
         }
     }
-    for (address, error) in away {
-        findings.push(Finding::warning(
-            "sentinels",
-            format!("{address} does not answer ({:.120})", error.to_string()),
-            "check that it runs and knows the master (SENTINEL MASTERS), or remove it from the URL",
-        ));
+    findings.extend(away.iter().map(|(address, error)| judge_away(address, error)));
+    if let Some(report) = seen {
+        findings.extend(reply::pairs(&report.master).map(|master| judge(&master)));
+        findings.extend(report.has_quorum.err().map(|error| judge_quorum(&error)));
+        findings.extend(judge_replicas(&report.replicas));
     }
-    findings.extend(seen.map(|master| judge(&master)));
     findings
+}
+
+/// The finding about a sentinel that has not answered `SENTINEL MASTER`.
+fn judge_away(address: &str, error: &RedisError) -> Finding {
+    let does = if is_refusal(error) { "refuses SENTINEL MASTER" } else { "does not answer" };
+    Finding::warning(
+        "sentinels",
+        format!("{address} {does} ({:.120})", error.to_string()),
+        "check that it runs, that it knows the master (SENTINEL MASTERS) and that the user of the \
+         sentinels has +sentinel|master, or remove it from the URL",
+    )
+}
+
+/// The answer to `SENTINEL MASTER` also counts sentinels that are down.
+fn judge_quorum(error: &RedisError) -> Finding {
+    match error.code() {
+        Some("NOQUORUM") => Finding::wrong(
+            "sentinels",
+            format!("no failover is possible now ({:.120})", error.detail().unwrap_or_default()),
+            "start the sentinels that are down, or remove those that are gone (SENTINEL RESET name)",
+        ),
+        _ => unseen("whether enough sentinels can be reached", "ckquorum", error),
+    }
+}
+
+/// Whether one of the replicas may become the master. The finding about replication counts them.
+fn judge_replicas(replicas: &RedisResult<Value>) -> Option<Finding> {
+    const WHAT: &str = "whether a replica may become the master";
+    let replicas = match replicas {
+        Ok(Value::Array(replicas)) => replicas,
+        Ok(other) => return Some(unclear(WHAT, &format!("{other:?}"))),
+        Err(error) => return Some(unseen(WHAT, "replicas", error)),
+    };
+    let is_ready = |replica: HashMap<String, String>| {
+        let is = |name: &str| replica.get(name).map_or("", String::as_str);
+        is("slave-priority") != "0" && is("flags") == "slave"
+    };
+    if replicas.is_empty() || replicas.iter().filter_map(reply::pairs).any(is_ready) {
+        return None;
+    }
+    Some(Finding::wrong(
+        "sentinels",
+        format!(
+            "no failover is possible now: none of {} replicas may become the master",
+            replicas.len()
+        ),
+        "set replica-priority to more than 0 on the replicas, and check that they run (SENTINEL \
+         REPLICAS name)",
+    ))
+}
+
+/// The finding about a question that failed with this error.
+fn unseen(what: &str, command: &str, error: &RedisError) -> Finding {
+    if !is_denial(error) {
+        return unclear(what, &error.to_string());
+    }
+    Finding::warning(
+        "sentinels",
+        format!("{what} is not visible to this user ({:.120})", error.to_string()),
+        format!("allow the user of the sentinels +sentinel|{command}"),
+    )
+}
+
+fn unclear(what: &str, answer: &str) -> Finding {
+    Finding::warning(
+        "sentinels",
+        format!("{what} is unknown ({answer:.120})"),
+        "check that the sentinels run and answer in time, and run the doctor again",
+    )
 }
 
 fn judge(master: &HashMap<String, String>) -> Finding {
@@ -74,7 +147,7 @@ fn judge(master: &HashMap<String, String>) -> Finding {
 #[cfg(test)]
 mod tests {
     use dlock_core::Level;
-    use redis::Value;
+    use redis::ServerErrorKind;
 
     use super::*;
 
@@ -91,5 +164,29 @@ mod tests {
         assert_eq!(of(2, 1).level, Level::Warning);
         assert_eq!(of(2, 4).level, Level::Wrong);
         assert_eq!(judge(&HashMap::new()).level, Level::Warning);
+    }
+
+    #[test]
+    fn only_a_refusal_for_want_of_a_right_asks_for_the_right() {
+        use redis::ErrorKind::{Extension, Io, Server};
+
+        let (denied, slow) = (ServerErrorKind::NoPerm, "no answer in time");
+        for (error, asks) in [
+            (RedisError::from((Server(denied), "NOPERM")), true),
+            (RedisError::from((Io, slow)), false),
+            (RedisError::from((Extension, "BUSY")), false),
+        ] {
+            let text = error.to_string();
+            for finding in [judge_quorum(&error), judge_replicas(&Err(error)).unwrap()] {
+                assert_eq!(finding.level, Level::Warning, "{finding:?}");
+                assert!(finding.found.contains(&text), "{finding:?}");
+                assert_eq!(finding.remedy.unwrap().contains("+sentinel|"), asks, "{text}");
+            }
+        }
+        let nothing = judge_replicas(&Ok(Value::Nil)).unwrap();
+        assert!(nothing.found.contains("unknown"), "{nothing:?}");
+        assert!(judge_away("a", &(Io, slow).into()).found.contains("does not answer"));
+        let refused = judge_away("a", &(Server(denied), "NOPERM").into());
+        assert!(refused.found.contains("refuses"), "{refused:?}");
     }
 }

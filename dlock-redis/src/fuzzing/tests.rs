@@ -154,6 +154,7 @@ fn errors() {
         "max number of clients",
         "UNBLOCKED",
         "CLUSTERDOWN",
+        "user_script",
     ];
     try_on(pieces, super::error);
 }

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Error, ErrorKind, current_runtime};
+use dlock_core::{Error, ErrorKind, SendFlag, current_runtime};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::{Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
@@ -77,7 +77,7 @@ impl ClusterLink {
         open::check_files(config)?;
         let store = config.store();
         let named = |error: Error| error.during("connect").with_store(&store);
-        let mut server_info = first_that_answers(config, &store).await?;
+        let server_info = first_that_answers(config, &store).await?;
         server_info.check(true, &store).map_err(named)?;
         let subscriber = Subscriber::new(config, waiters);
         if !subscriber.read_map().await {
@@ -85,9 +85,6 @@ impl ClusterLink {
             let lost = named(Error::new(ErrorKind::Unavailable, lost));
             return Err(no_slots(config).await.map_or(lost, |why| open::refused(why, &store)));
         }
-        // The node that answered may itself be a replica, and know none.
-        server_info.replicas =
-            u32::try_from(subscriber.replicas()).unwrap_or(0).max(server_info.replicas);
         let (config, server_info, nodes) =
             (config.clone(), Arc::new(server_info), Mutex::default());
         let shared = Arc::new(ClusterShared { config, store, server_info, subscriber, nodes });
@@ -109,7 +106,13 @@ impl ClusterLink {
     ) -> RedisResult<Vec<Value>> {
         let mut route = self.shared.route(commands)?;
         for _ in 0..HOPS {
-            let node = self.shared.node(&route.at).await;
+            let node = match self.shared.known(&route.at) {
+                Some(node) => node,
+                None => {
+                    sending.commit();
+                    self.shared.node(&route.at).await
+                }
+            };
             let answers = match route.asking {
                 false => node.send_all(commands, 0, sending).await?,
                 true => {
@@ -178,13 +181,19 @@ impl ClusterLink {
         self.shared.node(at).await.send_known(command).await
     }
 
-    /// Returns the channel of this bucket, if its messages can be received now.
-    pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
-        self.shared.subscriber.channel(bucket).await
+    /// Returns the channel of this bucket, if this user may subscribe.
+    pub(super) async fn channel(&self, bucket: Bucket, flag: &SendFlag) -> Option<String> {
+        self.shared.subscriber.channel(bucket, flag).await
     }
 
     pub(super) fn server_info(&self) -> Arc<ServerInfo> {
         Arc::clone(&self.shared.server_info)
+    }
+
+    pub(super) fn most_replicas(&self) -> u32 {
+        // The node that answered may itself be a replica, and know none.
+        let known = u32::try_from(self.shared.subscriber.most_replicas()).unwrap_or(0);
+        known.max(self.shared.server_info.replicas)
     }
 }
 
@@ -196,10 +205,14 @@ impl ClusterShared {
         Ok(Route { at: at.ok_or_else(no_master)?, asking: false })
     }
 
+    /// Returns the link to a node that this client has connected to before.
+    fn known(&self, at: &Arc<str>) -> Option<Arc<NodeLink>> {
+        self.nodes.lock().get(at).and_then(|node| node.get().cloned())
+    }
+
     /// Returns the link to a node. The link reconnects on its own.
     async fn node(&self, at: &Arc<str>) -> Arc<NodeLink> {
-        let known = self.nodes.lock().get(at).and_then(|node| node.get().cloned());
-        if let Some(node) = known {
+        if let Some(node) = self.known(at) {
             return node;
         }
         let node = Arc::clone(self.nodes.lock().entry(Arc::clone(at)).or_default());

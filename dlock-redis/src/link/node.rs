@@ -12,11 +12,17 @@
 //! - **`install` sets the state to connected, then loads `id`. The callback of the connection closes
 //!   `id`, then sets the state to disconnected.** The lock of `state` orders the two, so a connection
 //!   that is closed before it is installed does not stay in use.
+//! - **The callback of a connection reads `state` until the waiters have its message.** So a message
+//!   counts only while its connection is installed, also if another one is installed at the same
+//!   time. The waiters never use `state`, so the order of the two locks can't turn around.
 //! - `epochs` only counts, so that each connection has its own number.
 //! - `late` counts timeouts in a row. Commands that end at the same time may miss one of them. Then
 //!   the connection is closed one timeout later.
 //! - `keeps_grants` follows the last answer of `INFO` or `CONFIG GET`. It is a hint for
 //!   `guarantees()`: nothing else is ordered by it, so its accesses are relaxed.
+//! - `most_replicas` only grows, and nothing else is ordered by it, so its accesses are relaxed.
+//! - `may_subscribe` is set by each connect, before the connection is installed. A claim that was
+//!   prepared with an older value is polled for, so its accesses are relaxed.
 
 mod monitor;
 mod reconnect;
@@ -78,6 +84,10 @@ struct NodeShared {
     uptime: Mutex<Option<Uptime>>,
     /// Whether grants survive a restart of the server that answered last.
     keeps_grants: AtomicBool,
+    /// The largest number of replicas that a server has reported.
+    most_replicas: AtomicU32,
+    /// Whether the server that answered last permits subscriptions.
+    may_subscribe: AtomicBool,
 }
 
 /// Whether commands can be sent.
@@ -93,8 +103,6 @@ struct Connection {
     server_info: Mutex<Arc<ServerInfo>>,
     /// How long the server is known to have run.
     uptime: Option<Uptime>,
-    /// Whether messages for the waiters arrive here.
-    push: bool,
     /// The number of timeouts in a row.
     late: AtomicU32,
     window: Window,
@@ -119,19 +127,7 @@ impl NodeLink {
         config: &RedisConfig,
         waiters: Option<Arc<Waiters>>,
     ) -> (Self, Result<(), Error>) {
-        let initial = Error::new(ErrorKind::Unavailable, "not connected yet");
-        let shared = Arc::new(NodeShared {
-            config: config.clone(),
-            store: config.store(),
-            waiters,
-            state: Sender::new(LinkState::Disconnected(initial)),
-            epochs: AtomicU64::new(0),
-            uptime: Mutex::default(),
-            // A server that was never seen has granted nothing, so it can't lose a grant.
-            keeps_grants: AtomicBool::new(
-                config.restart_guard.is_some_and(|guard| !guard.is_zero()),
-            ),
-        });
+        let shared = Arc::new(NodeShared::new(config, waiters));
         let mut sentinels = Sentinels::new(config);
         let first = match open::check_files(config) {
             Ok(()) => shared.connect(&mut sentinels).await,
@@ -158,7 +154,7 @@ impl NodeLink {
     ) -> RedisResult<Vec<Value>> {
         // The guard is checked for the connection that is used, after the wait for the window:
         // another connection may lead to a server that has just started empty.
-        let connection = self.shared.connection().await?;
+        let connection = self.shared.connection(sending).await?;
         let _permit = connection.window.enter(sending.kind).await?;
         let frozen = self.shared.check_guard(&connection, sending.role)?;
         sending.begin();
@@ -209,14 +205,19 @@ impl NodeLink {
         self.shared.state.borrow().connection().map(|connection| connection.address.clone())
     }
 
+    /// Returns the channel, also while there is no connection: the next one subscribes before it
+    /// sends a request, and a claim without a channel would find its grant only by polling.
     pub(super) fn channel(&self) -> Option<Arc<str>> {
         let waiters = self.shared.waiters.as_ref()?;
-        self.shared.state.borrow().connection().filter(|connection| connection.push)?;
-        Some(waiters.channel())
+        self.shared.may_subscribe.load(Ordering::Relaxed).then(|| waiters.channel())
     }
 
     pub(super) fn keeps_grants(&self) -> bool {
         self.shared.keeps_grants.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn most_replicas(&self) -> u32 {
+        self.shared.most_replicas.load(Ordering::Relaxed)
     }
 
     pub(super) fn server_info(&self) -> Arc<ServerInfo> {
@@ -226,11 +227,30 @@ impl NodeLink {
 }
 
 impl NodeShared {
+    fn new(config: &RedisConfig, waiters: Option<Arc<Waiters>>) -> Self {
+        let initial = Error::new(ErrorKind::Unavailable, "not connected yet");
+        Self {
+            config: config.clone(),
+            store: config.store(),
+            waiters,
+            state: Sender::new(LinkState::Disconnected(initial)),
+            epochs: AtomicU64::new(0),
+            uptime: Mutex::default(),
+            // A server that was never seen has granted nothing, so it can't lose a grant.
+            keeps_grants: AtomicBool::new(
+                config.restart_guard.is_some_and(|guard| !guard.is_zero()),
+            ),
+            most_replicas: AtomicU32::new(0),
+            may_subscribe: AtomicBool::new(true),
+        }
+    }
+
     /// Returns the connection. If there is none, waits for one at most for the response timeout.
-    async fn connection(&self) -> RedisResult<Arc<Connection>> {
+    async fn connection(&self, sending: &Sending<'_>) -> RedisResult<Arc<Connection>> {
         if let Some(connection) = self.state.borrow().connection() {
             return Ok(Arc::clone(connection));
         }
+        sending.commit();
         Box::pin(self.wait_for_connection()).await
     }
 

@@ -113,10 +113,11 @@ async fn attempt(
         push(info);
         Ok(())
     };
+    // The response timeout may be long because answers are slow. A server that can be reached accepts
+    // a connection soon.
+    let limit = config.response_timeout.min(Duration::from_secs(2));
     let mut settings = AsyncConnectionConfig::new()
-        // The response timeout may be long because answers are slow. A server that can be reached
-        // accepts a connection soon.
-        .set_connection_timeout(Some(config.response_timeout.min(Duration::from_secs(2))))
+        .set_connection_timeout(Some(limit))
         .set_response_timeout(Some(config.response_timeout))
         .set_pipeline_buffer_size(BUFFER)
         .set_push_sender(push);
@@ -126,31 +127,23 @@ async fn attempt(
     #[cfg(not(dlock_sim))]
     let connection = client.get_multiplexed_async_connection_with_config(&settings).await;
     #[cfg(dlock_sim)]
-    let connection = simulated(config, client.get_connection_info(), settings).await;
+    let connection = timeout(limit, simulated(client.get_connection_info(), settings))
+        .await
+        .map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?;
     connection
 }
 
 /// Connects in the network of a simulation.
 #[cfg(dlock_sim)]
 async fn simulated(
-    config: &RedisConfig,
     info: &ConnectionInfo,
     settings: AsyncConnectionConfig,
 ) -> Result<MultiplexedConnection, RedisError> {
-    let opening = async {
-        let stream = dlock_core::sim::connect(&info.addr().to_string()).await?;
-        let (redis, settings) = (info.redis_settings(), settings);
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(redis, stream, settings).await?;
-        if let Ok(runtime) = dlock_core::current_runtime() {
-            runtime.spawn(driver);
-        }
-        Ok(connection)
-    };
-    let limit = config.response_timeout.min(Duration::from_secs(2));
-    timeout(limit, opening)
-        .await
-        .map_err(|_| RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut)))?
+    let stream = dlock_core::sim::connect(&info.addr().to_string()).await?;
+    let opening = MultiplexedConnection::new_with_config(info.redis_settings(), stream, settings);
+    let (connection, driver) = opening.await?;
+    tokio::runtime::Handle::current().spawn(driver);
+    Ok(connection)
 }
 
 /// The address of a host name. A certificate is still checked for the name.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use dlock_core::{Certainty, Clock, Error, ErrorKind, Instant};
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{RedisError, Value, aio::MultiplexedConnection};
+use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::time::timeout;
 
 use super::open;
@@ -161,16 +161,32 @@ async fn ask(
     }
 }
 
+/// The answers of a sentinel about a master.
+pub(crate) struct Report {
+    pub(crate) master: Value,
+    /// The replicas, or the error of a sentinel that does not tell this user.
+    pub(crate) replicas: RedisResult<Value>,
+    /// Fails if too few sentinels can be reached to fail over.
+    pub(crate) has_quorum: RedisResult<Value>,
+}
+
 /// Asks a sentinel about a master, over a new connection.
-pub(crate) async fn master(
+pub(crate) async fn report(
     config: &RedisConfig,
     address: &str,
     name: &str,
-) -> Result<Value, RedisError> {
+) -> Result<Report, RedisError> {
     let config = RedisConfig { database: 0, ..config.clone() };
     let mut sentinel = open::connection(&config, address, &config.sentinel_login, |_| {}).await?;
-    let mut question = redis::cmd("SENTINEL");
-    sentinel.send_packed_command(question.arg("MASTER").arg(name)).await?.extract_error()
+    let mut ask = async |what: &str| {
+        let mut question = redis::cmd("SENTINEL");
+        sentinel.send_packed_command(question.arg(what).arg(name)).await?.extract_error()
+    };
+    Ok(Report {
+        master: ask("MASTER").await?,
+        replicas: ask("REPLICAS").await,
+        has_quorum: ask("CKQUORUM").await,
+    })
 }
 
 /// A master, and the number of the failover that made it one.

@@ -33,7 +33,7 @@ pub(crate) struct ServerInfo {
     answered: bool,
     /// The run id and the replication id. It changes with each start, and after the server was a
     /// replica, which discards its data.
-    pub(super) run_id: Option<String>,
+    pub(crate) run_id: Option<String>,
     /// The least time that it has run, according to the mark of another client.
     pub(super) proven_uptime: Duration,
     /// A time after its answer.
@@ -202,16 +202,16 @@ impl ServerInfo {
         }
     }
 
-    /// Returns the number of its replicas.
-    pub(crate) fn replicas(&self) -> Result<u32, Error> {
-        if !self.answered {
-            return Err(Error::config(
-                ConfigIssue::Access,
-                "dlock.durability=majority needs the number of replicas, which the server does not \
-                 report to this user: allow +info, or set a number",
-            ));
+    /// Checks that it reports the number of its replicas.
+    pub(crate) fn check_replicas(&self) -> Result<(), Error> {
+        if self.answered {
+            return Ok(());
         }
-        Ok(self.replicas)
+        Err(Error::config(
+            ConfigIssue::Access,
+            "dlock.durability=majority needs the number of replicas, which the server does not \
+             report to this user: allow +info, or set a number",
+        ))
     }
 
     /// Checks that one start of the server can be distinguished from the next, if there is a guard.
@@ -393,6 +393,6 @@ mod tests {
     #[test]
     fn a_negative_uptime_is_no_reason_to_refuse_a_server() {
         let server_info = set("run_id:abc\r\nuptime_in_seconds:-3599\r\n", &[]);
-        assert!(server_info.check_guard(GUARD).is_ok() && server_info.replicas().is_ok());
+        assert!(server_info.check_guard(GUARD).is_ok() && server_info.check_replicas().is_ok());
     }
 }

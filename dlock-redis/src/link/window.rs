@@ -12,13 +12,16 @@
 //! | polls of waiters | [`POLLS`], of up to a hundred claims each |
 //! | acquires, and all others | [`ACQUIRES`] |
 //!
+//! An acquire that still waits here when its caller has gone is dropped. Without this, a client
+//! with more tasks than the server can serve in time would only send acquires that come too late.
+//!
 //! The response timeout starts when a request has passed its window. If the connection is closed,
 //! the requests that wait here fail without having been sent, and their retries use the next
 //! connection.
 
 use std::sync::OnceLock;
 
-use dlock_core::{AcquireRequest, ClaimId, Clock, Error, ErrorKind, Instant};
+use dlock_core::{AcquireRequest, ClaimId, Clock, Error, ErrorKind, Instant, SendFlag};
 use redis::RedisResult;
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 
@@ -64,18 +67,30 @@ pub(crate) enum Role<'a> {
 pub(crate) struct Sending<'a> {
     pub(crate) kind: Kind,
     pub(crate) role: Role<'a>,
+    /// For an acquire that its caller may give up before it is sent.
+    pub(crate) flag: Option<&'a SendFlag>,
     began: OnceLock<Instant>,
 }
 
 impl<'a> Sending<'a> {
     pub(crate) const fn of(kind: Kind) -> Self {
-        Self { kind, role: Role::Other, began: OnceLock::new() }
+        Self { kind, role: Role::Other, flag: None, began: OnceLock::new() }
     }
 
     /// Records that it is being sent. Only the first call counts: a lease counts from the first
     /// sending.
     pub(super) fn begin(&self) {
+        self.commit();
         self.began.get_or_init(|| Clock::Boot.now());
+    }
+
+    /// Records that its caller can't give it up any more. That is also the case while it waits for
+    /// a connection: the error then names the cause.
+    pub(crate) fn commit(&self) {
+        if let Some(flag) = self.flag {
+            // Always true: this runs in the future that the core drops when it gives a request up.
+            flag.begin();
+        }
     }
 
     /// Returns a time just before it was first sent. For a request that was never sent, the

@@ -15,8 +15,9 @@ use std::{
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, Backoff, Claim, ClaimId, ClaimState, Clock,
-    Error, ErrorKind, Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees, LockName,
-    LockOptions, LockState, Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
+    ConfigIssue, Error, ErrorKind, Exclusion, Fencing, FencingToken, Finding, Grant, Guarantees,
+    LockName, LockOptions, LockState, Mode, Notes, Queue, Released, Renewal, Renewed, Scope,
+    SendFlag,
 };
 use futures_util::future::join_all;
 
@@ -60,6 +61,17 @@ impl Quorum {
             };
             return Err(error.during("connect").with_store(&store));
         }
+        if let Some((one, other)) = twins(&members) {
+            return Err(Error::config(
+                ConfigIssue::Url,
+                format!(
+                    "{one} and {other} are one server, which would have two votes: give each master \
+                     of the quorum once"
+                ),
+            )
+            .during("connect")
+            .with_store(&store));
+        }
         // The link of an unreachable master continues to connect. A master that refuses has to be
         // repaired by people, so the log names it.
         for error in failed.iter().filter(|error| !error.is_transient()) {
@@ -73,6 +85,15 @@ impl Quorum {
         let response_timeout = config.response_timeout;
         Ok(Arc::new(Self { store, voters, guard, response_timeout, retention }))
     }
+}
+
+/// Returns the addresses of two masters that are one server, by its run id.
+fn twins(members: &[Arc<Member>]) -> Option<(&str, &str)> {
+    let mut known = HashMap::new();
+    members.iter().find_map(|member| {
+        let earlier = known.insert(member.run_id()?, member.address())?;
+        Some((earlier, member.address()))
+    })
 }
 
 /// Refuses permits, since a majority can't keep a count, and refuses leases that are longer than
@@ -96,8 +117,10 @@ impl Backend for Quorum {
     }
 
     fn guarantees(&self) -> Guarantees {
-        // Without the guard, a master that restarts empty votes twice.
-        let safe = self.voters.members.iter().all(|member| member.keeps_grants());
+        // Without the guard, a master that restarts empty votes twice. So does one server with two
+        // addresses, which a master that was unreachable at first may turn out to be.
+        let members = &self.voters.members;
+        let safe = members.iter().all(|member| member.keeps_grants()) && twins(members).is_none();
         Guarantees::WEAKEST
             .with_exclusion(if safe { Exclusion::Failover } else { Exclusion::Nothing })
             .with_fencing(Fencing::Clock)
@@ -115,11 +138,11 @@ impl Backend for Quorum {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (voters, request, guard) = (Arc::clone(&self.voters), request.clone(), self.guard);
-        Answer::later(async move {
+        Answer::unsent(|flag| async move {
             // A waiter will send the claim again, so its id must stay known.
             let waits = request.queue == Queue::Enqueue;
             let attempt = match check(&request, guard) {
-                Ok(()) => voters.attempt(&request, waits).await,
+                Ok(()) => voters.attempt(&request, waits, &flag).await,
                 Err(error) => Err(error),
             };
             match attempt {
@@ -144,7 +167,7 @@ impl Backend for Quorum {
         loop {
             // `acquire` has just tried.
             pause.wait().await;
-            match self.voters.attempt(request, true).await {
+            match self.voters.attempt(request, true, &SendFlag::new()).await {
                 Ok(Attempt::Won(grant)) => return Ok(grant),
                 Ok(Attempt::Busy) => {}
                 Err(error) => return Err(error),
@@ -235,6 +258,13 @@ impl Admin for Quorum {
             return Err(no_majority(Some(error), tally, all));
         }
         let mut merged = vec![masters(findings.len(), all)];
+        if let Some((one, other)) = twins(&self.voters.members) {
+            merged.push(Finding::wrong(
+                "quorum",
+                format!("{one} and {other} are one server, which has two votes"),
+                "give each master of the quorum once, and restart the clients",
+            ));
+        }
         for (address, error) in failed {
             merged.push(Finding::warning(
                 "server",

@@ -15,7 +15,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use dlock_core::{
     AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Finding, Instant, LockName,
-    LockState, Queue,
+    LockState, Queue, SendFlag,
 };
 use parking_lot::Mutex;
 use redis::Value;
@@ -79,6 +79,15 @@ impl Member {
         self.session.link.server_info().time_at(Clock::Boot.now())
     }
 
+    /// Returns the id of the running server, once it is connected.
+    pub(super) fn run_id(&self) -> Option<String> {
+        self.session.link.server_info().run_id.clone()
+    }
+
+    pub(super) fn address(&self) -> &str {
+        self.session.link.config().addresses.first().map_or("", String::as_str)
+    }
+
     /// Takes the lock on this master, if it is free there. Returns the answer and the time of the
     /// request. It counts as under way from the call on, not only from the first poll, so that a
     /// release can't overtake it.
@@ -87,19 +96,22 @@ impl Member {
         request: &AcquireRequest,
         claim: ClaimId,
         proposal: u64,
+        flag: SendFlag,
     ) -> impl Future<Output = Result<(ClaimStatus, Instant), Error>> + Send + use<> {
         let under_way = UnderWay::begin(self, claim);
         let request = request.clone().with_claim(claim).with_queue(Queue::FailIfBusy);
-        async move { under_way.member.ask(&request, proposal).await }
+        async move { under_way.member.ask(&request, proposal, &flag).await }
     }
 
     async fn ask(
         self: &Arc<Self>,
         request: &AcquireRequest,
         proposal: u64,
+        flag: &SendFlag,
     ) -> Result<(ClaimStatus, Instant), Error> {
         let call = self.session.scripts.acquire(request, None, proposal);
         let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
+        let call = call.unsent(flag);
         let stands = status(&self.run(&call).await?)?;
         // An attempt never queues. So a claim that did not get the lock is over here, and an
         // earlier sending of it that arrives late has to be released.
@@ -166,12 +178,11 @@ impl Member {
 
     /// By the server's address.
     pub(super) async fn examine(&self) -> (String, Result<Vec<Finding>, Error>) {
-        let address = self.session.link.config().addresses.first().cloned().unwrap_or_default();
         let findings = match self.check_up() {
             Ok(()) => examine(&self.session, 0).await,
             Err(error) => Err(error),
         };
-        (address, findings)
+        (self.address().to_owned(), findings)
     }
 
     async fn until_none_is_under_way(&self, claim: ClaimId) {

@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use dlock_core::{
     AcquireRequest, ClaimId, Clock, Error, ErrorKind, FencingToken, Grant, Instant, LockName,
-    Renewal, Renewed, machine::conflict,
+    Renewal, Renewed, SendFlag, machine::conflict,
 };
 use futures_util::{Stream, StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
@@ -54,14 +54,22 @@ impl Voters {
     }
 
     pub(super) fn count(&self) -> usize {
+        #[cfg(dlock_sim)]
+        if dlock_core::sim::has_mistake("one-vote-less") {
+            // Then one vote less is a majority.
+            return self.members.len() - 2;
+        }
         self.members.len()
     }
 
-    /// Tries once to win the lock. `again`: the claim will try again if the lock is busy.
+    /// Tries once to win the lock. `again`: the claim will try again if the lock is busy. The flag
+    /// begins when the request is sent to the first master, or when the attempt has failed without
+    /// that.
     pub(super) async fn attempt(
         &self,
         request: &AcquireRequest,
         again: bool,
+        flag: &SendFlag,
     ) -> Result<Attempt, Error> {
         let claim = self.ids.id(request.claim);
         // All masters get the same number, so that a majority usually takes the same token.
@@ -73,13 +81,13 @@ impl Voters {
             .iter()
             .enumerate()
             .map(|(at, member)| {
-                let asking = member.acquire(request, claim, proposal);
+                let asking = member.acquire(request, claim, proposal, flag.clone());
                 async move { (at, asking.await) }
             })
             .collect();
         let (mut tally, mut won) = (Tally::default(), Vec::new());
         let (mut refused, mut failed, mut unread, mut spent) = (None, None, (0, None), 0);
-        let mut open = vec![true; self.count()];
+        let mut open = vec![true; self.members.len()];
         while let Some((at, answer)) = asking.next().await {
             match answer {
                 Ok((ClaimStatus::Held(token), sent)) => {
@@ -131,6 +139,8 @@ impl Voters {
             }
         }
         drop(asking);
+        // From here on the claim may be remembered by another id, until the core releases it.
+        flag.begin();
         let outcome = match (refused, failed, unread) {
             (Some(capacity), ..) => Err(conflict(request.mode, capacity)),
             // A majority has no tokens left.
@@ -223,6 +233,9 @@ impl Voters {
     /// Renews leases on all masters, and returns once a majority has decided on each claim. Does
     /// not wait for a silent master, since such a wait would cost every short lease. If too few
     /// masters answer for one claim, the other claims get no error.
+    ///
+    /// A vote counts whatever its token: masters may have granted one attempt with different tokens,
+    /// and without a queue no master grants a claim again.
     pub(super) async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let claims: Arc<[_]> = renewals
             .iter()

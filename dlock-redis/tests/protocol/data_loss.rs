@@ -10,8 +10,8 @@ use dlock_testlab::{Stop, redis::RedisServer};
 use tokio::time::timeout;
 
 use crate::support::{
-    SOON, ask, attempt, brief, connect, exclusive, free, keys, millis, queue, run, says, start,
-    take,
+    SOON, ask, attempt, brief, connect, exclusive, free, granted, keys, millis, queue, renew, run,
+    says, start, take, until,
 };
 
 async fn renewed(
@@ -105,6 +105,95 @@ fn a_guard_reports_why_its_lock_was_lost() {
         flush(&server).await?;
         let ended = tokio::time::timeout(SOON, guard.lost()).await?;
         assert_eq!(ended, Ended::StoreReset);
+        Ok(())
+    });
+}
+
+/// The last token, the queue and the waiters of a lock, as a replica has them.
+struct Replica<'a>(&'a RedisServer, [String; 5]);
+
+impl<'a> Replica<'a> {
+    async fn of(server: &'a RedisServer, name: &str) -> Result<Self, Stop> {
+        let keys = keys(name);
+        for key in &keys[1..4] {
+            server.command(&["COPY", key, &format!("copy:{key}"), "REPLACE"]).await?.ok()?;
+        }
+        Ok(Self(server, keys))
+    }
+
+    /// Takes over: the grants since then are lost, and so is the hold of the former holder.
+    async fn takes_over(&self) -> Result<(), Stop> {
+        let Self(server, keys) = self;
+        server.command(&["DEL", &keys[0], &keys[4]]).await?.ok()?;
+        for key in &keys[1..4] {
+            server.command(&["COPY", &format!("copy:{key}"), key, "REPLACE"]).await?.ok()?;
+        }
+        Ok(())
+    }
+}
+
+/// A replica that takes over may lack a grant, and have the place in the queue. The claim is then
+/// granted anew, perhaps after others.
+#[test]
+fn a_claim_that_was_granted_anew_has_lost_its_grant() {
+    run(async {
+        let server = start().await?;
+        let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::permits(2, 3)?] {
+            let held = match mode {
+                Mode::Permits { of, .. } => ask("a", Mode::permits(of, of)?),
+                _ => exclusive("a"),
+            };
+            let waiting = ask("a", mode);
+            take(&one, &held).await?;
+            queue(&two, &waiting).await?;
+            let replica = Replica::of(&server, "a").await?;
+            free(&one, &held).await?;
+            let token = granted(&two, &waiting).await?.token.get();
+            assert_eq!(renewed(&two, &waiting, token).await?, Renewed::Kept);
+            replica.takes_over().await?;
+            // The first renewal grants it, and the second one finds that grant.
+            for _ in 0..2 {
+                assert_eq!(renewed(&two, &waiting, token).await?, Renewed::Forgotten, "{mode:?}");
+            }
+            if mode == Mode::Exclusive {
+                let weaker = waiting.clone().with_mode(Mode::Shared);
+                assert_eq!(renewed(&two, &weaker, token).await?, Renewed::Forgotten);
+            }
+            let holders = one.inspect(&waiting.name).await?.holders;
+            let anew = holders.first().and_then(|holder| holder.token).ok_or("it is free")?.get();
+            assert!(holders.len() == 1 && anew > token, "{holders:?} after {token}");
+            // The new grant itself is renewed, also by a client that does not know its token.
+            assert_eq!(renewed(&two, &waiting, anew).await?, Renewed::Kept);
+            assert_eq!(renew(&two, std::slice::from_ref(&waiting)).await?, [Renewed::Kept]);
+            // If the replica's clock is behind, the new token may be smaller.
+            assert_eq!(renewed(&two, &waiting, anew + 1).await?, Renewed::Forgotten);
+            free(&two, &waiting).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_guard_of_a_claim_that_was_granted_anew_is_lost() {
+    run(async {
+        let server = start().await?;
+        let one = connect(&server.url()).await?;
+        let options = LockOptions::new().with_lease(Duration::from_secs(3));
+        let locks = Locks::new(connect(&server.url()).await?)?.with_options(options)?;
+        let (held, lock) = (exclusive("a"), locks.mutex("a")?);
+        take(&one, &held).await?;
+        let waits = async { Ok::<_, Stop>(timeout(SOON, lock.lock()).await??) };
+        let frees = async {
+            until("it waits", async || Ok(one.inspect(&held.name).await?.waiters.len() == 1))
+                .await?;
+            let replica = Replica::of(&server, "a").await?;
+            free(&one, &held).await?;
+            Ok(replica)
+        };
+        let (guard, replica) = tokio::try_join!(waits, frees)?;
+        replica.takes_over().await?;
+        assert_eq!(timeout(SOON, guard.lost()).await?, Ended::StoreReset);
         Ok(())
     });
 }

@@ -142,7 +142,7 @@ fn one_silent_master_of_five_loses_no_short_lease() {
         for _ in 0..40 {
             sleep(millis(300)).await;
             for guard in &guards {
-                assert_eq!(guard.state(), GuardState::Held, "{}", guard.name());
+                assert_ne!(guard.state(), GuardState::Lost, "{}", guard.name());
             }
         }
         silent.resume()?;

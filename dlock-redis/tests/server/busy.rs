@@ -179,6 +179,8 @@ fn a_long_blocking_script_is_reported() {
         says(&error, UNAVAILABLE, "SCRIPT KILL");
         assert_eq!(error.certainty(), Certainty::NotApplied);
         says(&refused(&server.url()).await?, UNAVAILABLE, "SCRIPT KILL");
+        let examined = client.examine().await.err().ok_or("a server that is busy is examined")?;
+        says(&examined, UNAVAILABLE, "SCRIPT KILL");
         server.command(&["SCRIPT", "KILL"]).await?.ok()?;
         until_granted(&client).await
     })

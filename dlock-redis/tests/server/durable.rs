@@ -1,7 +1,7 @@
 //! Grants that replicas must confirm, and the settings behind the guarantee of exclusion.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -36,7 +36,20 @@ async fn set_joe_without(server: &RedisServer, command: &str) -> Result<String, 
 }
 
 async fn replica_of(master: &RedisServer) -> Result<RedisServer, Stop> {
-    let line = format!("replicaof 127.0.0.1 {}", master.port());
+    replica_at(master.port()).await
+}
+
+/// Starts a replica that reaches its master through a proxy.
+async fn replica_behind_proxy(master: &RedisServer) -> Result<(Proxy, RedisServer), Stop> {
+    let proxy = Proxy::start(&master.address()).await?;
+    let replica = replica_at(proxy.port()).await?;
+    until_replicas(master, 1).await?;
+    Ok((proxy, replica))
+}
+
+/// Starts a replica of the master at this port.
+async fn replica_at(master: u16) -> Result<RedisServer, Stop> {
+    let line = format!("replicaof 127.0.0.1 {master}");
     RedisServer::start(&Options::new().with_config(&line)).await
 }
 
@@ -67,6 +80,10 @@ async fn is_refused(locks: &Locks, server: &RedisServer) -> Verdict {
     let error = answer.err().ok_or("granted, though the replicas know nothing")?;
     says(&error, ErrorKind::Unavailable, "replicas have the lease");
     assert!(error.to_string().contains("dlock.durability"), "{error}");
+    until_free(server).await
+}
+
+async fn until_free(server: &RedisServer) -> Verdict {
     until("nobody holds it", async || {
         Ok(server.command(&["EXISTS", "dlock:{0}:a"]).await?.int()? == 0)
     })
@@ -116,10 +133,7 @@ fn a_client_with_many_acquires_renews_its_locks() {
     const LEASE: Duration = Duration::from_secs(12);
     run(async {
         let (server, _) = start().await?;
-        let proxy = Proxy::start(&server.address()).await?;
-        let line = format!("replicaof 127.0.0.1 {}", proxy.port());
-        let _replica = RedisServer::start(&Options::new().with_config(&line)).await?;
-        until_replicas(&server, 1).await?;
+        let (proxy, _replica) = replica_behind_proxy(&server).await?;
         let options = LockOptions::new().with_lease(LEASE);
         let locks = Locks::new(connect(&durable(&server, "1")).await?)?.with_options(options)?;
         let guard = locks.mutex("held")?.lock().await?;
@@ -136,6 +150,43 @@ fn a_client_with_many_acquires_renews_its_locks() {
             ended = try_join_all(others) => ended.map(|_: Vec<()>| ()),
             () = sleep(2 * LEASE + LEASE / 4) => Ok(()),
         }
+    })
+}
+
+/// The replica is slow, so the server grants about twenty locks in a second. Acquires whose callers
+/// have gone are not sent, so the others are served.
+#[test]
+fn tries_succeed_although_the_server_can_not_serve_all() {
+    run(async {
+        let (server, _) = start().await?;
+        let (proxy, _replica) = replica_behind_proxy(&server).await?;
+        let locks = locks(&(durable(&server, "1") + "&dlock.response_timeout=3s")).await?;
+        proxy.requests(Flow::Delay(Duration::from_millis(50)));
+        let taken = AtomicUsize::new(0);
+        let tries = (0..400).map(async |at| {
+            loop {
+                if let Ok(Some(guard)) = locks.mutex(format!("other/{at}"))?.try_lock().await {
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    let _ = guard.release().await;
+                }
+            }
+        });
+        let succeed = async {
+            // By now the first tries have given up.
+            sleep(Duration::from_secs(6)).await;
+            let before = taken.load(Ordering::Relaxed);
+            until("later tries succeed", async || Ok(taken.load(Ordering::Relaxed) >= before + 20))
+                .await
+        };
+        let ended: Verdict = tokio::select! {
+            ended = try_join_all(tries) => ended.map(|_: Vec<()>| ()),
+            ended = succeed => ended,
+        };
+        ended?;
+        until("a free lock is taken", async || {
+            Ok(matches!(locks.mutex("free")?.try_lock().await, Ok(Some(_))))
+        })
+        .await
     })
 }
 
@@ -167,7 +218,7 @@ fn a_grant_is_on_the_replica_before_it_is_reported() {
 }
 
 #[test]
-fn a_majority_counts_the_nodes_at_the_time_of_the_connect() {
+fn a_majority_is_the_master_and_half_of_the_replicas() {
     run(async {
         let (server, other) = start().await?;
         let replicas = [replica_of(&server).await?, replica_of(&server).await?];
@@ -179,6 +230,56 @@ fn a_majority_counts_the_nodes_at_the_time_of_the_connect() {
         replicas[1].pause()?;
         is_refused(&locks(&brief(&server, "majority")).await?, &server).await?;
         replicas.iter().try_for_each(RedisServer::resume)
+    })
+}
+
+/// A client that connects during a failover finds a master whose replicas connect later.
+#[test]
+fn a_majority_counts_replicas_that_connect_later() {
+    run(async {
+        let (server, _) = start().await?;
+        let locks = locks(&brief(&server, "majority")).await?;
+        // One server without replicas is its own majority.
+        locks.mutex("a")?.lock().await?.release().await?;
+        let replicas = [replica_of(&server).await?, replica_of(&server).await?];
+        until_replicas(&server, 2).await?;
+        replicas.iter().try_for_each(RedisServer::pause)?;
+        until("grants wait for a replica", async || match locks.mutex("a")?.lock().await {
+            Ok(guard) => Ok(guard.release().await.is_err()),
+            Err(error) => Ok(error.to_string().contains("0 of 1 replicas have the lease")),
+        })
+        .await?;
+        until_free(&server).await?;
+
+        // Replicas that have gone still count, also after a reconnect.
+        replicas.iter().for_each(RedisServer::kill);
+        until_replicas(&server, 0).await?;
+        server.kill_clients().await?;
+        is_refused(&locks, &server).await
+    })
+}
+
+/// In a failover the new master may have no replicas yet.
+#[test]
+fn a_majority_without_replicas_is_refused_behind_sentinels() {
+    run(async {
+        let (server, other) = start().await?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let all_know = AtomicBool::new(true);
+        let test = async {
+            let at = listener.local_addr()?;
+            let url = format!("redis+sentinel://{at}/m?dlock.durability=majority");
+            let error = refused(&url).await?;
+            says(&error, ErrorKind::Unavailable, "set a number, such as dlock.durability=1");
+            assert_eq!(error.operation(), Some("connect"));
+            let _replica = replica_of(&server).await?;
+            until_replicas(&server, 1).await?;
+            works_fully(&connect(&url).await?, &other, "a").await
+        };
+        tokio::select! {
+            verdict = test => verdict,
+            ended = sentinels(&listener, server.port(), server.port(), &all_know) => ended,
+        }
     })
 }
 

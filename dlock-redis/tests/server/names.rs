@@ -1,9 +1,9 @@
 //! Names that look like parts of keys, and listing names beside other programs' keys.
 
-use dlock_core::{ConfigIssue, DynBackend, ErrorKind, LockName};
-use dlock_testkit::{Stop, Verdict};
+use dlock_core::{ConfigIssue, ErrorKind};
+use dlock_testlab::{Stop, client::are_separate};
 
-use crate::support::{connect, exclusive, free, name, run, says, start, take, works_fully};
+use crate::support::{connect, exclusive, name, run, says, start, take, works_fully};
 
 /// Braces stand for hash slots in keys, and letters behind them for the parts of a lock.
 const NAMES: [&str; 22] = [
@@ -31,22 +31,6 @@ const NAMES: [&str; 22] = [
     "a b?[c]\\",
 ];
 
-async fn meet_nobody(client: &DynBackend, names: &[LockName]) -> Verdict {
-    let held: Vec<_> = names.iter().map(|name| exclusive(name.as_str())).collect();
-    for request in &held {
-        take(client, request).await?;
-    }
-    for request in &held {
-        let state = client.inspect(&request.name).await?;
-        assert_eq!(state.holders.len(), 1, "{}", request.name);
-        assert_eq!(state.holders[0].claim, request.claim, "{}", request.name);
-    }
-    for request in &held {
-        free(client, request).await?;
-    }
-    Ok(())
-}
-
 #[test]
 fn all_kinds_of_locks_work_on_names_that_look_like_keys() {
     run(async {
@@ -63,7 +47,7 @@ fn all_kinds_of_locks_work_on_names_that_look_like_keys() {
 fn no_two_names_meet() {
     run(async {
         let (_server, client) = start().await?;
-        meet_nobody(&client, &NAMES.map(name)).await
+        are_separate(&client, &NAMES.map(name)).await
     })
 }
 
@@ -74,7 +58,7 @@ fn the_longest_names_differ_in_their_last_byte() {
         let other = crate::support::connect(&server.url()).await?;
         let long = |last: &str| name(&format!("{}{last}", "x".repeat(512 - last.len())));
         let names = [long("a"), long("b"), long("é"), long("}"), long("f")];
-        meet_nobody(&client, &names).await?;
+        are_separate(&client, &names).await?;
         // Room for the second name of a multi-lock.
         works_fully(&client, &other, &names[0].as_str()[1..]).await
     })

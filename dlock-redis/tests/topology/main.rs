@@ -81,6 +81,7 @@ fn main() {
         push {
             a_hand_off_costs_two_scripts_and_one_message,
             a_grant_during_a_cut_is_noticed_after_the_reconnect,
+            a_claim_from_an_outage_is_notified_of_its_grant,
             a_waiter_is_granted_by_a_restarted_server,
         }
         quorum {

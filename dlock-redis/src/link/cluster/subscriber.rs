@@ -10,6 +10,10 @@
 //! receivers there, so they would treat the client of a replica as dead. So the map is read again
 //! about once a second and whenever a connection is lost.
 //!
+//! A master that was replaced may still grant, and its clock may differ. So a message counts only over
+//! a connection to the master that its bucket has by the map. If a bucket gets another master, what
+//! the waiters know from the one before is forgotten.
+//!
 //! # Concurrency
 //!
 //! `denied` goes from false to true once, and only saves attempts that would be refused.
@@ -19,9 +23,13 @@
 //! The task that sees it opens another connection. The callback stores it, then notifies `lost`, which
 //! keeps one notification for a task that is not waiting yet. So that task does not sleep again while
 //! a listener is closed. `late` counts requests in a row without an answer.
+//!
+//! The callback locks `state` until the waiters have its message, and the task that changes the map
+//! until they have forgotten the former master. So no message of that one comes in between. The
+//! waiters never use `state`.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -29,10 +37,10 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Backoff, Clock};
+use dlock_core::{Backoff, Clock, SendFlag};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use redis::{PushInfo, PushKind, RedisResult, aio::MultiplexedConnection};
+use redis::{PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Notify, OnceCell},
     time::timeout,
@@ -54,7 +62,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Subscriber {
     config: RedisConfig,
     waiters: Option<Arc<Waiters>>,
-    state: Mutex<Subscriptions>,
+    /// The callbacks of the connections that it has keep a weak reference.
+    state: Arc<Mutex<Subscriptions>>,
     /// A connection was lost, or leads to the wrong node by now.
     lost: Arc<Notify>,
     /// The map was just read.
@@ -68,22 +77,31 @@ impl Subscriber {
         Self {
             config: config.clone(),
             waiters,
-            state: Mutex::default(),
+            state: Arc::default(),
             lost: Arc::default(),
             map_read: Notify::new(),
             denied: AtomicBool::new(false),
         }
     }
 
-    /// Returns the channel of a bucket, if there is a subscription.
-    pub(super) async fn channel(&self, bucket: Bucket) -> Option<String> {
+    /// Returns the channel of a bucket, and subscribes to it before, if necessary: then the flag of
+    /// the acquire begins, so that this is not dropped half-way. If it can't subscribe now, the claim
+    /// has the channel nevertheless, and [`resubscribe`](Self::resubscribe) makes up for it: a claim
+    /// without a channel would find its grant only by polling.
+    pub(super) async fn channel(&self, bucket: Bucket, flag: &SendFlag) -> Option<String> {
         let waiters = self.waiters.as_ref().filter(|_| self.may_subscribe())?;
-        if !self.state.lock().is_subscribed(bucket)
-            && let Err(error) = self.subscribe_to(waiters, bucket).await
-        {
-            tracing::debug!(target: "dlock", %error, "pub/sub connection failed, falling back to polling");
-            self.lost.notify_one();
-            return None;
+        let is_subscribed = self.state.lock().is_subscribed(bucket);
+        if !is_subscribed {
+            // Always true: this runs in the future that the core drops when it gives a request up.
+            flag.begin();
+            match self.subscribe_to(waiters, bucket).await {
+                Err(error) if is_denial(&error) => return None,
+                Err(error) => {
+                    tracing::debug!(target: "dlock", %error, "pub/sub failed, will be retried");
+                    self.lost.notify_one();
+                }
+                Ok(()) => {}
+            }
         }
         Some(waiters.channel_of(bucket))
     }
@@ -129,9 +147,9 @@ impl Subscriber {
         self.state.lock().map.masters()
     }
 
-    /// Returns the largest number of replicas that a master has.
-    pub(super) fn replicas(&self) -> usize {
-        self.state.lock().map.replicas
+    /// Returns the largest number of replicas that a master has had in any map.
+    pub(super) fn most_replicas(&self) -> usize {
+        self.state.lock().most_replicas
     }
 
     /// Returns the master of a bucket, by its number.
@@ -167,7 +185,13 @@ impl Subscriber {
             None => self.ask_any_node().await,
         };
         let Some(map) = found else { return false };
-        self.state.lock().follow(map);
+        {
+            let mut state = self.state.lock();
+            let moved = state.follow(map);
+            if let Some(waiters) = self.waiters.as_ref().filter(|_| !moved.is_empty()) {
+                waiters.forget_answers(|name| moved.contains(&Bucket::of(name)));
+            }
+        }
         self.map_read.notify_one();
         true
     }
@@ -230,13 +254,15 @@ impl Subscriber {
         cell.get_or_try_init(|| self.open(at)).await.cloned()
     }
 
-    async fn open(&self, address: &str) -> RedisResult<Listener> {
+    async fn open(&self, address: &Arc<str>) -> RedisResult<Listener> {
         let closed = Arc::new(AtomicBool::new(false));
-        let (waiters, lost, ends) =
-            (self.waiters.clone(), Arc::clone(&self.lost), Arc::clone(&closed));
+        let (state, waiters, lost) =
+            (Arc::downgrade(&self.state), self.waiters.clone(), Arc::clone(&self.lost));
+        let (at, ends) = (Arc::clone(address), Arc::clone(&closed));
         let push = move |info: PushInfo| {
+            let Some(state) = state.upgrade() else { return };
             let unasked = info.kind == PushKind::SUnsubscribe;
-            if receive(info, waiters.as_deref(), Clock::Boot.now()) || unasked {
+            if state.lock().receive(info, &at, &ends, waiters.as_deref()) || unasked {
                 ends.store(true, Ordering::SeqCst);
                 lost.notify_one();
             }
@@ -256,6 +282,8 @@ async fn subscribe(listener: &mut Listener, waiters: &Waiters, bucket: Bucket) -
 #[derive(Default)]
 struct Subscriptions {
     map: Map,
+    /// The largest number of replicas in this map and those before.
+    most_replicas: usize,
     /// By address.
     connections: HashMap<Arc<str>, Arc<OnceCell<Listener>>>,
     /// For each bucket that had a waiter, the connection that is subscribed to it.
@@ -323,8 +351,29 @@ impl Subscriptions {
         open.filter_map(|(at, listener)| Some((Arc::clone(at), listener.get()?.clone()))).collect()
     }
 
-    /// Replaces the map. Connections to nodes that are no masters any more are closed.
-    fn follow(&mut self, map: Map) {
+    /// Passes a message of the connection to this address to the waiters, if it counts. Returns
+    /// whether the connection is lost.
+    fn receive(
+        &self,
+        info: PushInfo,
+        at: &Arc<str>,
+        closed: &AtomicBool,
+        waiters: Option<&Waiters>,
+    ) -> bool {
+        let counts = match info.data.first() {
+            Some(Value::BulkString(channel)) => {
+                let bucket = bucket_of(channel);
+                let master = bucket.and_then(|bucket| self.map.master(bucket));
+                master == Some(at) && !closed.load(Ordering::SeqCst)
+            }
+            _ => false,
+        };
+        receive(info, waiters.filter(|_| counts), Clock::Boot.now())
+    }
+
+    /// Replaces the map. Connections to nodes that are no masters any more are closed. Returns the
+    /// buckets that have another master than before.
+    fn follow(&mut self, map: Map) -> HashSet<Bucket> {
         let masters = map.masters();
         self.connections.retain(|at, listener| {
             if let Some(listener) = listener.get().filter(|_| !masters.contains(at)) {
@@ -332,7 +381,10 @@ impl Subscriptions {
             }
             masters.contains(at) && !is_closed(listener)
         });
-        self.map = map;
+        self.most_replicas = self.most_replicas.max(map.replicas);
+        let before = std::mem::replace(&mut self.map, map);
+        let master = |map: &Map, bucket| map.master(number(bucket)).cloned();
+        Bucket::all().filter(|of| master(&before, *of) != master(&self.map, *of)).collect()
     }
 
     /// Returns all addresses that may lead to a node, each time with another one first. Masters
@@ -351,7 +403,65 @@ fn number(bucket: Bucket) -> usize {
     usize::from(bucket.number())
 }
 
+/// Returns the index of the bucket of a [channel](Waiters::channel_of).
+fn bucket_of(channel: &[u8]) -> Option<usize> {
+    let number = channel.strip_suffix(b"}")?.rsplit(|byte| *byte == b'{').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
 /// Returns whether there is a connection, and it is closed.
 fn is_closed(listener: &OnceCell<Listener>) -> bool {
     listener.get().is_some_and(|listener| listener.closed.load(Ordering::SeqCst))
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_core::{AcquireRequest, LockName, Mode};
+
+    use super::*;
+    use crate::reply::QueuePosition;
+
+    /// A map with one master at this port, which has this number of replicas.
+    fn map(port: i64, replicas: usize) -> Map {
+        let node = Value::Array(vec![Value::BulkString(b"host".to_vec()), Value::Int(port)]);
+        let mut range = vec![Value::Int(0), Value::Int(16_383)];
+        range.resize(range.len() + 1 + replicas, node);
+        Map::read(&Value::Array(vec![Value::Array(range)]), "x:9").unwrap()
+    }
+
+    #[test]
+    fn the_most_replicas_of_all_maps_count() {
+        let mut state = Subscriptions::default();
+        for (replicas, most) in [(1, 1), (2, 2), (0, 2)] {
+            state.follow(map(1, replicas));
+            assert_eq!(state.most_replicas, most);
+        }
+    }
+
+    #[test]
+    fn a_message_of_a_replaced_master_is_ignored() {
+        let waiters = Waiters::new();
+        let name = LockName::new("a").unwrap();
+        let bucket = Bucket::of(&name);
+        let request = AcquireRequest::new(name, Mode::Exclusive, Duration::from_secs(60));
+        let channel = waiters.channel_of(bucket);
+        let position = QueuePosition { first: true, next_end: Duration::MAX, at: 1_000 };
+        let mut state = Subscriptions::default();
+        let comes = |state: &Subscriptions, from: &str, is_closed| {
+            waiters.expect(&request);
+            waiters.queued(request.claim, Clock::Boot.now(), position);
+            let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+            let data = vec![text(&channel), text(&format!("{} 7 1000", request.claim))];
+            let message = PushInfo { kind: PushKind::SMessage, data };
+            state.receive(message, &from.into(), &AtomicBool::new(is_closed), Some(&waiters));
+            waiters.take(request.claim).is_some()
+        };
+        assert_eq!(state.follow(map(1, 0)).len(), Bucket::all().count());
+        assert!(comes(&state, "host:1", false));
+        assert!(!comes(&state, "host:1", true), "a connection that was closed");
+        assert!(state.follow(map(1, 1)).is_empty());
+        assert!(state.follow(map(2, 0)).contains(&bucket));
+        assert!(!comes(&state, "host:1", false), "the former master");
+        assert!(comes(&state, "host:2", false));
+    }
 }

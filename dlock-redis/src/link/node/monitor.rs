@@ -1,5 +1,5 @@
-//! Two jobs while a connection is open: writing marks that show how long the server has run, and
-//! reading the settings again on which guarantees depend.
+//! Three jobs while a connection is open: writing marks that show how long the server has run,
+//! reading the settings again on which guarantees depend, and counting replicas that connect later.
 //!
 //! If the process dies between two marks, the last mark stays. The next client then waits for the
 //! rest of the restart guard, which is longer than necessary and never shorter.
@@ -13,9 +13,10 @@ use dlock_core::Clock;
 use redis::Value;
 
 use super::{Connection, NodeShared, ServerInfo, SkippedQueries, Topology, Uptime, open};
-use crate::keys;
+use crate::{config::Durability, keys};
 
-/// The interval at which the settings are read again on which a guarantee depends.
+/// The interval at which the settings are read again on which a guarantee depends, and the number of
+/// replicas on which a majority depends.
 const REREAD: Duration = Duration::from_secs(10);
 /// The shortest pause between two attempts to write the last mark.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -46,7 +47,11 @@ impl NodeShared {
     pub(super) async fn monitor(&self) {
         let open = self.state.borrow().connection().cloned();
         if let Some(connection) = open {
-            tokio::join!(self.write_marks(&connection), self.reread(&connection));
+            tokio::join!(
+                self.write_marks(&connection),
+                self.reread(&connection),
+                self.count_replicas(&connection)
+            );
         }
         std::future::pending().await
     }
@@ -93,6 +98,25 @@ impl NodeShared {
     /// Returns whether a guarantee depends on the data of one server.
     fn promises(&self) -> bool {
         matches!(self.config.topology, Topology::Single | Topology::Socket)
+    }
+
+    /// Counts the replicas again for `dlock.durability=majority`. During a failover they connect to
+    /// the new master one after another. In a cluster the map of the slots shows them.
+    async fn count_replicas(&self, connection: &Connection) {
+        let in_cluster = self.config.topology == Topology::Cluster;
+        if self.config.durability != Durability::Majority || in_cluster {
+            return;
+        }
+        let info_alone = SkippedQueries { info: false, settings: true };
+        loop {
+            tokio::time::sleep(REREAD).await;
+            let read = open::server_info(&mut connection.redis.clone(), None, info_alone).await;
+            let Ok(read) = read else { continue };
+            if read.check_replicas().is_err() {
+                return;
+            }
+            self.most_replicas.fetch_max(read.replicas, Ordering::Relaxed);
+        }
     }
 
     /// Reads the settings again on which guarantees depend. Leaves out the questions that were
