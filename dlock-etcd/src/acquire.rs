@@ -10,14 +10,15 @@
 use std::sync::Arc;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Grant, Instant, Mode, Queue,
+    AcquireRequest, Acquired, Certainty, Clock, ConfigIssue, Error, ErrorKind, Grant, Instant,
+    Mode, Queue, session::for_now,
 };
 use futures_util::future::join_all;
 
 use crate::{
     claim::{OwnClaim, Spot, Stage},
     create::Made,
-    error::{conflict, for_now, gone, no_tokens},
+    error::{conflict, gone, no_tokens},
     key::token,
     queue::Standing,
     session::Session,
@@ -112,11 +113,12 @@ impl Session {
                 self.settle(claim, stage, standing, request, began).await
             },
         );
-        // All are settled, even if one fails. The keys exist, so the core releases the claims.
+        // All are settled, even if one fails. The keys exist, so the core releases the claims, and a
+        // right that is missing may come back. Only a claim that conflicts has left no key.
         let settled: Result<Vec<_>, _> = join_all(settling).await.into_iter().collect();
         settled.map_err(|error| match error.kind() {
-            ErrorKind::Config(_) if claims.len() == 1 => error,
-            _ => error.with_certainty(Certainty::Unknown),
+            ErrorKind::Config(ConfigIssue::Capacity) if claims.len() == 1 => error,
+            _ => for_now(error).with_certainty(Certainty::Unknown),
         })
     }
 

@@ -3,7 +3,7 @@
 //! It maps the verbs of the contract to the current session. `granted` and `renew` use a session that
 //! may have ended: a claim belongs to its session, so the answer is then a loss. The other verbs wait
 //! for a session that is alive. `acquire` and `release` return an `Answer` that owns all it needs, and
-//! run to their end if the caller drops them.
+//! run to their end if the caller drops them. An acquire that waits for its window is dropped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Claim, Connecting, DynBackend,
     Error, Factory, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released,
-    Renewal, Renewed, StoreEvents, current_io_runtime, session::Sessions,
+    Renewal, Renewed, StoreEvents, current_io_runtime,
+    session::{Sessions, for_now},
 };
 
 use crate::{
@@ -40,8 +41,8 @@ impl Etcd {
     /// # Errors
     /// `Unavailable` if no member can be reached (for example because it needs TLS) or accepts
     /// writes; `Config(Access)` for a wrong password, missing rights, or invalid TLS files;
-    /// `Unsupported` for etcd before 3.4 and for a gRPC proxy; `Protocol` for a server that is not
-    /// etcd; `Config(Runtime)` outside a tokio runtime, and on a runtime without timers or I/O; and
+    /// `Unsupported` for etcd before 3.4, for a gRPC proxy, and for a server that allows fewer than
+    /// four requests at a time on a connection; `Protocol` for a server that is not etcd; `Config(Runtime)` outside a tokio runtime, and on a runtime without timers or I/O; and
     /// the errors of an invalid [`EtcdConfig`].
     ///
     /// # Cancel safety
@@ -87,10 +88,10 @@ impl Backend for Etcd {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (sessions, request) = (Arc::clone(&self.sessions), request.clone());
-        Answer::later(async move {
-            let session = sessions.living().await?;
+        Answer::unsent(|flag| async move {
+            let session = sessions.living_for(&flag).await?;
             let acquiring = Arc::clone(&session).acquire(vec![request]);
-            let answers = session.see_through_in(&session.acquires, acquiring).await?;
+            let answers = session.see_through_in(&session.acquires, Some(&flag), acquiring).await?;
             answers.into_iter().next().ok_or_else(gone)
         })
     }
@@ -98,7 +99,8 @@ impl Backend for Etcd {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // Not `living`: the claim is a key of the session in which it was sent. In a later one it
         // does not exist, and the core has to send it again.
-        self.sessions.current().wait(request).await
+        // A waiter had the right to create its key, so one that is missing now may come back.
+        self.sessions.current().wait(request).await.map_err(for_now)
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
@@ -110,7 +112,7 @@ impl Backend for Etcd {
         Answer::later(async move {
             let session = sessions.living().await?;
             let releasing = Arc::clone(&session).release(claim);
-            session.see_through_in(&session.releases, releasing).await
+            session.see_through_in(&session.releases, None, releasing).await
         })
     }
 
@@ -124,13 +126,13 @@ impl Backend for Etcd {
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let (sessions, requests) = (Arc::clone(&self.sessions), requests.to_vec());
-        Some(Answer::later(async move {
+        Some(Answer::unsent(|flag| async move {
             if requests.len() > MOST_NAMES {
                 return Err(too_many(requests.len()));
             }
-            let session = sessions.living().await?;
+            let session = sessions.living_for(&flag).await?;
             let acquiring = Arc::clone(&session).acquire(requests);
-            session.see_through_in(&session.acquires, acquiring).await
+            session.see_through_in(&session.acquires, Some(&flag), acquiring).await
         }))
     }
 }

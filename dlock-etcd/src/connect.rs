@@ -62,24 +62,18 @@ impl Link {
     ) -> Result<Self, Error> {
         let mut hosts = config.hosts.clone();
         hosts.shuffle(&mut rand::rng());
-        let pause = each / STAGGER;
-        let attempts = hosts.into_iter().map(|host| async move {
-            let addresses = resolve(&host, each).await?.into_iter();
-            let attempts = addresses.map(|at| Self::to(&host, at, config, cluster, each));
-            race(attempts, pause, judge).await.unwrap_or_else(|| Err(no_answer()))
-        });
-        race(attempts, pause, judge).await.unwrap_or_else(|| Err(no_answer()))
+        race_hosts(hosts, each, |host, at| Self::to(host, at, config, cluster, each)).await
     }
 
     async fn to(
-        host: &str,
+        host: String,
         address: SocketAddr,
         config: &EtcdConfig,
         cluster: Option<u64>,
         each: Duration,
     ) -> Result<Self, Error> {
         let deadline = Instant::now() + each;
-        let (client, header, status) = dial(host, Some(address), &config.access, deadline).await?;
+        let (client, header, status) = dial(&host, address, &config.access, deadline).await?;
         if status.is_learner {
             return Err(Failure::new(
                 FailureKind::Learner,
@@ -125,6 +119,26 @@ impl Link {
         let ttl = Duration::from_secs(granted.ttl.unsigned_abs());
         Ok(Granted { id: granted.id, ttl, began })
     }
+}
+
+/// Tries these hosts in their order, each at all its addresses, and returns the first success. Each
+/// name may take this long to resolve.
+pub(crate) async fn race_hosts<T, F>(
+    hosts: Vec<String>,
+    each: Duration,
+    to: impl Fn(String, SocketAddr) -> F + Send + Sync,
+) -> Result<T, Error>
+where
+    T: Send,
+    F: Future<Output = Result<T, Error>> + Send,
+{
+    let (to, pause) = (&to, each / STAGGER);
+    let attempts = hosts.into_iter().map(|host| async move {
+        let addresses = resolve(&host, each).await?.into_iter();
+        let attempts = addresses.map(|at| to(host.clone(), at));
+        race(attempts, pause, judge).await.unwrap_or_else(|| Err(no_answer()))
+    });
+    race(attempts, pause, judge).await.unwrap_or_else(|| Err(no_answer()))
 }
 
 /// Keeps an error that names a cause, since it is of more use than "no connection".

@@ -13,7 +13,7 @@ use dlock_core::{Backoff, Certainty, Error};
 use crate::{
     claim::{OwnClaim, Spot, own_key},
     client::{Compare, CompareResult, KeyValue, PutRequest, RequestOp, TxnRequest, TxnResponse},
-    error::{conflict, for_now},
+    error::conflict,
     queue::{Standing, blockers, range, standing, standing_among, whole},
     record::Record,
     session::{Session, is_passing},
@@ -244,8 +244,7 @@ impl Session {
     ) -> Vec<(Spot, Result<Standing, Error>)> {
         let mut made = Vec::with_capacity(spots.len());
         for (claim, spot) in claims.iter().zip(spots) {
-            // A right that is missing may come back, since the claim has its key.
-            let standing = self.standing(claim, spot.created, revision).await.map_err(for_now);
+            let standing = self.standing(claim, spot.created, revision).await;
             made.push((spot, standing));
         }
         made

@@ -7,8 +7,9 @@
 //! late write of the marker opens no old epoch. It only makes the next creation fail its condition,
 //! and that client writes the marker once more.
 //!
-//! If the quota of the database is used up, the servers refuse to write the marker. Then it is
-//! deleted, which they accept. A key that is absent has the mod revision 0, which is no epoch.
+//! If the quota of the database is used up, the servers refuse to write the marker. They also do if
+//! the right to any key with its lease is missing. Then it is deleted, which they accept. A key that
+//! is absent has the mod revision 0, which is no epoch.
 
 use std::sync::atomic::Ordering;
 
@@ -40,15 +41,18 @@ impl Session {
     /// that were. It fails only if the session is over: whatever the members answer, another one may
     /// answer otherwise, and a right that is missing may come back.
     pub(crate) async fn end_epoch(&self, epoch: i64) -> Result<i64, Failure> {
-        let _turn = self.raising.lock().await;
-        let now = self.epoch.load(Ordering::SeqCst);
-        if now > epoch {
-            return Ok(now);
-        }
         let mut pause = Backoff::new();
         loop {
+            // Not during the pauses: a move to a new lease, which needs it, keeps heartbeats waiting.
+            let turn = self.raising.lock().await;
+            let now = self.epoch.load(Ordering::SeqCst);
+            if now > epoch {
+                return Ok(now);
+            }
             let failure = match self.begin_epoch().await {
-                Err(failure) if failure.kind() == FailureKind::NoSpace => {
+                Err(failure)
+                    if matches!(failure.kind(), FailureKind::NoSpace | FailureKind::Denied) =>
+                {
                     let key = self.marker.clone();
                     let delete = DeleteRangeRequest { key, ..Default::default() };
                     match self.insist(delete).await.0 {
@@ -62,6 +66,7 @@ impl Session {
                 Err(failure) => failure,
                 begun => return begun,
             };
+            drop(turn);
             if self.is_over() {
                 return Err(failure);
             }

@@ -23,19 +23,6 @@ pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::NotHeld, "the claim has left the queue: try again")
 }
 
-/// Returns an error of a claim that has a key. Its client had the right to create it, so a right
-/// that is missing now may come back: the claim continues to wait.
-pub(crate) fn for_now(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::Config(ConfigIssue::Access) => {
-            Error::new(ErrorKind::Unavailable, error.to_string())
-                .with_certainty(error.certainty())
-                .with_source(error)
-        }
-        _ => error,
-    }
-}
-
 /// Returns the error for more names than one transaction can carry.
 pub(crate) fn too_many(names: usize) -> Error {
     Error::new(

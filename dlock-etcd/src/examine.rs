@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dlock_core::{Error, Finding};
+use dlock_core::{Error, ErrorKind, Finding};
 
 use crate::{
     client::{AlarmRequest, AlarmType, Bytes, Failure, FailureKind, RangeRequest},
     key::Entry,
-    preflight::{MemberState, Members},
+    preflight::MemberState,
     session::Session,
 };
 
@@ -27,10 +27,10 @@ const PAGE: i64 = 1000;
 
 /// Returns the findings.
 pub(crate) async fn examine(session: &Session) -> Result<Vec<Finding>, Error> {
-    let members = Members::ask(session).await?;
-    let list = members.list.as_deref().unwrap_or_default();
+    let members = MemberState::of_all(session).await?;
+    let list = members.as_deref().unwrap_or_default();
     let mut findings: Vec<Finding> = list.iter().map(version).collect();
-    findings.push(count(&members));
+    findings.push(count(members.as_deref()));
     findings.extend(alarms(session).await?);
     findings.extend(list.iter().filter_map(size));
     findings.push(compaction(session).await?);
@@ -43,6 +43,10 @@ pub(crate) async fn examine(session: &Session) -> Result<Vec<Finding>, Error> {
 fn version(seen: &MemberState) -> Finding {
     let status = match &seen.status {
         Ok(status) => status,
+        Err(error) if error.kind() != ErrorKind::Unavailable => {
+            let found = format!("sessions can't move to {}", seen.name());
+            return Finding::warning("version", found, error.to_string());
+        }
         Err(error) => {
             return Finding::warning(
                 "version",
@@ -65,9 +69,9 @@ fn version(seen: &MemberState) -> Finding {
     }
 }
 
-fn count(members: &Members) -> Finding {
+fn count(members: Option<&[MemberState]>) -> Finding {
     let remedy = "run three or five members, on separate machines";
-    let Some(list) = &members.list else {
+    let Some(list) = members else {
         return Finding::warning(
             "members",
             "this client may not list the members",
@@ -224,12 +228,7 @@ fn ttl(granted: Duration, asked: Duration) -> Finding {
 
 /// Returns the findings about this client's rights below the root, and about the root itself.
 async fn root(session: &Session) -> Result<Vec<Finding>, Error> {
-    let epoch = session.epoch().await;
-    let written = match epoch {
-        Ok(epoch) => session.end_epoch(epoch).await.map(|_| ()),
-        Err(failure) => Err(failure),
-    };
-    let rights = match written {
+    let rights = match session.renew_epoch().await {
         Ok(()) => Finding::fine("rights", "this client may write and delete keys below the root"),
         Err(failure) if failure.kind() == FailureKind::NoSpace => return Ok(Vec::new()),
         Err(failure) => denied(failure)?,
@@ -316,11 +315,15 @@ mod tests {
     use dlock_core::Level;
 
     use super::*;
+    use crate::client::Member;
 
     #[test]
     fn a_cluster_that_hides_its_state_is_never_fine() {
         let (mega, gone) = (1 << 20, false);
+        let few = Error::new(ErrorKind::Unsupported, "--max-concurrent-streams");
+        let few = MemberState { member: Member::default(), status: Err(few) };
         for (finding, level, remedy) in [
+            (version(&few), Level::Warning, "--max-concurrent-streams"),
             (judge_size("a", mega, 8 * mega), Level::Fine, ""),
             (judge_size("a", 7 * mega, 8 * mega), Level::Warning, "defragment"),
             (judge_size("a", mega, 0), Level::Warning, "etcd_server_quota_backend_bytes"),

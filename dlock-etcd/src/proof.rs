@@ -71,6 +71,10 @@ impl Proof {
         sent: Instant,
         answered: Instant,
     ) -> bool {
+        #[cfg(dlock_sim)]
+        if dlock_core::sim::has_mistake("lease-of-old-term") {
+            self.granted = self.granted.max(term);
+        }
         let same = term == self.granted;
         self.keepalive = same.then_some(Keepalive { link, sent, from: answered, votes: 0 });
         term <= self.granted

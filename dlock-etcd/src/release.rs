@@ -69,6 +69,10 @@ impl Session {
     /// Repeats the deletion of a key in the background, after the servers have refused it with this
     /// `error`. The claim has ended.
     pub(crate) fn clear_later(self: &Arc<Self>, claim: &Arc<OwnClaim>, error: &Error) {
+        #[cfg(dlock_sim)]
+        if dlock_core::sim::has_mistake("refused-release-forgotten") {
+            return self.forget(claim);
+        }
         claim.set_refused_in(self.lease());
         SessionBase::defer_deletion(self, claim, error, clear_again);
     }

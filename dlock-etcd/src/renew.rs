@@ -82,7 +82,7 @@ impl Session {
             Ok(if claim.is_over() { Renewed::Lost } else { Renewed::Kept })
         };
         if alone {
-            return self.see_through_in(&self.releases, weaken).await;
+            return self.see_through_in(&self.releases, None, weaken).await;
         }
         // In the background, so that one downgrade does not delay the renewals of the others. If it
         // fails, the next renewal tries again.

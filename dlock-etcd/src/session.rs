@@ -299,6 +299,14 @@ impl Session {
         let (mut unsure, mut pause) = (false, Backoff::new());
         loop {
             match send().await {
+                #[cfg(dlock_sim)]
+                Err(failure)
+                    if failure.to_string().contains("raft: stopped")
+                        && dlock_core::sim::has_mistake("unknown-ends-session") =>
+                {
+                    self.end();
+                    return (Err(failure), unsure);
+                }
                 Err(failure) if may_pass(&failure) && !self.is_over() => {
                     unsure |= failure.certainty() == Certainty::Unknown;
                     pause.wait().await;

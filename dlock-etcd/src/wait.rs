@@ -28,7 +28,7 @@ use dlock_core::{AcquireRequest, Backoff, Clock, Error, Grant};
 use crate::{
     claim::{OwnClaim, OwnWatch, Spot, Stage},
     client::{Bytes, Failure, FilterType, Seen, Watch},
-    error::{conflict, for_now, gone},
+    error::{conflict, gone},
     key::Entry,
     queue::{Behind, Standing},
     session::{Session, replaced},
@@ -45,7 +45,7 @@ impl Session {
         }
         let (standing, own) = tokio::select! {
             () = claim.until_over() => return Err(gone()),
-            turn = self.turn(&claim, &spot) => turn.map_err(for_now)?,
+            turn = self.turn(&claim, &spot) => turn?,
         };
         match standing {
             Standing::Held { followed } => {

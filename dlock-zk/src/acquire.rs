@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use dlock_core::{
     AcquireRequest, Acquired, Certainty, Clock, Error, ErrorKind, Grant, Instant, Mode, Queue,
+    session::for_now,
 };
 use futures_util::future::{join_all, try_join_all};
 
@@ -93,7 +94,10 @@ impl Session {
             self.undo_doubtful(claim, stage).await?;
         }
         let began = Clock::Boot.now();
-        let made: Vec<Made> = if stages.iter().all(|stage| matches!(**stage, Stage::New)) {
+        let is_new = stages.iter().all(|stage| matches!(**stage, Stage::New));
+        // A right that it had before may come back.
+        let shown = |error: Error| if is_new { error } else { for_now(error) };
+        let made: Vec<Made> = if is_new {
             match self.create(claims).await {
                 Ok(made) => made,
                 Err(NotMade { error, doubtful: None }) => return Err(explain(error)),
@@ -107,7 +111,7 @@ impl Session {
             }
         } else {
             // A retry. The reads below must show all that was committed before.
-            self.catch_up().await.map_err(explain)?;
+            self.catch_up().await.map_err(|error| shown(explain(error)))?;
             let known = stages.iter().map(|stage| match &**stage {
                 Stage::There(spot) => Ok((spot.clone(), None)),
                 _ => Err(gone()),
@@ -123,14 +127,14 @@ impl Session {
             made.into_iter().map(async |(spot, listed)| self.standing(&spot, listed).await);
         let standings = try_join_all(standings).await;
         let standings =
-            standings.map_err(|error| explain(error).with_certainty(Certainty::Unknown))?;
+            standings.map_err(|error| shown(explain(error)).with_certainty(Certainty::Unknown))?;
         let settling = claims.iter().zip(&mut stages).zip(requests).zip(standings).map(
             async |(((claim, stage), request), standing)| {
                 self.settle(claim, stage, standing, request, began).await
             },
         );
         // All are settled, even if one fails.
-        join_all(settling).await.into_iter().collect()
+        join_all(settling).await.into_iter().collect::<Result<_, _>>().map_err(shown)
     }
 
     /// Before a claim is sent again: deletes the node of a creation that was not answered.

@@ -3,7 +3,7 @@
 //! It maps the verbs of the contract to the current session. `granted` and `renew` use a session that
 //! may have ended: a claim belongs to its session, so the answer is then a loss. The other verbs wait
 //! for a session that is alive. `acquire` and `release` return an `Answer` that owns all it needs, and
-//! run to their end if the caller drops them.
+//! run to their end if the caller drops them. An acquire that waits for its window is dropped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, BackendUrl, Claim, Connecting, DynBackend,
     Error, Factory, FencingToken, Finding, Grant, Guarantees, LockName, LockState, Released,
-    Renewal, Renewed, StoreEvents, current_io_runtime, session::Sessions,
+    Renewal, Renewed, StoreEvents, current_io_runtime,
+    session::{Sessions, for_now},
 };
 
 use crate::{
@@ -89,10 +90,10 @@ impl Backend for ZooKeeper {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (sessions, request) = (Arc::clone(&self.sessions), request.clone());
-        Answer::later(async move {
-            let session = sessions.living().await?;
+        Answer::unsent(|flag| async move {
+            let session = sessions.living_for(&flag).await?;
             let acquiring = Arc::clone(&session).acquire(vec![request]);
-            let answers = session.see_through_in(&session.acquires, acquiring).await?;
+            let answers = session.see_through_in(&session.acquires, Some(&flag), acquiring).await?;
             answers.into_iter().next().ok_or_else(gone)
         })
     }
@@ -100,7 +101,8 @@ impl Backend for ZooKeeper {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // Not `living`: the claim is a node of the session in which it was sent. In a later one it
         // does not exist, and the core has to send it again.
-        self.sessions.current().wait(request).await
+        // A waiter had the right to join the queue, so one that is missing now may come back.
+        self.sessions.current().wait(request).await.map_err(for_now)
     }
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
@@ -112,7 +114,7 @@ impl Backend for ZooKeeper {
         Answer::later(async move {
             let session = sessions.living().await?;
             let releasing = Arc::clone(&session).release(claim);
-            session.see_through_in(&session.releases, releasing).await
+            session.see_through_in(&session.releases, None, releasing).await
         })
     }
 
@@ -127,14 +129,14 @@ impl Backend for ZooKeeper {
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let (sessions, requests) = (Arc::clone(&self.sessions), requests.to_vec());
-        Some(Answer::later(async move {
-            let session = sessions.living().await?;
+        Some(Answer::unsent(|flag| async move {
+            let session = sessions.living_for(&flag).await?;
             // Refused before anything is sent, since the servers would close the connection.
             if !session.fit_together(&requests) {
                 return Err(too_many(requests.len()));
             }
             let acquiring = Arc::clone(&session).acquire(requests);
-            session.see_through_in(&session.acquires, acquiring).await
+            session.see_through_in(&session.acquires, Some(&flag), acquiring).await
         }))
     }
 }

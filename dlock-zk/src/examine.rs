@@ -92,7 +92,7 @@ fn names(count: usize) -> Finding {
 }
 
 fn version(answer: Option<&str>) -> Finding {
-    match (field(answer, "Zookeeper version:"), field(answer, "Mode:")) {
+    match (field(answer, "Zookeeper version:"), mode(answer)) {
         (Some(version), _) if too_old(answer).is_some() => Finding::wrong(
             "version",
             format!("ZooKeeper {version:.40}, which lacks {LACKING}"),
@@ -191,10 +191,17 @@ async fn ask_host(host: &str) -> (String, Answers) {
 
 /// Returns whether a voter that gives this answer serves. `None` for a server that does not vote.
 fn serves(answer: Option<&str>) -> Option<bool> {
-    match field(answer, "Mode:") {
+    match mode(answer) {
         Some("observer") => None,
-        mode => Some(mode.is_some()),
+        // It has lost the majority, and takes no writes (`readonlymode.enabled`).
+        Some("read-only") | None => Some(false),
+        Some(_) => Some(true),
     }
+}
+
+/// Returns the mode that a server reports, if it serves clients. [`field`] would end it at a hyphen.
+fn mode(answer: Option<&str>) -> Option<&str> {
+    answer?.lines().find_map(|line| line.strip_prefix("Mode:")).map(str::trim)
 }
 
 impl SeenVoters {
@@ -260,8 +267,9 @@ fn ensemble(members: Option<usize>, seen: Option<&SeenVoters>) -> Finding {
             "{odd} servers vote, and that they serve is visible for {serving} of them{away}: if one \
              is down, the next failure may stop all locks"
         ),
-        "start the servers that are down; if all run, name each of them in the URL, and allow the \
-         command without TLS (4lw.commands.whitelist=srvr,conf)",
+        "start the servers that are down, and reconnect those in read-only mode with the others; if \
+         all serve, name each of them in the URL, and allow the command without TLS \
+         (4lw.commands.whitelist=srvr,conf)",
     )
 }
 
@@ -349,7 +357,13 @@ mod tests {
         assert_eq!(SeenVoters::of(all), seen(2, &["z2:1", "unknown:1"]));
         assert_eq!(serves(Some("Mode: follower\n")), up);
         assert_eq!(serves(Some("Mode: observer\n")), observer);
-        for answer in [None, Some("srvr is not executed"), Some("This ZooKeeper instance is not")] {
+        let read_only = "READ-ONLY mode; serving only read-only clients\nMode: read-only\n";
+        for answer in [
+            None,
+            Some("srvr is not executed"),
+            Some("This ZooKeeper instance is not"),
+            Some(read_only),
+        ] {
             assert_eq!(serves(answer), down);
         }
     }
@@ -391,5 +405,7 @@ mod tests {
         assert_eq!(tokens(Some("Zxid: 0x10000000a\n")), None);
         assert_eq!(tokens(Some(srvr)), None);
         assert_eq!(version(Some(srvr)).found, "ZooKeeper 3.8.4, leader");
+        let read_only = srvr.replace("leader", "read-only");
+        assert_eq!(version(Some(&read_only)).found, "ZooKeeper 3.8.4, read-only");
     }
 }

@@ -4,6 +4,8 @@
 //! result may be out of date, as any inspection may be, but it is never older than the heartbeat
 //! before it.
 
+use std::time::Duration;
+
 use dlock_core::{ClaimState, Clock, Error, LockName, LockState, Mode, unknown_format};
 use zookeeper_client::{Error as ZkError, MultiReadResult};
 
@@ -54,16 +56,19 @@ impl Session {
                         record.as_ref().is_some_and(|record| record.mark == Some(Mark::Shared));
                     let mode = if reads { Mode::Shared } else { node.mode };
                     let czxid = node.since.unwrap_or(stat.czxid);
-                    seen.push((node.claim, mode, czxid, record));
+                    seen.push((node.claim, mode, czxid, record, stat.ephemeral_owner));
                 }
             }
         }
         let now = Clock::Boot.now();
         let held = Queue::holding(seen.iter().map(|(_, mode, ..)| *mode));
         let state = |at: usize| {
-            let (claim, mode, czxid, record) = &seen[at];
-            // Only the client of a claim knows the end of its lease.
+            let (claim, mode, czxid, record, owner) = &seen[at];
             let remaining = match self.find(*claim) {
+                // Without a session, nothing but a person ends it. If a container or a node with a
+                // TTL ends by itself, its owner does not show that.
+                _ if *owner == 0 => Duration::MAX,
+                // Only the client of a claim knows the end of its lease.
                 Some(claim) => claim.remaining(now),
                 None => record.as_ref().map_or(self.timeout, |record| record.lease),
             };

@@ -4,10 +4,14 @@
 //! as a loss only if the claim still expects a node of that name, which is read under the lock of
 //! its stage.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dlock_core::Backoff;
 use zookeeper_client::{Error as ZkError, EventType};
 
 use crate::{
     claim::{OwnClaim, OwnWatch, Stage},
+    error::is_over,
     session::Session,
 };
 
@@ -17,19 +21,29 @@ pub(crate) enum OwnNode {
     Watched(OwnWatch),
     /// Another client has deleted it.
     Gone,
+    /// The servers refuse a watch, for example because a right is missing for a while.
+    Refused,
     /// The claim was released, or the session is over.
     Over,
 }
 
 impl Session {
-    /// Waits until another client deletes the node of a claim. If this is dropped, the watch stays
-    /// with the claim.
-    pub(crate) async fn until_own_node_is_deleted(&self, claim: &OwnClaim) {
+    /// Waits until another client deletes the node of a claim. `is_watched` is set while the server
+    /// would report that. If this is dropped, the watch stays with the claim.
+    pub(crate) async fn until_own_node_is_deleted(
+        &self,
+        claim: &OwnClaim,
+        is_watched: &AtomicBool,
+    ) {
+        let mut pause = Backoff::new();
         loop {
             match self.watch_own(claim).await {
                 OwnNode::Watched(watch) => {
                     let mut borrowed = BorrowedWatch { claim, watch: Some(watch) };
-                    let Some((event_type, child)) = borrowed.changed().await else { continue };
+                    is_watched.store(true, Ordering::SeqCst);
+                    let changed = borrowed.changed().await;
+                    is_watched.store(false, Ordering::SeqCst);
+                    let Some((event_type, child)) = changed else { continue };
                     match event_type {
                         EventType::Session => break,
                         // Without a second read: a grant that was derived from a later event must
@@ -39,6 +53,7 @@ impl Session {
                     }
                 }
                 OwnNode::Gone => return,
+                OwnNode::Refused => pause.wait().await,
                 OwnNode::Over => break,
             }
         }
@@ -63,7 +78,8 @@ impl Session {
                 Err(ZkError::NoNode) if claim.is_named(&spot.child).await => return OwnNode::Gone,
                 // It was renamed, or the claim was released.
                 Err(ZkError::NoNode) => {}
-                Err(_) => return OwnNode::Over,
+                Err(error) if is_over(&error) || self.is_over() => return OwnNode::Over,
+                Err(_) => return OwnNode::Refused,
             }
         }
     }

@@ -26,6 +26,9 @@ use crate::{
 const TICK: Duration = Duration::from_millis(250);
 const SHORTEST_TICK: Duration = Duration::from_millis(20);
 
+/// The time until a watch that the servers have refused is set again.
+const PAUSE: Duration = Duration::from_secs(2);
+
 impl StoreSession for Session {
     type Claim = OwnClaim;
     type Config = ZkConfig;
@@ -63,7 +66,7 @@ impl StoreSession for Session {
 type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 enum Done {
-    /// The node of a held claim is watched, or does not exist.
+    /// The node of a held claim is watched, or could not be.
     Asked(Arc<OwnClaim>, OwnNode),
     /// The node has changed.
     Changed(Arc<OwnClaim>, EventType),
@@ -140,6 +143,9 @@ async fn serve(weak: &Weak<Session>, mut states: StateWatcher) {
                 Done::Changed(claim, event) if event != EventType::Session => {
                     jobs.push(Box::pin(ask(weak.clone(), claim)));
                 }
+                Done::Asked(claim, OwnNode::Refused) => {
+                    jobs.push(Box::pin(ask_later(weak.clone(), claim)));
+                }
                 Done::Asked(claim, OwnNode::Gone) => {
                     if let Some(session) = weak.upgrade() {
                         session.lose(&claim);
@@ -165,6 +171,12 @@ async fn ask(session: Weak<Session>, claim: Arc<OwnClaim>) -> Done {
         None => OwnNode::Over,
     };
     Done::Asked(claim, own)
+}
+
+/// It must not keep the session alive during the pause.
+async fn ask_later(session: Weak<Session>, claim: Arc<OwnClaim>) -> Done {
+    tokio::time::sleep(PAUSE).await;
+    ask(session, claim).await
 }
 
 /// Waits until that node changes. It must not keep the session alive.

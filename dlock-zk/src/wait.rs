@@ -9,7 +9,10 @@
 //! counts, the claim's own node must still exist, and a beat must be recent: see
 //! [`Session::grant`].
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use dlock_core::{AcquireRequest, Clock, Error, Grant, unknown_format};
 use futures_util::FutureExt;
@@ -86,8 +89,11 @@ impl Session {
         }
         let mut states = self.client.state_watcher();
         states.state();
-        let mut own = std::pin::pin!(self.until_own_node_is_deleted(&claim));
+        let is_watched = AtomicBool::new(false);
+        let mut own = std::pin::pin!(self.until_own_node_is_deleted(&claim, &is_watched));
         let turn = tokio::select! {
+            // The own node first, so that it is watched before the one that blocks the claim.
+            biased;
             () = claim.until_over() => Err(gone()),
             () = self.until_over() => Err(gone()),
             () = own.as_mut() => Ok(Turn::Gone),
@@ -96,14 +102,18 @@ impl Session {
         let followed = match turn? {
             Turn::Held { followed } => Some(followed),
             // Events come in the server's order. If the claim's own node had been deleted before,
-            // its event would be here.
+            // its event would be here, if it is watched.
             Turn::Deduced if own.as_mut().now_or_never().is_some() => None,
-            // After a reconnect, the events of the outage come in any order. So the claim's own
-            // node is checked.
-            Turn::Deduced if states.changed().now_or_never().is_some() => {
-                self.is_there(&spot).await.map_err(waiter_error)?.then_some(true)
+            // After a reconnect, the events of the outage come in any order.
+            Turn::Deduced
+                if is_watched.load(Ordering::SeqCst)
+                    && states.changed().now_or_never().is_none() =>
+            {
+                Some(true)
             }
-            Turn::Deduced => Some(true),
+            Turn::Deduced => {
+                self.has_node(&spot.path()).await.map_err(waiter_error)?.then_some(true)
+            }
             Turn::Gone => None,
             Turn::Unread(format) => return Err(unknown_format(format)),
         };
@@ -114,11 +124,6 @@ impl Session {
                 Err(gone())
             }
         }
-    }
-
-    async fn is_there(&self, spot: &Spot) -> Result<bool, ZkError> {
-        let path = spot.path();
-        Ok(self.read(|| self.client.check_stat(&path)).await?.is_some())
     }
 
     /// Waits until the claim's turn comes.

@@ -35,7 +35,7 @@ use super::{
     connection::Sender,
     failure::{
         Failure,
-        FailureKind::{AuthDisabled, Protocol, Token as StaleToken, WrongUser},
+        FailureKind::{AuthDisabled, FewStreams, Protocol, Token as StaleToken, WrongUser},
     },
     messages::{AuthenticateRequest, Header, Response, Unary},
 };
@@ -72,6 +72,10 @@ pub(super) struct Calls {
 /// a vote.
 const KEPT: usize = 4;
 
+/// The number of streams without which heartbeats may get none: one for watches and one for renewals,
+/// which stay open, one for a vote, and one for another request.
+const LEAST: usize = 4;
+
 /// A unary request that is under way.
 struct UnderWay<'a>(&'a Calls);
 
@@ -97,6 +101,18 @@ impl Calls {
 
     pub(super) fn token(&self) -> Token {
         self.token.lock().clone()
+    }
+
+    /// Fails if the server allows fewer streams than a session needs. It has told the number with its
+    /// first answer.
+    pub(super) fn check_streams(&self) -> Result<(), Failure> {
+        match self.sender.most_streams() {
+            LEAST.. => Ok(()),
+            few => {
+                let why = format!("it allows {few}, and dlock needs {LEAST}");
+                Err(Failure::new(FewStreams, NotApplied, why))
+            }
+        }
     }
 
     /// Sends a request and waits for the answer until the deadline, with a new login if needed. It

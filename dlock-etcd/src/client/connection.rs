@@ -77,20 +77,20 @@ impl Sender {
     }
 }
 
-/// Connects to `host:port`, at this address of the host if one is given.
+/// Connects to `host:port`, at this address of the host.
 pub(super) async fn connect(
     endpoint: &str,
-    address: Option<SocketAddr>,
+    address: SocketAddr,
     tls: Option<&TlsFiles>,
 ) -> Result<(Sender, Connection), Failure> {
     let refused = |error: std::io::Error| Failure::new(Disconnected, NotApplied, error.to_string());
     // Before the connection, so that wrong files are reported even if no member runs.
     let secure = tls.map(Secure::load).transpose()?;
-    let stream = match address {
-        Some(address) => TcpStream::connect(address).await,
-        None => TcpStream::connect(endpoint).await,
-    };
-    let stream = stream.map_err(refused)?;
+    #[cfg(dlock_sim)]
+    if secure.is_none() {
+        return start(dlock_core::sim::connect(endpoint).await.map_err(refused)?).await;
+    }
+    let stream = TcpStream::connect(address).await.map_err(refused)?;
     stream.set_nodelay(true).map_err(refused)?;
     match secure {
         None => start(stream).await,
@@ -105,7 +105,11 @@ async fn start<S>(stream: S) -> Result<(Sender, Connection), Failure>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (requests, mut connection) = Builder::new()
+    let mut builder = Builder::new();
+    // h2 uses the machine's clock to forget streams.
+    #[cfg(dlock_sim)]
+    builder.reset_stream_duration(Duration::MAX);
+    let (requests, mut connection) = builder
         .enable_push(false)
         .initial_window_size(WINDOWS.0)
         .initial_connection_window_size(WINDOWS.1)

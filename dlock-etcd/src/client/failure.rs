@@ -51,6 +51,8 @@ pub(crate) enum FailureKind {
     Protocol,
     /// The server is a gRPC proxy.
     Proxy,
+    /// The server allows too few requests at a time on a connection.
+    FewStreams,
     /// An error that this table does not have.
     Unclear,
 }
@@ -314,6 +316,11 @@ impl From<Failure> for Error {
                 ErrorKind::Unsupported,
                 "the endpoint is a gRPC proxy, which answers for leases and watches itself: give \
                  the endpoints of the members",
+            ),
+            FewStreams => (
+                ErrorKind::Unsupported,
+                "etcd allows too few requests at a time on a connection: start the member without \
+                 --max-concurrent-streams, or with at least 100",
             ),
             Unclear => (
                 ErrorKind::Unavailable,

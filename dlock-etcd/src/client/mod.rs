@@ -80,11 +80,11 @@ struct Shared {
     connection: Connection,
 }
 
-/// Connects to the member at `endpoint` (`host:port`), at this address of the host if one is given,
-/// logs in, and asks for its status. Nothing is applied if it fails: each failure is `NotApplied`.
+/// Connects to the member at `endpoint` (`host:port`), at this address of the host, logs in, and asks
+/// for its status. Nothing is applied if it fails: each failure is `NotApplied`.
 pub(crate) async fn dial(
     endpoint: &str,
-    address: Option<SocketAddr>,
+    address: SocketAddr,
     access: &Access,
     deadline: Instant,
 ) -> Result<(Client, Header, StatusResponse), Failure> {
@@ -108,6 +108,7 @@ pub(crate) async fn dial(
             }
             _ => failure,
         })?;
+        calls.check_streams()?;
         let shared = Shared {
             member_id: header.member_id,
             calls: Arc::new(calls),

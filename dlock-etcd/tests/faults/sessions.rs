@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
-use dlock_core::{Clock, Error, ErrorKind, Guard, Locks};
+use dlock_core::Locks;
 use dlock_testlab::{
     Flow, Proxy, Stop, Verdict,
+    client::{CutOffHolder, relock},
     etcd::{Ensemble, EtcdServer},
 };
 use tokio::{
-    task::{JoinHandle, spawn},
+    task::spawn,
     time::{sleep, timeout},
 };
 
@@ -35,23 +36,32 @@ pub(crate) async fn behind_a_cut_leader() -> Verdict {
 /// The holder has only the address of the partitioned member.
 async fn behind(servers: &Ensemble, cut: usize, well: usize) -> Verdict {
     let (cut_off, other) = (&servers.nodes()[cut], &servers.nodes()[well]);
-    let pair = Pair::of(other, &cut_off.address(), &servers.addresses().join(",")).await?;
+    let holder = holder(other, &cut_off.address(), &servers.addresses().join(",")).await?;
     servers.isolate(cut);
-    pair.ends_in_order(|| servers.heal(cut)).await?;
+    holder.ends_in_order(|| servers.heal(cut)).await?;
     nothing_is_left(other).await
 }
 
 pub(crate) async fn behind_a_cut_connection() -> Verdict {
     let server = EtcdServer::start(&options()).await?;
     let proxy = Proxy::start(&server.address()).await?;
-    let pair = Pair::of(&server, &proxy.address(), &server.address()).await?;
+    let holder = holder(&server, &proxy.address(), &server.address()).await?;
     proxy.half_open();
-    pair.ends_in_order(|| {
-        proxy.requests(Flow::Pass);
-        proxy.replies(Flow::Pass);
-    })
-    .await?;
+    holder
+        .ends_in_order(|| {
+            proxy.requests(Flow::Pass);
+            proxy.replies(Flow::Pass);
+        })
+        .await?;
     nothing_is_left(&server).await
+}
+
+/// A holder at one address, and a waiter at another.
+async fn holder(server: &EtcdServer, holds: &str, waits: &str) -> Result<CutOffHolder, Stop> {
+    let (holds, waits) = (connect(url(holds)).await?, connect(url(waits)).await?);
+    let holder = CutOffHolder::start(holds, waits).await?;
+    until_claims(server, 2).await?;
+    Ok(holder)
 }
 
 /// A leader that was stopped and continues may end the leases that it remembers, although the next
@@ -84,7 +94,7 @@ async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
         locks.multi(["a", "b"])?.lock().await?,
     ];
     let other = Locks::new(connect(url.to_owned()).await?)?;
-    let waiting = spawn(async move { insist(&other).await.map(drop).is_ok() });
+    let waiting = spawn(async move { relock(&other).await.map(drop).is_ok() });
     let node = &servers.nodes()[0];
     until_claims(node, 7).await?;
 
@@ -114,67 +124,4 @@ async fn old_leases_end(servers: &Ensemble, url: &str) -> Result<bool, Stop> {
     }
     timeout(BOUND, waiting).await??;
     Ok(is_kept)
-}
-
-/// A holder on the partitioned side, and a waiter on the other.
-struct Pair {
-    locks: Locks,
-    guard: Guard,
-    waiting: JoinHandle<Result<Guard, Error>>,
-}
-
-impl Pair {
-    async fn of(server: &EtcdServer, holds: &str, waits: &str) -> Result<Self, Stop> {
-        let locks = Locks::new(connect(url(holds)).await?)?;
-        let guard = locks.mutex("cut")?.lock().await?;
-        let other = Locks::new(connect(url(waits)).await?)?;
-        let waiting = spawn(async move {
-            insist(&other).await.map_err(|stop| Error::new(ErrorKind::Timeout, stop.into_text()))
-        });
-        until_claims(server, 2).await?;
-        Ok(Self { locks, guard, waiting })
-    }
-
-    /// The holder stops relying on the lock before the waiter gets it, and comes back when it can.
-    async fn ends_in_order(self, heal: impl FnOnce()) -> Verdict {
-        let Self { locks, guard, waiting } = self;
-        let lost = guard.lost();
-        let losing = spawn(async move { (lost.await, Clock::Boot.now()) });
-        let granted = timeout(BOUND, waiting).await???;
-        let (at, relied) = (Clock::Boot.now(), guard.check());
-        if relied.is_ok() {
-            return Err(Stop::violation(format!("{granted:?} while {guard:?} is relied on")));
-        }
-        let (ended, notified) = timeout(BOUND, losing).await??;
-        println!("cut: {ended:?}, {:?} before the next holder", at.since(notified));
-        if notified > at {
-            return Err(Stop::failed(format!(
-                "the loss was reported {:?} late",
-                notified.since(at)
-            )));
-        }
-        if granted.token() <= guard.token() {
-            return Err(Stop::violation(format!("{granted:?} after {guard:?}")));
-        }
-        granted.release().await?;
-        heal();
-        drop(guard);
-        insist(&locks).await?.release().await?;
-        Ok(())
-    }
-}
-
-/// Acquires the lock from servers that need time to recover.
-async fn insist(locks: &Locks) -> Result<Guard, Stop> {
-    let taking = async {
-        loop {
-            match locks.mutex("cut")?.lock().await {
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    sleep(Duration::from_millis(50)).await;
-                }
-                answer => return answer,
-            }
-        }
-    };
-    Ok(timeout(BOUND, taking).await??)
 }

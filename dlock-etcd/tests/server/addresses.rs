@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Clock, DynBackend, ErrorKind, Mode};
+use dlock_core::{Clock, DynBackend, ErrorKind, Exclusion, Mode};
 use dlock_testlab::{
     Door, Proxy, Stop, Verdict,
     etcd::{Ensemble, EtcdServer, Options},
@@ -19,7 +19,7 @@ use futures_util::{
 };
 use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use crate::support::{attempt, connect, exclusive, free, renew, run, server, take, until, works};
@@ -35,7 +35,7 @@ impl Swallows {
         let socket = TcpSocket::new_v4()?;
         socket.bind(address)?;
         let (listener, mut queue) = (socket.listen(1)?, Vec::new());
-        let connect = || tokio::time::timeout(FULL, TcpStream::connect(address));
+        let connect = || timeout(FULL, TcpStream::connect(address));
         while let Ok(connected) = connect().await {
             queue.push(connected?);
         }
@@ -113,6 +113,26 @@ fn a_lock_outlives_each_member_that_one_name_stands_for() {
             }
         }
         free(&client, &held).await
+    });
+}
+
+/// The metric of a server that counts how often it was asked for its status.
+const ASKED: &str = "grpc_server_started_total{grpc_method=\"Status\",\
+                     grpc_service=\"etcdserverpb.Maintenance\",grpc_type=\"unary\"}";
+
+#[test]
+fn a_connect_asks_no_other_member() {
+    run(async {
+        let servers = Ensemble::start(&Options::new()).await?;
+        let (leader, follower) = (servers.leader().await?, servers.followers().await?[0]);
+        let asked = async || servers.nodes()[follower].metric(ASKED).await.unwrap_or_default();
+        let before = asked().await;
+        let client = connect(&servers.nodes()[leader].url()).await?;
+        assert_eq!(client.guarantees().exclusion, Exclusion::Failover);
+        assert!(asked().await <= before, "it asks a member that it does not use");
+        client.examine().await?;
+        assert!(asked().await > before, "the doctor asks all");
+        Ok(())
     });
 }
 

@@ -14,8 +14,8 @@ use futures_util::{FutureExt, future::try_join_all};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
-    ask, attempt, connect, exclusive, fails, free, granted, keys, queue, renew, run, says, start,
-    take, until, until_it_works, url,
+    ask, attempt, connect, exclusive, fails, free, granted, keys, queue, refused, renew, run, says,
+    start, take, until, until_it_works, url, works,
 };
 
 #[test]
@@ -127,6 +127,25 @@ fn heartbeats_precede_the_reads_of_many_watches() {
         .await?;
         try_join_all(held.iter().map(|held| free(&client, held))).await?;
         assert!(losses.recv().now_or_never().is_none(), "a lock was lost");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_with_too_few_streams_is_refused() {
+    run(async {
+        for (streams, is_enough) in [(2, false), (3, false), (4, true)] {
+            let options = Options::new().with_root("secret");
+            let options = options.with_flag(&format!("--max-concurrent-streams={streams}"));
+            let server = EtcdServer::start(&options).await?;
+            if is_enough {
+                works(&connect(&url(&server)).await?, "a").await?;
+            } else {
+                let error = refused(&url(&server)).await?;
+                says(&error, ErrorKind::Unsupported, "--max-concurrent-streams");
+                assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
+            }
+        }
         Ok(())
     });
 }

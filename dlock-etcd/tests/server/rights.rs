@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use dlock_core::{Acquired, ConfigIssue, DynBackend, ErrorKind, Mode};
+use dlock_core::{Acquired, Certainty, ConfigIssue, DynBackend, ErrorKind, Level, Mode};
 use dlock_testlab::{
-    Stop, Verdict,
+    Door, Flow, Proxy, Stop, Verdict,
     etcd::{EtcdServer, Options},
-    rights::claims_end_after_a_refusal,
+    rights::{UNKNOWN, claims_end_after_a_refusal, claims_of_unknown_outcome_end},
 };
-use futures_util::future::join_all;
+use futures_util::{FutureExt as _, future::join_all};
+use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    attempt, connect, exclusive, free, keys, queue, renew, run, says, take, until,
+    SOON, attempt, connect, exclusive, fails, free, keys, queue, renew, run, says, take, until,
 };
 
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
@@ -181,5 +182,135 @@ fn a_waiter_outlasts_a_right_and_a_login_that_are_missing() {
         client.release(&new.as_claim()).await?;
         until("it is granted", async || Ok(other.granted(&next).await.is_ok())).await?;
         free(&other, &next).await
+    });
+}
+
+/// The answer to the creation is lost, and then the key can't be read.
+#[test]
+fn a_key_that_can_not_be_searched_for_is_deleted_later() {
+    run(async {
+        let (server, url) = start().await?;
+        let other = connect(&format!("{}?dlock.session_timeout=60s", server.url())).await?;
+        let proxy = Proxy::start(&server.address()).await?;
+        let to_proxy = url.replace(&server.address(), &proxy.address());
+        let client = connect(&format!("{to_proxy}?dlock.session_timeout=60s")).await?;
+        // Another claim keeps the session alive.
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        let set_right = async |rights: &str| {
+            let prefix = format!("/dlock/{UNKNOWN}/");
+            let args = ["role", "grant-permission", "app", rights, "--prefix=true", &prefix];
+            server.etcdctl(&args).await.map(drop)
+        };
+        set_right("readwrite").await?;
+        // Without the right to write, etcd would refuse all puts with the lease of the key.
+        claims_of_unknown_outcome_end(&client, &other, &proxy, async |on| {
+            set_right(if on { "readwrite" } else { "write" }).await
+        })
+        .await?;
+        renew(&client, &held).await?;
+        free(&client, &held).await
+    });
+}
+
+/// etcd refuses all puts with the lease of a key that this user may not write. The creation of
+/// another key has an unknown outcome by then, and its epoch has to end. `revoked` are the prefixes
+/// whose rights are missing.
+async fn a_creation_ends_without_the_right_to_a_key(revoked: &[&str]) -> Verdict {
+    let (server, url) = start().await?;
+    let proxy = Proxy::start(&server.address()).await?;
+    let to_proxy = url.replace(&server.address(), &proxy.address());
+    let session = Duration::from_secs(6);
+    let client = connect(&format!("{to_proxy}?dlock.session_timeout=6s")).await?;
+    let other = connect(&format!("{}?dlock.session_timeout=60s", server.url())).await?;
+    let (stays, held, new) = (exclusive("a"), exclusive("b"), exclusive(UNKNOWN));
+    for prefix in ["%session/", "%vote", &format!("{UNKNOWN}/")] {
+        grant(&server, prefix).await?;
+    }
+    revoke(&server, "%").await?;
+    let stays = stays.with_lease(session * 2 / 3);
+    take(&client, &stays).await?;
+    take(&client, &held).await?;
+    proxy.replies(Flow::Drop);
+    let mut taking = std::pin::pin!(client.acquire(&new));
+    until("the claim is made", async || match taking.as_mut().now_or_never() {
+        None => Ok(!other.inspect(&new.name).await?.is_free()),
+        Some(taken) => Err(Stop::failed(format!("{taken:?} without an answer"))),
+    })
+    .await?;
+    for prefix in revoked {
+        revoke(&server, prefix).await?;
+    }
+    // A new connection would miss the beginning of the server's answer.
+    proxy.door(Door::Closed).await?;
+    proxy.cut();
+    sleep(Duration::from_millis(5)).await;
+    proxy.pass().await?;
+    let error = client.release(&held.as_claim()).await.err().ok_or("it is released")?;
+    says(&error, ACCESS, "grant-permission");
+    // Longer than the session lasts without heartbeats.
+    for _ in 0..session.as_millis() / 100 {
+        renew(&client, &stays).await?;
+        sleep(Duration::from_millis(150)).await;
+    }
+    // Without the right to the marker, the caller has got no answer.
+    let _ = timeout(SOON, taking).await?;
+    if revoked.contains(&"%session/") {
+        grant(&server, "%session/").await?;
+    }
+    until("it is granted", async || {
+        Ok(matches!(client.acquire(&new).await, Ok(Acquired::Granted(_))))
+    })
+    .await?;
+    renew(&client, &stays).await?;
+    free(&client, &new).await?;
+    free(&client, &stays).await
+}
+
+#[test]
+fn an_epoch_ends_without_the_right_to_a_key_of_the_session() {
+    run(a_creation_ends_without_the_right_to_a_key(&["b/"]));
+}
+
+#[test]
+fn a_session_lasts_while_its_epoch_can_not_end() {
+    run(a_creation_ends_without_the_right_to_a_key(&["b/", "%session/"]));
+}
+
+/// The key is created, and then the right is missing that proves the session.
+#[test]
+fn a_claim_that_can_not_be_proven_is_no_refusal() {
+    run(async {
+        let (server, url) = start().await?;
+        let session = Duration::from_secs(12);
+        let url = format!("{url}?dlock.session_timeout={}s", session.as_secs());
+        let client = connect(&url).await?;
+        grant(&server, "%session/").await?;
+        revoke(&server, "%").await?;
+        // By then, the last heartbeat does not cover a whole lease.
+        sleep(session / 3).await;
+        let request = exclusive("a");
+        let error = fails(&client, &request).await?;
+        says(&error, ErrorKind::Unavailable, "grant-permission");
+        assert_eq!(error.certainty(), Certainty::Unknown, "{error:?}");
+        free(&client, &request).await
+    });
+}
+
+#[test]
+fn the_doctor_reports_a_root_that_became_read_only() {
+    run(async {
+        let (server, url) = start().await?;
+        let client = connect(&format!("{url}?dlock.session_timeout=60s")).await?;
+        for prefix in ["", "%"] {
+            let prefix = format!("/dlock/{prefix}");
+            let args = ["role", "grant-permission", "app", "read", "--prefix=true", &prefix];
+            server.etcdctl(&args).await?;
+        }
+        let findings = timeout(SOON, client.examine()).await??;
+        let rights = findings.iter().find(|finding| finding.about == "rights");
+        let level = rights.ok_or("nothing about the rights")?.level;
+        assert_eq!(level, Level::Wrong, "{findings:?}");
+        Ok(())
     });
 }

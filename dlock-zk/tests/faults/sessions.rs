@@ -5,15 +5,13 @@
 
 use std::time::Duration;
 
-use dlock_core::{Clock, Ended, Error, ErrorKind, Guard, LockOptions, Locks, Renew};
+use dlock_core::{Ended, ErrorKind, LockOptions, Locks, Renew};
 use dlock_testlab::{
     Door, Flow, Proxy, Stop, Verdict,
+    client::CutOffHolder,
     zookeeper::{Ensemble, ZooKeeperServer},
 };
-use tokio::{
-    task::{JoinHandle, spawn},
-    time::{sleep, timeout},
-};
+use tokio::{task::spawn, time::timeout};
 
 use crate::{
     cleanup, connect,
@@ -26,9 +24,9 @@ const BOUND: Duration = Duration::from_secs(60);
 pub(crate) async fn behind_a_cut_follower() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
     let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
-    let pair = Pair::between(&servers, follower, leader).await?;
+    let holder = between(&servers, follower, leader).await?;
     servers.cut_from_leader(follower).await?;
-    pair.ends_in_order(|| servers.heal(follower)).await?;
+    holder.ends_in_order(|| servers.heal(follower)).await?;
     cleanup::nothing(&servers.nodes()[leader]).await
 }
 
@@ -36,99 +34,47 @@ pub(crate) async fn behind_a_cut_follower() -> Verdict {
 pub(crate) async fn behind_a_follower_that_keeps_serving() -> Verdict {
     let servers = Ensemble::start(&options().with_sync_limit(SESSION * 3)).await?;
     let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
-    let pair = Pair::between(&servers, follower, leader).await?;
+    let holder = between(&servers, follower, leader).await?;
     servers.cut_from_leader(follower).await?;
-    pair.ends_in_order(|| servers.heal(follower)).await?;
+    holder.ends_in_order(|| servers.heal(follower)).await?;
     cleanup::nothing(&servers.nodes()[leader]).await
 }
 
 pub(crate) async fn behind_a_cut_leader() -> Verdict {
     let servers = Ensemble::start(&options()).await?;
     let (follower, leader) = (servers.followers().await?[0], servers.leader().await?);
-    let pair = Pair::between(&servers, leader, follower).await?;
+    let holder = between(&servers, leader, follower).await?;
     servers.isolate(leader);
-    pair.ends_in_order(|| servers.heal(leader)).await?;
+    holder.ends_in_order(|| servers.heal(leader)).await?;
     cleanup::nothing(&servers.nodes()[follower]).await
 }
 
 pub(crate) async fn behind_a_cut_connection() -> Verdict {
     let server = ZooKeeperServer::start(&options()).await?;
     let proxy = Proxy::start(&server.address()).await?;
-    let pair = Pair::of(&server, &proxy.address(), &server.address()).await?;
+    let holder = holder(&server, &proxy.address(), &server.address()).await?;
     proxy.requests(Flow::Hold);
     proxy.replies(Flow::Hold);
-    pair.ends_in_order(|| {
-        proxy.requests(Flow::Pass);
-        proxy.replies(Flow::Pass);
-    })
-    .await?;
+    holder
+        .ends_in_order(|| {
+            proxy.requests(Flow::Pass);
+            proxy.replies(Flow::Pass);
+        })
+        .await?;
     cleanup::nothing(&server).await
 }
 
-/// A holder whose connection will be cut, and a waiter on another connection.
-struct Pair {
-    locks: Locks,
-    guard: Guard,
-    waiting: JoinHandle<Result<Guard, Error>>,
+async fn between(servers: &Ensemble, holds: usize, waits: usize) -> Result<CutOffHolder, Stop> {
+    let nodes = servers.nodes();
+    holder(&nodes[waits], &nodes[holds].address(), &nodes[waits].address()).await
 }
 
-impl Pair {
-    async fn between(servers: &Ensemble, holds: usize, waits: usize) -> Result<Self, Stop> {
-        let nodes = servers.nodes();
-        Self::of(&nodes[waits], &nodes[holds].address(), &nodes[waits].address()).await
-    }
-
-    async fn of(server: &ZooKeeperServer, holds: &str, waits: &str) -> Result<Self, Stop> {
-        let locks = Locks::new(connect(url(holds)).await?)?;
-        let guard = locks.mutex("cut")?.lock().await?;
-        let other = Locks::new(connect(url(waits)).await?)?.mutex("cut")?;
-        let waiting = spawn(async move { other.lock().await });
-        cleanup::until_claims(server, 2).await?;
-        Ok(Self { locks, guard, waiting })
-    }
-
-    /// The holder treats the lock as lost before the waiter gets it, and reconnects later.
-    async fn ends_in_order(self, heal: impl FnOnce()) -> Verdict {
-        let Self { locks, guard, waiting } = self;
-        let lost = guard.lost();
-        let losing = spawn(async move { (lost.await, Clock::Boot.now()) });
-        let granted = timeout(BOUND, waiting).await???;
-        let (at, checked) = (Clock::Boot.now(), guard.check());
-        if checked.is_ok() {
-            return Err(Stop::violation(format!("{granted:?} while {guard:?} is valid")));
-        }
-        let (ended, notified) = timeout(BOUND, losing).await??;
-        println!("cut: {ended:?}, {:?} before the next one held it", at.since(notified));
-        if notified > at {
-            return Err(Stop::failed(format!(
-                "the loss was reported {:?} late",
-                notified.since(at)
-            )));
-        }
-        if granted.token() <= guard.token() {
-            return Err(Stop::violation(format!("{granted:?} after {guard:?}")));
-        }
-        granted.release().await?;
-        heal();
-        drop(guard);
-        insist(&locks).await?.release().await?;
-        Ok(())
-    }
-}
-
-/// Acquires the lock from servers that need time to recover.
-async fn insist(locks: &Locks) -> Result<Guard, Stop> {
-    let taking = async {
-        loop {
-            match locks.mutex("cut")?.lock().await {
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    sleep(Duration::from_millis(50)).await;
-                }
-                answer => return answer,
-            }
-        }
-    };
-    Ok(timeout(BOUND, taking).await??)
+/// A holder at one address, and a waiter at another.
+async fn holder(server: &ZooKeeperServer, holds: &str, waits: &str) -> Result<CutOffHolder, Stop> {
+    let (holds, waits) = (connect(url(holds)).await?, connect(url(waits)).await?);
+    let holder = CutOffHolder::start(holds, waits).await?;
+    cleanup::until_claims(server, 2).await?;
+    Ok(holder)
 }
 
 /// The loss is reported at once, for any lease, and without a renewal.

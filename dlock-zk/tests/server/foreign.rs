@@ -1,12 +1,14 @@
 //! Nodes of other programs in a lock's directory, or instead of it.
 
+use std::time::Duration;
+
 use dlock_core::{DynBackend, Error, ErrorKind, Mode};
 use dlock_testlab::{Verdict, zookeeper::ZooKeeperServer};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{
-    ask, attempt, connect, exclusive, fails, free, granted, queue, raw, run, says, server, start,
-    take, until, url, works, works_fully,
+    ask, attempt, connect, exclusive, fails, free, granted, lazy, queue, raw, run, says, server,
+    start, take, until, url, works, works_fully,
 };
 
 /// Nodes in the directory that are not claims: nodes of other programs, and some with names similar
@@ -76,7 +78,7 @@ fn foreign_nodes_created_during_a_wait_change_nothing() {
             queue(&other, &waiting).await?;
             put(&server, "/dlock/a").await?;
             let release = async {
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 free(&client, &held).await
             };
             let (grant, released) = tokio::join!(granted(&other, &waiting), release);
@@ -85,6 +87,42 @@ fn foreign_nodes_created_during_a_wait_change_nothing() {
             free(&other, &waiting).await?;
             are_left_alone(&server, "/dlock/a").await?;
             server.delete_recursively("/dlock/a").await?;
+        }
+        Ok(())
+    })
+}
+
+/// The name of a node of a mutex, before all others of its directory.
+const CLAIM: &str = "_c_cfa6e75c-1ef2-4d4e-8db4-4c1f0a4d3e11-lock-0000000000";
+
+/// Such a node was made by hand, or restored from a backup.
+#[test]
+fn a_claim_without_a_session_shows_when_it_ends() {
+    run(async {
+        let server = ZooKeeperServer::start(&lazy()).await?;
+        for directory in ["/dlock", "/dlock/a"] {
+            server.create(directory, "").await?;
+        }
+        let (client, raw) = (connect(&url(&server)).await?, raw(&server).await?);
+        let (lease, ttl) = (Duration::from_millis(7500), Duration::from_secs(600));
+        let made = |mode: CreateMode| mode.with_acls(Acls::anyone_all());
+        for (node, remaining) in [
+            (made(CreateMode::Persistent), Duration::MAX),
+            (made(CreateMode::Container), Duration::MAX),
+            // The server does not show its TTL.
+            (made(CreateMode::Persistent).with_ttl(ttl), Duration::MAX),
+            (made(CreateMode::Ephemeral), lease),
+        ] {
+            let path = format!("/dlock/a/{CLAIM}");
+            raw.create(&path, b"lease=7500ms", &node).await?;
+            let next = exclusive("a");
+            queue(&client, &next).await?;
+            let state = client.inspect(&next.name).await?;
+            assert_eq!(state.holders[0].remaining, remaining, "{node:?}");
+            assert!(state.waiters[0].remaining <= next.lease, "{state:?}");
+            raw.delete(&path, None).await?;
+            granted(&client, &next).await?;
+            free(&client, &next).await?;
         }
         Ok(())
     })

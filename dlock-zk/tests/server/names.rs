@@ -1,7 +1,6 @@
 //! Names that look like paths, and names that ZooKeeper reserves.
 
-use dlock_core::{DynBackend, LockName};
-use dlock_testkit::Verdict;
+use dlock_testlab::client::are_separate;
 
 use crate::{
     shared::start,
@@ -32,23 +31,6 @@ const NAMES: [(&str, &str); 20] = [
     ("lock-0000000001", "lock-0000000001"),
 ];
 
-/// Holds all names at once, and checks that none blocks another.
-async fn meet_nobody(client: &DynBackend, names: &[LockName]) -> Verdict {
-    let held: Vec<_> = names.iter().map(|name| exclusive(name.as_str())).collect();
-    for request in &held {
-        take(client, request).await?;
-    }
-    for request in &held {
-        let state = client.inspect(&request.name).await?;
-        assert_eq!(state.holders.len(), 1, "{}", request.name);
-        assert_eq!(state.holders[0].claim, request.claim, "{}", request.name);
-    }
-    for request in &held {
-        free(client, request).await?;
-    }
-    Ok(())
-}
-
 #[test]
 fn all_kinds_of_locks_work_on_names_that_look_like_paths() {
     run(async {
@@ -65,7 +47,7 @@ fn all_kinds_of_locks_work_on_names_that_look_like_paths() {
 fn no_two_names_meet_and_each_has_its_own_directory() {
     run(async {
         let (place, client) = start().await?;
-        meet_nobody(&client, &NAMES.map(|(text, _)| name(text))).await?;
+        are_separate(&client, &NAMES.map(|(text, _)| name(text))).await?;
         for (text, directory) in NAMES {
             let request = exclusive(text);
             take(&client, &request).await?;
@@ -86,7 +68,7 @@ fn nothing_collides_with_the_servers_own_directory() {
         for root in ["/", ""] {
             let url = format!("{}&dlock.root={root}", support::url(&server));
             let (client, other) = (support::connect(&url).await?, support::connect(&url).await?);
-            meet_nobody(&client, &NAMES.map(|(text, _)| name(text))).await?;
+            are_separate(&client, &NAMES.map(|(text, _)| name(text))).await?;
             for lock in ["zookeeper", "zookeeper/quota", ".", "/"] {
                 works_fully(&client, &other, lock).await?;
             }
@@ -109,7 +91,7 @@ fn the_longest_names_differ_in_their_last_byte() {
         let long = |last: &str| name(&format!("{}{last}", "/".repeat(512 - last.len())));
         let names = [long("a"), long("b"), long("é"), long("🔒"), long("/")];
         assert!(names.iter().all(|name| name.as_str().len() == 512));
-        meet_nobody(&client, &names).await?;
+        are_separate(&client, &names).await?;
         works_fully(&client, &other, names[2].as_str()).await
     })
 }

@@ -3,18 +3,20 @@
 
 use std::time::Duration;
 
-use dlock_core::{ConfigIssue, ErrorKind, Locks, Mode};
+use dlock_core::{ConfigIssue, ErrorKind, Locks, Mode, StoreEvent};
 use dlock_testlab::{
-    Door, Flow, Proxy, Stop, Verdict,
-    rights::{LOCKS, claims_end_after_a_refusal, until_free},
+    Proxy, Stop, Verdict,
+    rights::{
+        LOCKS, UNKNOWN, claims_end_after_a_refusal, claims_of_unknown_outcome_end, until_free,
+    },
     zookeeper::ZooKeeperServer,
 };
 use dlock_zk::{ZkConfig, ZooKeeper};
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{
-    LEASE, ask, connect, exclusive, fails, free, queue, raw, refused, run, says, server, start,
-    take, until, url, works, works_fully,
+    LEASE, SOON, ask, connect, exclusive, fails, free, lazy, queue, raw, refused, renew, run, says,
+    server, start, take, until, url, works, works_fully,
 };
 
 const ACCESS: ErrorKind = ErrorKind::Config(ConfigIssue::Access);
@@ -155,8 +157,8 @@ fn an_unreadable_holder_keeps_others_out_with_an_error() {
         let (_, number) = raw.create(&format!("/dlock/a/{CLAIM}"), b"", &node).await?;
         queue(&client, &waiting).await?;
         free(&client, &held).await?;
-        let answer = tokio::time::timeout(crate::support::SOON, client.granted(&waiting)).await?;
-        says(&answer.err().ok_or("granted")?, ACCESS, "read");
+        let answer = tokio::time::timeout(SOON, client.granted(&waiting)).await?;
+        says(&answer.err().ok_or("granted")?, ErrorKind::Unavailable, "read");
         // The waiter must not be shown as the first in the queue.
         match client.inspect(&waiting.name).await {
             Err(error) => says(&error, ACCESS, "read"),
@@ -384,7 +386,7 @@ fn a_refused_release_is_repeated_until_the_node_is_gone() {
             Ok(())
         })
         .await?;
-        crate::support::renew(&client, &held).await?;
+        renew(&client, &held).await?;
         free(&client, &held).await
     })
 }
@@ -430,33 +432,108 @@ fn a_session_with_nothing_else_is_replaced() {
 #[test]
 fn a_node_that_can_not_be_searched_for_is_deleted_later() {
     run(async {
-        let (server, other) = start().await?;
+        // The directory stays, so the first request creates the node.
+        let server = ZooKeeperServer::start(&lazy()).await?;
         let proxy = Proxy::start(&server.address()).await?;
-        let to_proxy = format!("zk://{}?dlock.session_timeout=15s", proxy.address());
-        let client = Locks::new(connect(&to_proxy).await?)?;
+        let to_proxy = format!("zk://{}?dlock.session_timeout=60s", proxy.address());
+        let (client, other) = (connect(&to_proxy).await?, connect(&url(&server)).await?);
         let raw = raw(&server).await?;
-        let held = client.mutex("held")?.lock().await?;
-        let first = ask("a", Mode::Exclusive);
-        take(&other, &first).await?;
-        free(&other, &first).await?;
-        proxy.replies(Flow::Drop);
-        let mutex = client.mutex("a")?;
-        let mut taking = std::pin::pin!(mutex.lock());
-        until("the node exists", async || {
-            let polled = futures_util::poll!(taking.as_mut());
-            assert!(polled.is_pending());
-            Ok(!server.nodes_under("/dlock/a").await?.is_empty())
+        let held = exclusive("held");
+        take(&client, &held).await?;
+        claims_of_unknown_outcome_end(&client, &other, &proxy, async |on| {
+            let rest = Permission::WRITE | Permission::CREATE | Permission::DELETE;
+            permit(&raw, UNKNOWN, if on { Permission::ALL } else { rest }).await
         })
         .await?;
-        permit(&raw, "a", Permission::WRITE | Permission::CREATE | Permission::DELETE).await?;
-        proxy.door(Door::Closed).await?;
-        proxy.cut();
-        proxy.pass().await?;
-        assert!(taking.await.is_err());
+        renew(&client, &held).await?;
+        free(&client, &held).await
+    })
+}
+
+/// Sets the rights of all clients to one node.
+async fn permit_node(raw: &Client, node: &str, rights: Permission) -> Verdict {
+    raw.set_acl(node, &[Acl::new(rights | Permission::ADMIN, AuthId::anyone())], None).await?;
+    Ok(())
+}
+
+/// The number of watches that the server has for all clients.
+async fn watches(server: &ZooKeeperServer) -> Result<usize, Stop> {
+    Ok(server.four_letter_word("wchp").await?.matches("0x").count())
+}
+
+/// A waiter could read the queue when it joined it.
+#[test]
+fn a_waiter_outlasts_a_right_that_is_missing() {
+    const UNAVAILABLE: ErrorKind = ErrorKind::Unavailable;
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let raw = raw(&server).await?;
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        take(&client, &held).await?;
+        let holds = server.nodes_under("/dlock/a").await?;
+        let node = holds.first().ok_or("no node")?;
+        queue(&other, &waiting).await?;
+        permit_node(&raw, node, Permission::DELETE).await?;
+        permit(&raw, "a", Permission::CREATE | Permission::WRITE | Permission::DELETE).await?;
+        let error = other.granted(&waiting).await.err().ok_or("granted")?;
+        says(&error, UNAVAILABLE, "create, read, write and delete");
+        let error = other.acquire(&waiting).await.err().ok_or("acquired")?;
+        says(&error, UNAVAILABLE, "create, read, write and delete");
+        permit_node(&raw, node, Permission::ALL).await?;
         permit(&raw, "a", Permission::ALL).await?;
-        until_free(&other, "a", LEASE).await?;
-        held.check()?;
-        held.release().await?;
+        free(&client, &held).await?;
+        take(&other, &waiting).await?;
+        free(&other, &waiting).await
+    })
+}
+
+#[test]
+fn a_holder_whose_watch_was_refused_learns_of_its_loss() {
+    run(async {
+        let (server, client) = start().await?;
+        let raw = raw(&server).await?;
+        let mut losses = client.events().ok_or("it reports no losses")?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
+        let nodes = server.nodes_under("/dlock/a").await?;
+        let node = nodes.first().ok_or("no node")?;
+        permit_node(&raw, node, Permission::DELETE).await?;
+        // By then, the watch was refused.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        permit_node(&raw, node, Permission::ALL).await?;
+        until("the node is watched", async || Ok(watches(&server).await? > 0)).await?;
+        raw.delete(node, None).await?;
+        let lost = tokio::time::timeout(SOON, losses.recv()).await??;
+        assert_eq!(lost, StoreEvent::Ended(held.claim));
         Ok(())
+    })
+}
+
+/// The end of the node before it would be the grant, if its own node existed.
+#[test]
+fn a_waiter_whose_watch_is_refused_needs_its_own_node() {
+    run(async {
+        let (server, client) = start().await?;
+        let other = connect(&url(&server)).await?;
+        let raw = raw(&server).await?;
+        let (held, waiting) = (exclusive("a"), exclusive("a"));
+        take(&other, &held).await?;
+        let holds = server.nodes_under("/dlock/a").await?;
+        queue(&client, &waiting).await?;
+        let nodes = server.nodes_under("/dlock/a").await?;
+        let node = nodes.iter().find(|node| !holds.contains(node)).ok_or("no node")?;
+        permit_node(&raw, node, Permission::DELETE).await?;
+        let ending = async {
+            // The holder and the waiter watch the node of the holder.
+            until("both watch", async || Ok(watches(&server).await? >= 2)).await?;
+            raw.delete(node, None).await?;
+            free(&other, &held).await
+        };
+        let granted = tokio::time::timeout(SOON, client.granted(&waiting));
+        let (granted, ending) = tokio::join!(granted, ending);
+        ending?;
+        assert_eq!(granted?.err().ok_or("it is granted")?.kind(), ErrorKind::NotHeld);
+        works(&other, "a").await
     })
 }
