@@ -151,6 +151,10 @@ mod plain;
 mod postgres;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod server;
+#[cfg(dlock_sim)]
+#[doc(hidden)]
+#[path = "../../proof/dlock-sim/src/sql/client.rs"]
+pub mod sim;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 

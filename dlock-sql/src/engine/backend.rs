@@ -2,7 +2,8 @@
 //!
 //! A verb sends a job to a worker and waits for the answer. Dropping its future drops only the
 //! wait: the worker skips jobs whose callers have stopped waiting, except releases. So `acquire`
-//! and `release` need no clean-up of their own, and the core cancels an `acquire` with a release.
+//! and `release` need no clean-up of their own. The core gives up an `acquire` that the worker has
+//! not begun, and cancels any other with a release.
 //!
 //! `warned` is a flag for the log. It is relaxed: the swap lets one of several callers warn.
 
@@ -17,7 +18,7 @@ use std::{
 use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, Certainty, Claim, Clock, Error, FencingToken,
-    Finding, Grant, Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed,
+    Finding, Grant, Guarantees, Instant, LockName, LockState, Released, Renewal, Renewed, SendFlag,
     StoreClocks, StoreEvents,
     machine::{Micros, Op},
 };
@@ -32,7 +33,7 @@ use super::{
     conn::{Conn, Listener},
     durability::DurabilityMonitor,
     fault::DatabaseGone,
-    job::{Jobs, PendingOp, answer_of, gone},
+    job::{Jobs, PendingOp, answer_of, first, gone},
     list,
     listen::listen,
     outcome::OpOutcome,
@@ -95,12 +96,15 @@ impl Engine {
             Shared::new(waiters.clone(), clocks.clone(), notifications, durability.clone());
         let (closed, reader_closed) = oneshot::channel::<()>();
         let mut closing = Some(reader_closed);
-        for (conn, queue) in connections.writers.into_iter().chain(connections.renewer).zip(queues)
-        {
+        let writers = connections.writers.len();
+        let conns = connections.writers.into_iter().chain(connections.renewer);
+        for (number, (conn, queue)) in conns.zip(queues).enumerate() {
             let worker = Worker::new(conn, queue, shared.clone(), settings);
             let closing = closing.take();
+            // No renewal waits for a sweep.
+            let number = Some(number).filter(|number| *number < writers);
             spawn(runtime, async move {
-                let conn = worker.run(closing.is_some()).await;
+                let conn = worker.run(number).await;
                 // The reader closes before this worker, so that the last connection knows that it
                 // is the last, and can clean up.
                 if let Some(reader_closed) = closing {
@@ -171,15 +175,15 @@ impl Backend for Engine {
 
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         let (jobs, name, mode) = (self.jobs.clone(), request.name.clone(), request.mode);
-        let op = self.acquire_op(request);
-        Answer::later(async move { jobs.send_one(name, op).await?.acquired(mode) })
+        let ops = vec![PendingOp::new(name, self.acquire_op(request))];
+        Answer::unsent(|flag| async move { first(&jobs.acquire(ops, flag).await?)?.acquired(mode) })
     }
 
     fn acquire_all(&self, requests: &[AcquireRequest]) -> Option<Answer<Vec<Acquired>>> {
         let jobs = self.jobs.clone();
         let requests: Vec<_> =
             requests.iter().map(|request| (request.clone(), self.acquire_op(request))).collect();
-        Some(Answer::later(async move { acquire_all(&jobs, &requests).await }))
+        Some(Answer::unsent(|flag| async move { acquire_all(&jobs, &requests, flag).await }))
     }
 
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
@@ -224,8 +228,8 @@ impl Backend for Engine {
                 let Renewal { claim, token, lease, .. } = &renewals[at];
                 // With a retention this short, the row may have been deleted after the claim ended,
                 // so a missing token proves no loss of data.
-                let token = token.filter(|_| self.settings.retention > *lease);
-                match result.and_then(|outcome| outcome.renewed(token)) {
+                let outlasts_lease = self.settings.retention > *lease;
+                match result.and_then(|outcome| outcome.renewed(*token, outlasts_lease)) {
                     Ok(answer) => renewed[at] = answer,
                     Err(error) if DatabaseGone::caused(&error) => renewed[at] = Renewed::Forgotten,
                     Err(error) => {
@@ -310,7 +314,8 @@ impl Engine {
             lease: self.lease(renewal.lease),
             is_last: renewal.is_last,
         };
-        PendingOp::new(renewal.claim.name.clone(), op)
+        let pending = PendingOp::new(renewal.claim.name.clone(), op);
+        PendingOp { answer_within: Some(renewal.answer_within), ..pending }
     }
 
     /// Returns the lease for the database, one tick longer. The database's clock may show the same
@@ -325,12 +330,13 @@ impl Engine {
 async fn acquire_all(
     jobs: &Jobs,
     requests: &[(AcquireRequest, Op)],
+    flag: SendFlag,
 ) -> Result<Vec<Acquired>, Error> {
     let ops = requests
         .iter()
         .map(|(request, op)| PendingOp::new(request.name.clone(), op.clone()))
         .collect();
-    let outcomes = jobs.send(ops).await?;
+    let outcomes = jobs.acquire(ops, flag).await?;
     let acquired = requests
         .iter()
         .zip(outcomes)

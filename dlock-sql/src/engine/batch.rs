@@ -32,7 +32,8 @@ pub(crate) fn fitting(bytes: usize) -> usize {
 }
 
 /// Takes the jobs for the next statement: the first one, and the jobs behind it that fit, with at
-/// most `most` operations. The first queue goes before the second.
+/// most `most` operations. The first queue goes before the second. Their acquires have begun now:
+/// the others can still be given up.
 pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
     let mut room = SHARED.min(most);
     let mut taken = Vec::new();
@@ -47,7 +48,7 @@ pub(crate) fn take(queues: [&mut VecDeque<Job>; 2], most: usize) -> Vec<Job> {
         };
         let many = waiting.iter().take_while(fits).count();
         let many = if taken.is_empty() { many.max(1).min(waiting.len()) } else { many };
-        taken.extend(waiting.drain(..many));
+        taken.extend(waiting.drain(..many).filter(Job::begin));
         if !waiting.is_empty() {
             break;
         }

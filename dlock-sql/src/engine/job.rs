@@ -1,16 +1,18 @@
 //! The jobs that callers send to the workers: operations that must reach the database together.
 //!
 //! A caller has only the receiving end of a oneshot, so it may stop waiting at any time. The worker
-//! then skips the job if it has not begun, except for a release.
+//! then skips the job if it has not begun, except for a release. The core stops waiting for an
+//! acquire only until the worker has begun it ([`Job::begin`]), and needs no release then.
 
 use std::{
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     sync::Arc,
+    time::Duration,
 };
 
 use dlock_core::{
     Certainty, ClaimId, Clock, ConfigIssue, Error, ErrorKind, Instant, LockName, Mode, Queue,
-    machine::Op,
+    SendFlag, machine::Op,
 };
 use tokio::{
     select,
@@ -27,12 +29,14 @@ use super::{
 pub(crate) struct PendingOp {
     pub(crate) name: LockName,
     pub(crate) op: Op,
+    /// For a renewal, the time for which the caller waits for the answer.
+    pub(crate) answer_within: Option<Duration>,
     pub(crate) result: Option<Result<OpOutcome, Error>>,
 }
 
 impl PendingOp {
     pub(crate) fn new(name: LockName, op: Op) -> Self {
-        Self { name, op, result: None }
+        Self { name, op, answer_within: None, result: None }
     }
 }
 
@@ -50,6 +54,8 @@ pub(crate) struct Job {
     pub(crate) since: Instant,
     /// Whether an earlier sending may have taken effect.
     pub(crate) in_doubt: bool,
+    /// For an acquire that its caller may give up before it begins.
+    flag: Option<SendFlag>,
     /// `None` after the answer.
     reply: Option<oneshot::Sender<Answers>>,
 }
@@ -59,7 +65,13 @@ impl Job {
         let (reply, answer) = oneshot::channel();
         // Its retry budget starts here. The worker may move that start: see `admit`.
         let since = Clock::Boot.now();
-        (Self { ops, together, since, in_doubt: false, reply: Some(reply) }, answer)
+        (Self { ops, together, since, in_doubt: false, flag: None, reply: Some(reply) }, answer)
+    }
+
+    /// Returns true if the worker may apply it, and records that. Returns false if its caller has
+    /// just given it up.
+    pub(crate) fn begin(&self) -> bool {
+        self.flag.as_ref().is_none_or(SendFlag::begin)
     }
 
     /// Returns whether no caller needs it any more. A release is always needed.
@@ -75,7 +87,12 @@ impl Job {
 
     /// Moves its contents out, and leaves an empty job without operations or a caller.
     pub(crate) fn take(&mut self) -> Self {
-        Self { ops: std::mem::take(&mut self.ops), reply: self.reply.take(), ..*self }
+        Self {
+            ops: std::mem::take(&mut self.ops),
+            flag: self.flag.take(),
+            reply: self.reply.take(),
+            ..*self
+        }
     }
 
     /// Sends the answers, once.
@@ -128,7 +145,18 @@ impl Jobs {
     /// Applies these operations together. If the future is dropped, they may be applied or not.
     pub(crate) async fn send(&self, ops: Vec<PendingOp>) -> Result<Vec<OpOutcome>, Error> {
         let queue = self.queue_of(&ops);
-        self.send_to(queue, ops, true).await?.into_iter().collect()
+        self.send_to(queue, ops, true, None).await?.into_iter().collect()
+    }
+
+    /// Applies these acquires together. If the future is dropped before they have begun, they are
+    /// not applied.
+    pub(crate) async fn acquire(
+        &self,
+        ops: Vec<PendingOp>,
+        flag: SendFlag,
+    ) -> Result<Vec<OpOutcome>, Error> {
+        let queue = self.queue_of(&ops);
+        self.send_to(queue, ops, true, Some(flag)).await?.into_iter().collect()
     }
 
     /// Applies these renewals separately: the failure of one does not affect the others.
@@ -137,7 +165,7 @@ impl Jobs {
     /// An error if the worker has ended.
     pub(crate) async fn renew(&self, ops: Vec<PendingOp>) -> Result<Answers, Error> {
         let queue = self.renewer.as_ref().unwrap_or_else(|| self.queue_of(&ops));
-        self.send_to(queue, ops, false).await
+        self.send_to(queue, ops, false, None).await
     }
 
     async fn send_to(
@@ -145,11 +173,13 @@ impl Jobs {
         queue: &Lanes<Job>,
         ops: Vec<PendingOp>,
         together: bool,
+        flag: Option<SendFlag>,
     ) -> Result<Answers, Error> {
         if ops.is_empty() {
             return Ok(Vec::new());
         }
-        let (job, answer) = Job::new(ops, together);
+        let (mut job, answer) = Job::new(ops, together);
+        job.flag = flag;
         let lane = queue.of(&job);
         lane.send(job).await.map_err(|_| gone())?;
         answer_of(answer, lane).await.ok_or_else(|| unanswered(Certainty::Unknown))
@@ -169,9 +199,13 @@ impl Jobs {
 
     /// Applies one operation.
     pub(crate) async fn send_one(&self, name: LockName, op: Op) -> Result<OpOutcome, Error> {
-        let results = self.send(vec![PendingOp::new(name, op)]).await?;
-        results.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
+        first(&self.send(vec![PendingOp::new(name, op)]).await?)
     }
+}
+
+/// Returns the outcome of a single operation.
+pub(crate) fn first(outcomes: &[OpOutcome]) -> Result<OpOutcome, Error> {
+    outcomes.first().copied().ok_or_else(|| unanswered(Certainty::Unknown))
 }
 
 /// Waits for the answer of the task at the other end of `queue`. Returns `None` if that task has

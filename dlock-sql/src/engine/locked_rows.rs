@@ -8,9 +8,8 @@
 use std::{collections::VecDeque, time::Duration};
 
 use dlock_core::{Backoff, Certainty, Clock, Error, Instant, LockName};
-use hashbrown::HashMap;
 
-use super::{conn::Conn, job::Job, row::Wanted};
+use super::{HashMap, conn::Conn, job::Job, row::Wanted};
 
 /// The longest pause between two checks.
 const LONGEST: Duration = Duration::from_millis(200);

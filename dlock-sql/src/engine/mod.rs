@@ -45,6 +45,9 @@ mod unanswered;
 mod waiters;
 mod worker;
 
+// In an order that the simulation can repeat.
+#[cfg(dlock_sim)]
+use std::collections::HashMap;
 use std::time::Duration;
 
 pub(crate) use backend::Engine;
@@ -66,6 +69,8 @@ pub(crate) use examine::{Limit, room};
 #[cfg(feature = "sqlite")]
 pub(crate) use fault::DatabaseGone;
 pub(crate) use fault::{Fault, Remedy};
+#[cfg(not(dlock_sim))]
+use hashbrown::HashMap;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) use job::{answer_of, gone};
 #[cfg(any(feature = "mysql", feature = "postgres"))]

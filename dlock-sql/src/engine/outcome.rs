@@ -77,13 +77,18 @@ impl OpOutcome {
     }
 
     /// Converts it to the answer to a renewal of a grant with this token. The row of a held claim
-    /// is never deleted, and its last token never falls below the grant's.
-    pub(crate) fn renewed(self, token: Option<FencingToken>) -> Result<Renewed, Error> {
-        let forgotten = token.is_some_and(|token| self.last < token.get());
+    /// is never deleted, and its last token never falls below the grant's. `outlasts_lease`: nor is
+    /// the row deleted before the lease has ended, so that a missing token proves a loss of data.
+    pub(crate) fn renewed(
+        self,
+        token: Option<FencingToken>,
+        outlasts_lease: bool,
+    ) -> Result<Renewed, Error> {
+        let forgotten = outlasts_lease && token.is_some_and(|token| self.last < token.get());
         match self.outcome {
             // The database has lost the grant, but not the place in the queue, and the claim was
             // granted anew. Others may have held the lock in between.
-            Outcome::Granted(granted) if token.is_some_and(|own| own.get() < granted.token) => {
+            Outcome::Granted(granted) if token.is_some_and(|own| own.get() != granted.token) => {
                 Ok(Renewed::Forgotten)
             }
             Outcome::Granted(_) => Ok(Renewed::Kept),
@@ -182,11 +187,13 @@ mod tests {
     #[test]
     fn a_waiting_claim_is_not_held() {
         let waits = op_outcome(Outcome::Queued { ahead: 1 }, false);
-        assert_eq!(waits.renewed(None).unwrap(), Renewed::Lost);
+        assert_eq!(waits.renewed(None, true).unwrap(), Renewed::Lost);
         for outcome in [Outcome::NotFound, Outcome::Queued { ahead: 1 }] {
             for (token, expected) in [(7, Renewed::Lost), (8, Renewed::Forgotten)] {
-                let token = FencingToken::new(token).unwrap();
-                assert_eq!(op_outcome(outcome, false).renewed(Some(token)).unwrap(), expected);
+                let token = FencingToken::new(token).ok();
+                let renewed = |outlasts| op_outcome(outcome, false).renewed(token, outlasts);
+                assert_eq!(renewed(true).unwrap(), expected);
+                assert_eq!(renewed(false).unwrap(), Renewed::Lost);
             }
         }
         assert_eq!(waits.granted().unwrap(), None);
@@ -196,11 +203,17 @@ mod tests {
     fn a_claim_that_was_granted_anew_has_lost_its_grant() {
         let granted =
             Granted { claim: ClaimId::from_bits(1), token: 5, block: 3, since: 1, home: 0 };
-        for (token, expected) in [(4, Renewed::Forgotten), (5, Renewed::Kept), (7, Renewed::Kept)] {
-            let token = FencingToken::new(token).unwrap();
-            let renewed = op_outcome(Outcome::Granted(granted), false).renewed(Some(token));
-            assert_eq!(renewed.unwrap(), expected);
+        for (token, expected) in
+            [(4, Renewed::Forgotten), (5, Renewed::Kept), (7, Renewed::Forgotten)]
+        {
+            let token = FencingToken::new(token).ok();
+            for outlasts_lease in [true, false] {
+                let outcome = op_outcome(Outcome::Granted(granted), false);
+                assert_eq!(outcome.renewed(token, outlasts_lease).unwrap(), expected);
+            }
         }
+        let of_unknown = op_outcome(Outcome::Granted(granted), false).renewed(None, true);
+        assert_eq!(of_unknown.unwrap(), Renewed::Kept);
     }
 
     #[test]
@@ -222,7 +235,7 @@ mod tests {
     #[test]
     fn an_outcome_of_another_operation_is_an_error() {
         assert!(op_outcome(Outcome::Released, false).acquired(Mode::Exclusive).is_err());
-        assert!(op_outcome(Outcome::Busy, false).renewed(None).is_err());
+        assert!(op_outcome(Outcome::Busy, false).renewed(None, true).is_err());
         assert!(op_outcome(Outcome::Busy, false).released().is_err());
     }
 }

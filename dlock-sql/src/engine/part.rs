@@ -128,26 +128,32 @@ pub(crate) fn take(batch: &mut [Job], part: &[Unit]) -> Vec<Job> {
     part.iter().map(|unit| batch[unit.job].take()).filter(|job| !job.ops.is_empty()).collect()
 }
 
-/// Returns how long to wait for the answer, if the batch contains renewals. The core abandons a
-/// renewal after a third of its lease. Half of that leaves time for a retry on another connection.
+/// Returns how long to wait for the answer, if the batch contains renewals. Half of the time for which
+/// their callers wait leaves time for a retry on another connection.
 pub(crate) fn limit(batch: &[Job]) -> Option<Duration> {
     let ops = batch.iter().flat_map(|job| &job.ops);
-    let leases = ops.filter_map(|pending| match pending.op {
-        Op::Renew { lease, .. } => Some(Duration::from_micros(lease)),
+    let limits = ops.filter_map(|pending| match pending.op {
+        Op::Renew { lease, .. } => Some(answer_within(pending, lease)),
         _ => None,
     });
-    Some((leases.min()? / 6).max(SHORTEST))
+    Some((limits.min()? / 2).max(SHORTEST))
+}
+
+/// Returns the time for which the caller waits for the answer to a renewal. The lease can be much
+/// longer, since it includes the lock-delay.
+fn answer_within(pending: &PendingOp, lease: u64) -> Duration {
+    pending.answer_within.unwrap_or(Duration::from_micros(lease / 3))
 }
 
 /// Returns how long an answer to these jobs is useful. A grant is useless after its lease, and the
-/// core abandons a renewal after a third of the lease.
+/// caller of a renewal names a time.
 pub(crate) fn useful_time<'a>(
     ops: impl Iterator<Item = &'a PendingOp>,
     longest: Duration,
 ) -> Duration {
     let lease = |pending: &PendingOp| match pending.op {
         Op::Acquire { lease, .. } | Op::Join { lease, .. } => Duration::from_micros(lease),
-        Op::Renew { lease, .. } => Duration::from_micros(lease / 3).max(SHORTEST),
+        Op::Renew { lease, .. } => answer_within(pending, lease).max(SHORTEST),
         _ => longest,
     };
     ops.map(lease).min().map_or(longest, |shortest| shortest.min(longest))
@@ -179,6 +185,11 @@ mod tests {
         let part = whole(&batch);
         assert_eq!(part.len(), 5);
         assert_eq!(limit(&batch), Some(Duration::from_secs(1)));
+        let mut batch = batch;
+        batch[1].ops[0].answer_within = Some(Duration::from_millis(500));
+        assert_eq!(limit(&batch), Some(Duration::from_millis(250)));
+        let useful = useful_time(batch.iter().flat_map(|job| &job.ops), Duration::from_secs(9));
+        assert_eq!(useful, Duration::from_millis(500));
         let (locked, rest) = touching(&batch, part, |name| name.as_str() == "d");
         assert_eq!(names(&batch, &locked).len(), 1);
         assert_eq!(names(&batch, &rest).len(), 4);

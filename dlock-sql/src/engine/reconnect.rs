@@ -68,14 +68,14 @@ impl ReconnectPauses {
     }
 
     /// Opens a dedicated connection, unless that failed a moment ago and the pause lasts. Then, or
-    /// if it fails, takes a connection of the application's pool.
+    /// if it fails, takes another one: of the application's pool, or of another task.
     ///
     /// # Errors
     /// The reasons of both.
-    pub(crate) async fn own_or_pooled<T>(
+    pub(crate) async fn own_or_other<T>(
         &mut self,
         own: impl Future<Output = Result<T, Fault>>,
-        pooled: impl Future<Output = Result<T, Fault>>,
+        other: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
         let is_paused = self.until > Clock::Boot.now();
         let refused = match self.last_failure().filter(|_| is_paused) {
@@ -88,9 +88,8 @@ impl ReconnectPauses {
                 Err(fault) => self.failed(fault),
             },
         };
-        pooled.await.map_err(|pooled| {
-            let text =
-                format!("{}; and over the application's pool: {}", refused.error, pooled.error);
+        other.await.map_err(|other| {
+            let text = format!("{}; {}", refused.error, other.error);
             Fault::passing(text).with_remedy(Remedy::Connect)
         })
     }
@@ -135,20 +134,20 @@ mod tests {
                 attempts += 1;
                 Err(fault())
             };
-            assert_eq!(pauses.own_or_pooled(own, ready(Ok("pooled"))).await.unwrap(), "pooled");
+            assert_eq!(pauses.own_or_other(own, ready(Ok("pooled"))).await.unwrap(), "pooled");
         }
         assert!(attempts > 1, "{attempts}");
         // A pause that outlasts the test.
         pauses.until = Clock::Boot.now().saturating_add(Duration::from_secs(3600));
-        let conn = pauses.own_or_pooled(ready(Ok("own")), ready(Ok("pooled"))).await;
+        let conn = pauses.own_or_other(ready(Ok("own")), ready(Ok("pooled"))).await;
         assert_eq!(conn.unwrap(), "pooled", "the pause lasts");
         let full = ready(Err(Fault::passing("pool is full")));
-        let neither = pauses.own_or_pooled(ready(Ok("own")), full).await.unwrap_err();
+        let neither = pauses.own_or_other(ready(Ok("own")), full).await.unwrap_err();
         let text = neither.error.to_string();
         assert!(text.contains("read-only") && text.contains("pool is full"), "{text}");
         assert_eq!(neither.remedy, Remedy::Connect);
         pauses.until = Clock::Boot.now();
-        let conn = pauses.own_or_pooled(ready(Ok("own")), ready(Ok("pooled"))).await;
+        let conn = pauses.own_or_other(ready(Ok("own")), ready(Ok("pooled"))).await;
         assert_eq!(conn.unwrap(), "own");
         assert!(pauses.last.is_none());
     }

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(60);
 /// The shortest time of a round through the table.
 const ROUND: Duration = Duration::from_secs(3600);
-/// The first page comes this long after the start, or after the first statement.
+/// The first page comes this long after the start, or with the first statement.
 const FIRST: Duration = Duration::from_secs(1);
 /// A process begins at most two to the power of this many names behind another name.
 const FARTHEST: u32 = 15;
@@ -41,18 +41,17 @@ const FARTHEST: u32 = 15;
 pub(crate) struct Sweep {
     retention: Micros,
     pace: Rounds,
-    has_begun: bool,
 }
 
 impl Sweep {
     /// Creates a sweep that deletes rows that have been idle for `retention`.
     pub(crate) fn new(retention: Duration) -> Self {
-        Self { retention: micros(retention), pace: Rounds::new(retention), has_begun: false }
+        Self { retention: micros(retention), pace: Rounds::new(retention) }
     }
 
     /// Returns whether a page is due.
     pub(crate) fn is_due(&self) -> bool {
-        !self.has_begun || self.pace.is_due()
+        self.pace.is_due()
     }
 
     /// Waits until a page is due.
@@ -67,7 +66,7 @@ impl Sweep {
         conn: &mut C,
         used: Option<&LockName>,
     ) -> Vec<LockName> {
-        let skip = if self.has_begun { 0 } else { self.begin(used) };
+        let skip = self.pace.skip(used);
         match self.page(conn, skip).await {
             Ok(gone) => gone,
             Err(error) => {
@@ -78,28 +77,9 @@ impl Sweep {
         }
     }
 
-    /// Chooses the place of the first page. Returns how many names to skip.
-    fn begin(&mut self, used: Option<&LockName>) -> u32 {
-        self.has_begun = true;
-        let mut random = random();
-        let mut below = |bound: u64| {
-            let drawn = random % bound;
-            random /= bound;
-            u32::try_from(drawn).unwrap_or(0)
-        };
-        if let Some(name) = used.filter(|_| below(2) == 0) {
-            name.as_str().clone_into(&mut self.pace.after);
-        }
-        // Short distances are as probable as long ones, so that small tables are swept, too.
-        let within = 1 << below(u64::from(FARTHEST) + 1);
-        below(within)
-    }
-
     async fn page<C: Conn>(&mut self, conn: &mut C, skip: u32) -> Result<Vec<LockName>, Error> {
         let mut page = conn.page(&self.pace.after, skip, self.retention, PAGE).await?;
-        if page.is_empty() && (skip > 0 || !self.pace.after.is_empty()) {
-            // Behind the last name: continue at the first.
-            self.pace.after.clear();
+        if page.is_empty() && self.pace.starts_over(skip) {
             page = conn.page("", 0, self.retention, PAGE).await?;
         }
         let is_last = page.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
@@ -131,6 +111,7 @@ impl Sweep {
 pub(crate) struct Rounds {
     /// The name after which the next page begins.
     pub(crate) after: String,
+    has_begun: bool,
     round: Duration,
     /// The longest pause between two pages.
     longest: Duration,
@@ -146,15 +127,47 @@ impl Rounds {
             [ROUND, LONGEST, FIRST].map(|time| time.min(retention).max(PAUSE));
         let began = tokio::time::Instant::now();
         let next = Box::pin(tokio::time::sleep(first));
-        Self { after: String::new(), round, longest, pause: PAUSE, began, next }
+        let (after, has_begun) = (String::new(), false);
+        Self { after, has_begun, round, longest, pause: PAUSE, began, next }
     }
 
+    /// Returns whether a page is due. A process may live too short for any but the first, which is
+    /// due at once.
     pub(crate) fn is_due(&self) -> bool {
-        tokio::time::Instant::now() >= self.next.deadline()
+        !self.has_begun || tokio::time::Instant::now() >= self.next.deadline()
     }
 
+    /// Waits until a page is due, and if there was none yet, at least for [`FIRST`].
     pub(crate) async fn due(&mut self) {
         self.next.as_mut().await;
+    }
+
+    /// Returns how many names behind [`after`](Self::after) the page begins. Chooses the place of
+    /// the first one. `used` is a name that this process has used.
+    pub(crate) fn skip(&mut self, used: Option<&LockName>) -> u32 {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return 0;
+        }
+        let mut random = random();
+        let mut below = |bound: u64| {
+            let drawn = random % bound;
+            random /= bound;
+            u32::try_from(drawn).unwrap_or(0)
+        };
+        if let Some(name) = used.filter(|_| below(2) == 0) {
+            name.as_str().clone_into(&mut self.after);
+        }
+        // Short distances are as probable as long ones, so that small tables are swept, too.
+        let within = 1 << below(u64::from(FARTHEST) + 1);
+        below(within)
+    }
+
+    /// After a page without rows: returns whether it was behind the last name. Then the next page
+    /// begins at the first name.
+    pub(crate) fn starts_over(&mut self, skip: u32) -> bool {
+        let was_behind = skip > 0 || !self.after.is_empty();
+        self.after.clear();
+        was_behind
     }
 
     /// Records a page that ended with the name `last`, or with the table. `found` is whether it had

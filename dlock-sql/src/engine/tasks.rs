@@ -23,7 +23,7 @@ pub(crate) struct Sleeper {
 
 impl Sleeper {
     pub(crate) async fn sleep(&mut self, duration: Duration) {
-        if duration >= TIMER_STEP {
+        if duration >= TIMER_STEP || cfg!(dlock_sim) {
             return tokio::time::sleep(duration).await;
         }
         // At most one: if all blocking threads of the runtime are busy, more would pile up.

@@ -32,11 +32,11 @@ use dlock_core::{
     ClaimId, Clock, Grant, Instant, LockName,
     machine::{Machine, Micros},
 };
-use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
+    HashMap,
     notification::Notification,
     outcome::ClockSample,
     pace::{Pace, Rarely},

@@ -112,29 +112,32 @@ pub(super) struct Opened {
 pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     let conn = |source: Source| MysqlConn::new(Connector::new(source, config.response_timeout));
     let mut first = conn(config.driver.shared());
-    let server = retry!(
+    let mut server = retry!(
         RetryBudget::to_open(config.response_timeout),
         check(&mut first, config.create_schema).await
     )?;
-    let database = match config.driver.pool {
+    let (database, roles) = match config.driver.pool {
         Some(_) => {
             // It stays open for renewals: later the server may have no free connection.
             let mut own = first.another_from(config.driver.own());
-            let database = same_database(&mut first, &mut own).await?;
-            // A temporary table of the pooled session may have hidden a table so far.
-            retry!(
+            let found = same_database(&mut first, &mut own).await?;
+            // A temporary table of the pooled session may have hidden a table so far, and its
+            // settings those of the server.
+            server = retry!(
                 RetryBudget::to_open(config.response_timeout),
-                prepare(&mut own, Tables::Locks, false).await
+                check(&mut own, false).await
             )?;
-            database
+            found
         }
-        None => first.database().await?,
+        None => (first.which().await?.0, Vec::new()),
     };
-    first = first.within(&database);
+    first = first.within(&database, &roles, server.is_galera);
     let mut first = first.returning(config.driver.returning.unwrap_or(server.returning));
+    // Now the check of pooled sessions is complete.
+    retry!(RetryBudget::to_open(config.response_timeout), first.ready().await)?;
     let sample = sample(&mut first).await;
     let another = || first.another();
-    let renewer = Some(first.another_from(config.driver.own()).or_pooled());
+    let renewer = Some(first.another_from(config.driver.own()).or_other());
     let reader = another();
     let others: Vec<MysqlConn> = (1..config.connections).map(|_| another()).collect();
     let writers = [first].into_iter().chain(others).collect();
@@ -144,17 +147,17 @@ pub(super) async fn open(config: &MysqlConfig) -> Result<Opened, Error> {
     })
 }
 
-/// Returns the database in which pooled and dedicated connections find the tables. It has to be the
-/// same: dedicated connections lack the settings that the application makes after connecting.
-async fn same_database(pooled: &mut MysqlConn, own: &mut MysqlConn) -> Result<String, Error> {
-    let mut found = Vec::new();
-    for conn in [pooled, own] {
-        found.push(conn.database().await?);
-    }
-    if found[0] == found[1]
-        && let Some(database) = found.pop()
-    {
-        return Ok(database);
+/// Returns the database in which pooled and dedicated connections find the tables, and the roles of
+/// both. The database has to be the same: dedicated connections lack the settings that the
+/// application makes after connecting.
+async fn same_database(
+    pooled: &mut MysqlConn,
+    own: &mut MysqlConn,
+) -> Result<(String, Vec<String>), Error> {
+    let (database, role) = pooled.which().await?;
+    let (own_database, own_role) = own.which().await?;
+    if database == own_database {
+        return Ok((database, vec![own_role, role]));
     }
     Err(Error::config(
         ConfigIssue::ForeignStore,

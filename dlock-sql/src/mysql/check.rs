@@ -12,6 +12,8 @@ pub(super) struct Server {
     pub(super) returning: bool,
     /// Whether commits survive a crash.
     pub(super) is_durable: bool,
+    /// Whether it is a node of a Galera cluster.
+    pub(super) is_galera: bool,
 }
 
 /// Checks the server's version and settings.
@@ -60,7 +62,8 @@ fn read(settings: &ServerSettings) -> Result<Server, Error> {
             ));
         }
     }
-    Ok(Server { returning, is_durable: settings.is_durable() })
+    let (is_durable, is_galera) = (settings.is_durable(), settings.is_on("wsrep_on"));
+    Ok(Server { returning, is_durable, is_galera })
 }
 
 /// Refuses versions that are too old. Returns true if this version has `RETURNING`.

@@ -83,10 +83,10 @@ impl ServerConfig<MysqlDriver> {
     ///
     /// Statements run under the settings of the pool's connections, which must have `autocommit`
     /// and a strict `sql_mode`, as they have by default. dlock checks this before each statement. A
-    /// connection with other settings, or with an open transaction, is closed. Statements name the
-    /// tables with the database of the pool's options, so a `USE` of another part of the
-    /// application has no effect on them. If dlock stops waiting for a statement, the server
-    /// continues it for at most the connection's `innodb_lock_wait_timeout`.
+    /// connection with other settings, with another role, or with an open transaction is closed.
+    /// Statements name the tables with the database of the pool's options, so a `USE` of another
+    /// part of the application has no effect on them. If dlock stops waiting for a statement, the
+    /// server continues it for at most the connection's `innodb_lock_wait_timeout`.
     ///
     /// # Errors
     /// `Config(Url)` for a pool whose options name no database.
@@ -198,7 +198,7 @@ pub(super) fn options_of(url: &BackendUrl) -> Result<Chosen, Error> {
         if chosen.given.contains(&name) {
             return Err(Error::config(
                 ConfigIssue::RepeatedOption,
-                format!("the option {name} stands twice in the URL: write it once"),
+                format!("the option {name} is given twice in the URL: write it once"),
             ));
         }
         chosen.given.push(name);
@@ -382,7 +382,11 @@ mod tests {
             ("mysql://u:hunter2@db/l?ssl-mode=PREFERRED", OptionValue, "VERIFY_IDENTITY"),
             ("mysql://u@db/l?ssl-mode=on", OptionValue, "VERIFY_IDENTITY"),
             ("mysql://u@localhost/l?ssl-ca=/ca", OptionValue, "ssl-ca"),
-            ("mysql://u@localhost/l?ssl-mode=DISABLED&sslmode=DISABLED", RepeatedOption, "once"),
+            (
+                "mysql://u@localhost/l?ssl-mode=DISABLED&sslmode=DISABLED",
+                RepeatedOption,
+                "is given twice in the URL",
+            ),
             ("mysql://u@localhost/l?usessl=false", UnknownOption, "usessl; use one of ssl-mode"),
             ("mysql://u@localhost/l?dlock.durability=relaxed", OptionValue, "trx_commit=2"),
             ("mysql://u@localhost/l?dlock.durability=some", OptionValue, "full or relaxed"),

@@ -32,8 +32,8 @@ pub(super) struct MysqlConn {
     /// The largest statement, in bytes, on this connection or on the last one.
     pub(super) packet: usize,
     pauses: ReconnectPauses,
-    /// The pauses between attempts to open a connection, if the application's pool serves
-    /// meanwhile.
+    /// The pauses between attempts to open a connection, if the application's pool or another task
+    /// serves meanwhile.
     spared: Option<ReconnectPauses>,
     texts: Texts,
 }
@@ -50,21 +50,22 @@ impl MysqlConn {
         self
     }
 
-    /// Returns the current database of the connection.
-    pub(super) async fn database(&mut self) -> Result<String, Fault> {
+    /// Returns the current database of the connection, and its role.
+    pub(super) async fn which(&mut self) -> Result<(String, String), Fault> {
         let rows = self.fetch(Statement::new(SqlStr::from_static(queries::WHICH))).await?;
-        rows.first().map_or(Ok(String::new()), |row| text(row, 0))
+        let found = rows.first().map(|row| Ok((text(row, 0)?, text(row, 1)?)));
+        found.unwrap_or_else(|| Ok((String::new(), String::new())))
     }
 
     /// Makes it use dlock's tables in this database, regardless of the current database of a
-    /// connection.
-    pub(super) fn within(mut self, database: &str) -> Self {
+    /// connection, and pooled connections only with one of these roles, and on a node of a Galera
+    /// cluster only if the other nodes get what they write.
+    pub(super) fn within(mut self, database: &str, roles: &[String], galera: bool) -> Self {
         let quoted = format!("`{}`", database.replace('`', "``"));
-        self.way.watch(&format!("{quoted}.dlock_lock"));
-        let digits =
-            database.bytes().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
+        let roles: Vec<_> = roles.iter().map(|role| format!("X'{}'", digits(role))).collect();
+        self.way.watch(&format!("{quoted}.dlock_lock"), &roles.join(", "), galera);
         self.texts = Texts::new(TABLES.map(|table| (table, &*quoted)))
-            .with("DATABASE()", format!("_utf8mb4 X'{digits}'"));
+            .with("DATABASE()", format!("_utf8mb4 X'{}'", digits(database)));
         self
     }
 
@@ -92,9 +93,9 @@ impl MysqlConn {
         another
     }
 
-    /// Makes it use the application's pool, if there is one, while no dedicated connection can be
-    /// opened.
-    pub(super) fn or_pooled(mut self) -> Self {
+    /// While no dedicated connection can be opened, makes it use the application's pool, or without a
+    /// pool wait for a connection of another task.
+    pub(super) fn or_other(mut self) -> Self {
         self.spared = Some(ReconnectPauses::new());
         self
     }
@@ -163,7 +164,7 @@ impl MysqlConn {
         self.pauses.pause().await?;
         // On the heap: a connect would enlarge the futures of all statements.
         let connected = match &mut self.spared {
-            Some(spared) => Box::pin(self.way.connect_or_spare(spared)).await,
+            Some(spared) => Box::pin(self.way.connect_or_spare(spared, &self.idle)).await,
             None => Box::pin(self.way.connect()).await,
         };
         let (conn, packet) = connected.map_err(|fault| self.pauses.failed(fault))?;
@@ -230,4 +231,9 @@ impl MysqlConn {
             }
         }
     }
+}
+
+/// Returns the bytes of a text in hexadecimal digits.
+fn digits(text: &str) -> String {
+    text.bytes().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"))
 }

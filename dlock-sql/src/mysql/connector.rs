@@ -9,19 +9,19 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use dlock_core::{ConfigIssue, Error};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions as _, MySql, MySqlPool, Row as _,
+    AssertSqlSafe, ConnectOptions as _, MySql, MySqlConnection, MySqlPool, Row as _,
     mysql::{MySqlConnectOptions, MySqlRow, MySqlSslMode},
 };
 use tokio::time::timeout;
 
 use super::{
-    error::{classify, is_in_transaction, is_locked_out},
+    error::{classify, is_in_transaction, is_locked_out, lacks_right},
     queries,
     statement::get,
 };
 use crate::{
     engine::{Fault, ReconnectPauses},
-    server::{Borrowed, Target, late, reach, silent_at_first, tries},
+    server::{Borrowed, Idle, Target, late, reach, silent_at_first, tries},
 };
 
 /// The source of connections.
@@ -70,14 +70,16 @@ impl Connector {
         let seconds = (response_timeout.as_secs() / 10).max(1).to_string();
         let limit = format!("{:.3}", (timeout.mul_f64(0.7)).as_secs_f64().max(0.005));
         let session = queries::SESSION.replace("{seconds}", &seconds).replace("{limit}", &limit);
-        let (pooled, knows_table) = (pooled_check(None), false);
+        let (pooled, knows_table) = (pooled_check("", "", false), false);
         Self { source, session, pooled, knows_table, timeout, limit: timeout, returning: false }
     }
 
-    /// Makes it refuse pooled connections on which this table is another one, or is locked. The
-    /// name has its database, and is quoted.
-    pub(super) fn watch(&mut self, table: &str) {
-        self.pooled = pooled_check(Some(table));
+    /// Makes it refuse pooled connections on which this table is another one, or is locked, those
+    /// with other roles, and with `galera` those that keep their writes from the other nodes of the
+    /// cluster. The name of the table has its database, and is quoted. The roles are a list of
+    /// literals, or empty.
+    pub(super) fn watch(&mut self, table: &str, roles: &str, galera: bool) {
+        self.pooled = pooled_check(table, roles, galera);
         self.knows_table = true;
     }
 
@@ -111,23 +113,35 @@ impl Connector {
         connected.map_err(Fault::before_anything_was_sent)
     }
 
-    /// Opens a dedicated connection, or takes one of the pool beside which it opens them while none
-    /// can be opened.
+    /// Opens a dedicated connection. While none can be opened, takes one of the pool beside which it
+    /// opens them, or without a pool waits for one of another task.
     pub(super) async fn connect_or_spare(
         &self,
         spared: &mut ReconnectPauses,
+        idle: &Idle<(MySqlConnection, usize)>,
     ) -> Result<(Borrowed<MySql>, usize), Fault> {
         let pool = match &self.source {
-            Source::Beside(pool) if !pool.is_closed() => pool,
-            _ => return self.connect().await,
+            Source::Beside(pool) => Some(pool).filter(|pool| !pool.is_closed()),
+            _ => None,
         };
+        // With a pool, half of the time, so that there is time for the pool if the server does not
+        // answer.
+        let limit = if pool.is_some() { self.limit / 2 } else { self.limit };
         let own = async {
-            // Half of the time, so that there is time for the pool if the server does not answer.
-            let connected = timeout(self.limit / 2, self.connect()).await;
+            let connected = timeout(limit, self.connect()).await;
             connected.unwrap_or_else(|_| Err(silent().before_anything_was_sent()))
         };
-        let pooled = async { self.pooled(pool).await.map_err(Fault::before_anything_was_sent) };
-        spared.own_or_pooled(own, pooled).await
+        let other = async {
+            let taken = match pool {
+                Some(pool) => self.pooled(pool).await,
+                None => {
+                    let idle = idle.next(self.limit / 2).await;
+                    idle.map(|(conn, packet)| (Borrowed::Own(conn), packet))
+                }
+            };
+            taken.map_err(Fault::before_anything_was_sent)
+        };
+        spared.own_or_other(own, other).await
     }
 
     async fn own(&self, options: &MySqlConnectOptions) -> Result<(Borrowed<MySql>, usize), Fault> {
@@ -156,8 +170,7 @@ impl Connector {
         loop {
             let acquired = timeout(self.limit, pool.acquire()).await;
             let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
-            let asked = sqlx::raw_sql(AssertSqlSafe(self.pooled.clone())).fetch_all(&mut *conn);
-            match timeout(self.limit, asked).await {
+            match timeout(self.limit, self.ask(&mut conn)).await {
                 Ok(Ok(rows)) => {
                     let found = fitness(&rows, self.knows_table)?;
                     if found == FIT {
@@ -197,6 +210,12 @@ impl Connector {
                         );
                     }
                 }
+                // The session may have another role than the next one.
+                Ok(Err(error)) if lacks_right(&error) && left > 0 => {
+                    drop(conn.detach());
+                    left -= 1;
+                    tracing::warn!(target: "dlock", %error, "pooled connection unusable, closed");
+                }
                 Ok(Err(error)) => {
                     drop(conn.detach());
                     return Err(classify(error));
@@ -207,6 +226,21 @@ impl Connector {
                 }
             }
         }
+    }
+
+    /// Returns the answer to `pooled.sql`. On a node of Galera the clock stands still for the
+    /// statements of one text, so it is read again with the next one.
+    async fn ask(&self, conn: &mut MySqlConnection) -> Result<Vec<MySqlRow>, sqlx::Error> {
+        let check = || sqlx::raw_sql(AssertSqlSafe(self.pooled.clone()));
+        let mut rows = check().fetch_all(&mut *conn).await?;
+        if matches!(fitness(&rows, self.knows_table), Ok(STILL)) {
+            let before = rows.swap_remove(0);
+            rows = check().fetch_all(conn).await?;
+            if let Some(first) = rows.first_mut() {
+                *first = before;
+            }
+        }
+        Ok(rows)
     }
 }
 
@@ -232,16 +266,21 @@ impl Target for MySqlConnectOptions {
     }
 }
 
-/// Returns the check of a pooled connection, without its comments.
-fn pooled_check(table: Option<&str>) -> Arc<str> {
-    let lines = queries::POOLED
-        .lines()
-        .filter(|line| !line.starts_with("--") && (table.is_some() || !line.contains(TABLE)));
-    // The name itself is not searched again.
-    lines.collect::<Vec<_>>().join("\n").replace(TABLE, table.unwrap_or_default()).into()
+/// Returns the check of a pooled connection, without its comments, and without what is not known
+/// yet.
+fn pooled_check(table: &str, roles: &str, galera: bool) -> Arc<str> {
+    let is_known = |line: &&str| {
+        let lacks = |what, value: &str| value.is_empty() && line.contains(what);
+        let is_elsewhere = !galera && line.contains("@@wsrep_on");
+        !line.starts_with("--") && !lacks(TABLE, table) && !lacks(ROLES, roles) && !is_elsewhere
+    };
+    let lines: Vec<_> = queries::POOLED.lines().filter(is_known).collect();
+    // The name of the table itself is not searched again.
+    lines.join("\n").replace(ROLES, roles).replace(TABLE, table).into()
 }
 
 const TABLE: &str = "{table}";
+const ROLES: &str = "{roles}";
 
 /// Returns the current options of the pool. The application may have changed them since it created
 /// the pool, for example the password.
@@ -288,7 +327,7 @@ const FIT: i64 = 0;
 const UNCOMMITTED: i64 = 1;
 /// The clock of the session does not advance.
 const STILL: i64 = 4;
-/// The session hides rows.
+/// The session hides rows, or refuses to search for them.
 const HIDDEN: i64 = 5;
 /// A temporary table of the session hides the table of the locks.
 const SHADOWED: i64 = 6;
@@ -310,12 +349,25 @@ fn unfit(found: i64) -> Error {
              timestamp = DEFAULT), or give dlock connections of its own"
         }
         HIDDEN => {
-            "the pool's connections hide rows: do not set sql_select_limit on them, or give dlock \
-             connections of its own"
+            "the pool's connections hide rows, or refuse to search for them: do not set \
+             sql_select_limit or max_join_size on them, or give dlock connections of its own"
         }
         SHADOWED => {
             "the pool's connections have a temporary table dlock_lock, which hides the table of the \
              locks: give the temporary table another name, or give dlock connections of its own"
+        }
+        7 => {
+            "the pool's connections keep what they write from replicas, so that no replica gets the \
+             locks: set sql_log_bin = 1 on them, and skip_replication = 0, or give dlock connections \
+             of its own"
+        }
+        8 => {
+            "the pool's connections have another role than when dlock was opened: set the role \
+             alike on all connections (SET DEFAULT ROLE), or give dlock connections of its own"
+        }
+        9 => {
+            "the pool's connections keep what they write from the other nodes of the Galera cluster: \
+             set wsrep_on = 1 on them, or give dlock connections of its own"
         }
         _ => {
             "the pool's connections do not commit each statement by itself, or truncate values \

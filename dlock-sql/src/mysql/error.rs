@@ -102,11 +102,15 @@ pub(super) fn is_locked_out(error: &sqlx::Error) -> bool {
     number(error) == Some(OTHERS_LOCKED)
 }
 
-/// Returns whether the server reports that the user lacks a right.
+/// Returns whether the server reports that the user, or the role of the session, lacks a right.
+pub(super) fn lacks_right(error: &sqlx::Error) -> bool {
+    number(error).is_some_and(|number| DENIED.contains(&number))
+}
+
+/// Returns whether the source of this error is such a report.
 pub(super) fn is_denied(error: &Error) -> bool {
     let source = std::error::Error::source(error);
-    let error = source.and_then(|source| source.downcast_ref::<sqlx::Error>());
-    error.and_then(number).is_some_and(|number| DENIED.contains(&number))
+    source.and_then(|source| source.downcast_ref()).is_some_and(lacks_right)
 }
 
 fn number(error: &sqlx::Error) -> Option<u16> {
@@ -170,6 +174,7 @@ const COMMIT_FAILED: u16 = 1180;
 const TOO_MANY_OF_USER: u16 = 1203;
 pub(super) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 pub(super) const DEADLOCK: u16 = 1213;
+const ALL_LOCKED: u16 = 1223;
 const LIMIT_OF_USER: u16 = 1226;
 const PRIVILEGE_NEEDED: u16 = 1227;
 const STATEMENT_UNKNOWN: u16 = 1243;
@@ -235,7 +240,7 @@ pub(crate) fn by_number(number: u16, message: &str) -> Fault {
         STATEMENT_UNKNOWN | TABLE_CHANGED | PREPARE_AGAIN => Fault::passing(
             "the tables, or the server behind a proxy, changed under the statement: try again",
         ),
-        LOCKED_FOR_READING | OTHERS_LOCKED => Fault::passing(
+        LOCKED_FOR_READING | OTHERS_LOCKED | ALL_LOCKED => Fault::passing(
             "a connection of the pool was left with tables locked: run UNLOCK TABLES before it \
              goes back to the pool",
         ),
@@ -389,7 +394,7 @@ mod tests {
             (&[1205], Unavailable, NotApplied, Apart, "of their own"),
             (&[1243, 1412, 1615], Unavailable, NotApplied, Retry, "proxy"),
             (&[1180], Unavailable, Unknown, Retry, "log"),
-            (&[1099, 1100], Unavailable, NotApplied, Retry, "UNLOCK TABLES"),
+            (&[1099, 1100, 1223], Unavailable, NotApplied, Retry, "UNLOCK TABLES"),
             (&[1047], Unavailable, NotApplied, Retry, "cluster"),
             (&[1461], Unavailable, NotApplied, Remedy::None, "max_prepared_stmt_count"),
             (&[1820, 1862, 3118, 4151], Config(Access), NotApplied, Remedy::None, "expired"),

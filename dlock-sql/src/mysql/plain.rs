@@ -150,11 +150,11 @@ pub(super) async fn open_plain(
         prepare_plain(&mut conn, config.create_schema).await
     );
     let durability = DurabilityMonitor::new(prepared?);
-    let home = conn.database().await?;
-    let conn = conn.within(&home);
+    let (home, _) = conn.which().await?;
+    let conn = conn.within(&home, &[], false);
     let response_timeout = config.response_timeout;
     let store =
-        plain::start(runtime, store, durability, conn, scheme, STATEMENTS, response_timeout);
+        plain::start(runtime, &store, durability, conn, scheme, STATEMENTS, response_timeout);
     Ok(Arc::new(store))
 }
 

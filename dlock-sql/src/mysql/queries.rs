@@ -43,8 +43,9 @@ pub(crate) const STATEMENTS: [&str; 11] = [
     VERSION,
 ];
 
-/// The current database.
-pub(super) const WHICH: &str = "SELECT COALESCE(DATABASE(), '')";
+/// The current database and role.
+pub(super) const WHICH: &str =
+    "SELECT COALESCE(DATABASE(), ''), CAST(COALESCE(CURRENT_ROLE(), '') AS BINARY)";
 
 pub(super) const VERSION: &str = "SELECT version FROM dlock_schema WHERE id = 1";
 /// The settings that matter, if the server has them. (`SELECT @@x` fails for others.)

@@ -5,7 +5,8 @@
 //! next poll finds the lock. If the process dies, the lease or the session ends.
 //!
 //! Each request has a oneshot for its answer. A caller may stop waiting at any time: a request to
-//! take a lock is then skipped if it has not begun, and a release is always done.
+//! take a lock is then skipped if it has not begun, and a release is always done. The flag of an
+//! acquire tells the core whether it has begun, and so needs a release.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,6 +14,7 @@ use async_trait::async_trait;
 use dlock_core::{
     AcquireRequest, Acquired, Admin, Answer, Backend, Backoff, Claim, ClaimId, Error, ErrorKind,
     Finding, Grant, Guarantees, LockName, LockState, Mode, Queue, Released, Renewal, Renewed,
+    SendFlag,
 };
 use tokio::{runtime::Handle, sync::oneshot};
 
@@ -33,6 +35,8 @@ pub(crate) struct MutexStore {
 pub(crate) struct Form {
     /// Its name, with the option that chooses it, for messages.
     pub(crate) name: &'static str,
+    /// The part of the store's name that tells its locks from those of the tables.
+    pub(crate) suffix: &'static str,
     /// The number of claims in one renewal, at least one.
     pub(crate) together: usize,
     /// The current guarantees.
@@ -42,7 +46,7 @@ pub(crate) struct Form {
 /// A request, and the channel for its answer.
 #[derive(Debug)]
 pub(crate) enum MutexRequest {
-    Acquire(AcquireRequest, Reply<Acquired>),
+    Acquire(AcquireRequest, SendFlag, Reply<Acquired>),
     /// Renews the leases of these claims. The answer says for each whether it is held.
     Renew(Vec<Renewal>, Reply<Vec<bool>>),
     Release(LockName, ClaimId, Reply<Released>),
@@ -89,9 +93,10 @@ pub(crate) trait MutexTask: Send {
         async move {
             // An error of `send` means that the caller has stopped waiting.
             match request {
-                MutexRequest::Acquire(_, reply) if reply.is_closed() => {}
-                MutexRequest::Acquire(request, reply) => {
-                    let _ = reply.send(self.acquire(&request).await);
+                MutexRequest::Acquire(request, flag, reply) => {
+                    if !reply.is_closed() && flag.begin() {
+                        let _ = reply.send(self.acquire(&request).await);
+                    }
                 }
                 MutexRequest::Renew(_, reply) if reply.is_closed() => {}
                 MutexRequest::Renew(renewals, reply) => {
@@ -127,28 +132,34 @@ impl Requests {
         answer_of(answer, lane).await.unwrap_or_else(|| Err(gone()))
     }
 
-    async fn acquire(&self, form: &str, request: &AcquireRequest) -> Result<Acquired, Error> {
+    async fn acquire(
+        &self,
+        form: &str,
+        request: &AcquireRequest,
+        flag: SendFlag,
+    ) -> Result<Acquired, Error> {
         if request.mode != Mode::Exclusive {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!("{form} supports only the mutex: remove it to use readers and permits"),
             ));
         }
-        self.send(|reply| MutexRequest::Acquire(request.clone(), reply)).await
+        self.send(|reply| MutexRequest::Acquire(request.clone(), flag, reply)).await
     }
 }
 
 impl MutexStore {
-    /// Starts the task. `store` names the database, without secrets.
+    /// Starts the task. `database` names the database, without secrets.
     pub(crate) fn start<T: Future<Output = ()> + Send + 'static>(
         runtime: &Handle,
-        store: Arc<str>,
+        database: &str,
         form: Form,
         response_timeout: Duration,
         task: impl FnOnce(Ends<MutexRequest>) -> T,
     ) -> Self {
         let (lanes, ends) = lanes();
         spawn(runtime, task(ends));
+        let store = format!("{database} ({})", form.suffix).into();
         Self { store, form, requests: Requests(lanes), response_timeout }
     }
 }
@@ -170,8 +181,8 @@ impl Backend for MutexStore {
     fn acquire(&self, request: &AcquireRequest) -> Answer<Acquired> {
         // The answer owns clones, so it runs to its end even if the caller drops it.
         let (requests, request, form) = (self.requests.clone(), request.clone(), self.form.name);
-        Answer::later(async move {
-            match requests.acquire(form, &request).await {
+        Answer::unsent(|flag| async move {
+            match requests.acquire(form, &request, flag).await {
                 // There is no queue in the table. For the core, a waiter that polls is queued.
                 Ok(Acquired::Busy) if request.queue == Queue::Enqueue => Ok(Acquired::Queued),
                 answer => answer,
@@ -183,7 +194,7 @@ impl Backend for MutexStore {
         // Each poll is a complete acquire with the same claim, which is idempotent.
         let mut pause = Backoff::of_polls(request.lease);
         loop {
-            match self.requests.acquire(self.form.name, request).await? {
+            match self.requests.acquire(self.form.name, request, SendFlag::new()).await? {
                 Acquired::Granted(grant) => return Ok(grant),
                 _ => pause.wait().await,
             }
@@ -241,5 +252,112 @@ impl Admin for MutexStore {
 impl fmt::Debug for MutexStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MutexStore").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::{Pin, pin},
+        task::{Context, Waker},
+    };
+
+    use dlock_core::{Clock, FencingToken, Locks};
+    use parking_lot::Mutex;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// The requests that the task has begun, in order.
+    type Begun = Arc<Mutex<Vec<String>>>;
+
+    /// A task that answers an acquire for each permit.
+    struct GatedTask {
+        gate: Arc<Semaphore>,
+        begun: Begun,
+    }
+
+    impl MutexTask for GatedTask {
+        async fn acquire(&mut self, request: &AcquireRequest) -> Result<Acquired, Error> {
+            self.begun.lock().push(format!("acquire {}", request.name));
+            self.gate.acquire().await.unwrap().forget();
+            Ok(Acquired::Granted(Grant::new(FencingToken::new(1)?, 1, Clock::Boot.now())))
+        }
+
+        async fn renew(&mut self, renewals: &[Renewal]) -> Result<Vec<bool>, Error> {
+            Ok(vec![true; renewals.len()])
+        }
+
+        async fn release(&mut self, name: &LockName, _: ClaimId) -> Result<Released, Error> {
+            self.begun.lock().push(format!("release {name}"));
+            Ok(Released::Released)
+        }
+
+        async fn inspect(&mut self, _: &LockName) -> Result<LockState, Error> {
+            Ok(LockState::default())
+        }
+
+        async fn list(&mut self, _: &Range) -> Result<Vec<Listed>, Error> {
+            Ok(Vec::new())
+        }
+
+        async fn examine(&mut self) -> Result<Vec<Finding>, Error> {
+            Ok(Vec::new())
+        }
+    }
+
+    fn locks(gate: &Arc<Semaphore>, begun: &Begun) -> Locks {
+        let mut task = GatedTask { gate: gate.clone(), begun: begun.clone() };
+        let promises = Box::new(|| Guarantees::WEAKEST);
+        let form = Form { name: "the form of the test", suffix: "test", together: 1, promises };
+        let (runtime, timeout) = (Handle::current(), Duration::from_secs(600));
+        let store =
+            MutexStore::start(&runtime, "db", form, timeout, move |mut requests| async move {
+                while let Some(request) = requests.recv().await {
+                    task.serve(request).await;
+                }
+            });
+        Locks::new(Arc::new(store)).unwrap()
+    }
+
+    async fn until_begun(begun: &Begun, request: &str) {
+        while !begun.lock().iter().any(|one| one == request) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn is_pending(future: Pin<&mut impl Future>) -> bool {
+        future.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    #[tokio::test]
+    async fn an_acquire_without_a_caller_is_not_begun() {
+        let (gate, begun) = (Arc::new(Semaphore::new(0)), Begun::default());
+        let locks = locks(&gate, &begun);
+        let [a, b, c] = ["a", "b", "c"].map(|name| locks.mutex(name).unwrap());
+        let mut first = pin!(a.try_lock());
+        assert!(is_pending(first.as_mut()));
+        until_begun(&begun, "acquire a").await;
+        {
+            let mut dropped = pin!(b.try_lock());
+            assert!(is_pending(dropped.as_mut()), "the task is busy");
+        }
+        gate.add_permits(9);
+        let _held = [first.await.unwrap().unwrap(), c.try_lock().await.unwrap().unwrap()];
+        assert_eq!(*begun.lock(), ["acquire a", "acquire c"]);
+    }
+
+    #[tokio::test]
+    async fn an_acquire_that_has_begun_is_released() {
+        let (gate, begun) = (Arc::new(Semaphore::new(0)), Begun::default());
+        let locks = locks(&gate, &begun);
+        let mutex = locks.mutex("a").unwrap();
+        {
+            let mut dropped = pin!(mutex.try_lock());
+            assert!(is_pending(dropped.as_mut()));
+            until_begun(&begun, "acquire a").await;
+        }
+        gate.add_permits(1);
+        until_begun(&begun, "release a").await;
     }
 }

@@ -5,7 +5,7 @@
 //! is released before, the claim is released again at that time. A new request of the claim cancels
 //! that; otherwise the second release would end the new grant.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use dlock_core::{
     AcquireRequest, Acquired, Certainty, ClaimId, ClaimState, Clock, Error, Exclusion, Finding,
@@ -29,7 +29,7 @@ const MOST: usize = 4096;
 /// that it has answered.
 pub(crate) fn start<C: PlainConn>(
     runtime: &Handle,
-    store: Arc<str>,
+    database: &str,
     durability: DurabilityMonitor,
     conn: C,
     scheme: Scheme,
@@ -39,8 +39,9 @@ pub(crate) fn start<C: PlainConn>(
     let best = Guarantees::WEAKEST.with_exclusion(Exclusion::Restart).with_scope(Scope::Network);
     let seen = durability.clone();
     let promises = Box::new(move || scheme.guarantees(seen.promised(best)));
-    let form = Form { name: "the plain form (dlock.plain)", together: 1, promises };
-    MutexStore::start(runtime, store, form, response_timeout, |requests| {
+    let name = "the plain form (dlock.plain)";
+    let form = Form { name, suffix: "plain", together: 1, promises };
+    MutexStore::start(runtime, database, form, response_timeout, |requests| {
         let table = PlainTable::new(conn, texts, response_timeout);
         PlainWorker { table, scheme, deferred: DeferredReleases::default(), durability }
             .run(requests)
@@ -133,11 +134,10 @@ impl<C: PlainConn> MutexTask for PlainWorker<C> {
     async fn renew(&mut self, renewals: &[Renewal]) -> Result<Vec<bool>, Error> {
         let mut kept = Vec::with_capacity(renewals.len());
         for renewal in renewals {
-            // The core abandons a renewal after a third of its lease, and then could not name the
-            // cause of the failure.
-            let longest = self.table.response_timeout.min(renewal.lease / 4);
+            // After its time the caller of a renewal could not name the cause of the failure.
+            let longest = self.table.response_timeout.min(renewal.answer_within * 3 / 4);
             kept.push(retry!(RetryBudget::of_all_names(longest), {
-                let sent = self.table.sending(renewal.lease / 3);
+                let sent = self.table.sending(renewal.answer_within);
                 self.scheme.renew(&mut self.table, renewal, sent).await
             })?);
         }
@@ -169,7 +169,7 @@ impl<C: PlainConn> MutexTask for PlainWorker<C> {
             return Ok(LockState::default());
         };
         // The holder may be another program, with a name that is not a claim.
-        let claim = seen.holder.parse().unwrap_or(ClaimId::from_bits(0));
+        let claim = seen.holder.parse().unwrap_or(ClaimId::UNKNOWN);
         let remaining = Duration::from_micros(u64::try_from(seen.left).unwrap_or(0));
         let holder = ClaimState::new(claim, Mode::Exclusive, None, remaining);
         Ok(LockState::new(vec![holder], Vec::new(), None))

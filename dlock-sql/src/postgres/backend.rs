@@ -14,7 +14,7 @@ use super::{
     listener::PostgresListener,
     plain::open_plain,
     queries,
-    schema::{Prepared, Tables, prepare, prepare_in_time},
+    schema::{Tables, prepare, prepare_in_time},
     source::Source,
     statement::get,
 };
@@ -63,10 +63,10 @@ impl Postgres {
         let (reply, answer) = oneshot::channel();
         // In a task, since the driver must not be dropped half-way or outside the runtime.
         spawn(&runtime.clone(), {
-            let store = store.clone();
+            let store: Arc<str> = config.driver.opened_store().into();
             async move {
                 // The caller may have stopped waiting.
-                let _ = reply.send(start(config, &runtime, store).await);
+                let _ = reply.send(start(config, &runtime, &store).await);
             }
         });
         answer.await.unwrap_or_else(|_| Err(gone())).map_err(with_context)
@@ -76,22 +76,22 @@ impl Postgres {
 async fn start(
     config: PostgresConfig,
     runtime: &Handle,
-    store: Arc<str>,
+    database: &str,
 ) -> Result<DynBackend, Error> {
     let config = config.checked().and_then(PostgresConfig::checked_durability)?;
     if config.driver.advisory {
-        return open_advisory(&config, runtime, store).await;
+        return open_advisory(&config, runtime, database).await;
     }
     if let Some(scheme) = config.plain {
-        return open_plain(&config, scheme, runtime, store).await;
+        return open_plain(&config, scheme, runtime, database).await;
     }
-    let opened = open(&config, runtime).await?;
+    let opened = open(&config, runtime, database).await?;
     let wake_up = if opened.home == 0 { WakeUp::Poll } else { WakeUp::Push };
     let guarantees = guarantees(Scope::Network, wake_up);
     let settings = config.settings(queries::TICK, opened.home);
     Ok(Arc::new(Engine::start(
         runtime,
-        store,
+        opened.store,
         guarantees,
         opened.connections,
         settings,
@@ -101,6 +101,8 @@ async fn start(
 
 /// An open database.
 pub(super) struct Opened {
+    /// The name of the store.
+    pub(super) store: Arc<str>,
     pub(super) connections: Connections<PgConn, PostgresListener>,
     /// The engine's notification channel id. 0 if it has no listener.
     pub(super) home: u32,
@@ -109,10 +111,16 @@ pub(super) struct Opened {
 }
 
 /// Opens the database. Several processes may do so at once, even the first time.
-pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Opened, Error> {
+pub(super) async fn open(
+    config: &PostgresConfig,
+    runtime: &Handle,
+    database: &str,
+) -> Result<Opened, Error> {
     let link = |source: Source| Link::new(source, config.transport(), config.response_timeout);
     let mut first = link(config.shared());
-    let Prepared { mut texts, .. } = prepare_in_time(&mut first, Tables::Locks, config).await?;
+    let prepared = prepare_in_time(&mut first, Tables::Locks, config).await?;
+    let store = prepared.store(database);
+    let mut texts = prepared.texts;
     let mut sessions: Arc<[String]> = Arc::default();
     let mut is_durable = true;
     if config.driver.pool.is_some() {
@@ -147,12 +155,12 @@ pub(super) async fn open(config: &PostgresConfig, runtime: &Handle) -> Result<Op
     let others = (1..config.connections).map(|_| PgConn(ready(link(config.shared()))));
     let connections = Connections {
         writers: std::iter::once(first).chain(others).collect(),
-        renewer: Some(PgConn(ready(link(config.own()).or_pooled()))),
+        renewer: Some(PgConn(ready(link(config.own()).or_other()))),
         reader: PgConn(ready(link(config.shared()))),
         listener,
         sample,
     };
-    Ok(Opened { connections, home, durability })
+    Ok(Opened { store, connections, home, durability })
 }
 
 /// Checks that pooled and dedicated connections find the same table: dedicated connections lack the

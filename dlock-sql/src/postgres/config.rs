@@ -204,7 +204,7 @@ pub(super) fn check_url(url: &BackendUrl) -> Result<Tls, Error> {
         if !seen.insert(key) {
             return Err(Error::config(
                 ConfigIssue::RepeatedOption,
-                format!("the option {shown:.80} stands twice in the URL: write it once"),
+                format!("the option {shown:.80} is given twice in the URL: write it once"),
             ));
         }
         if key == "sslmode" {
@@ -249,6 +249,7 @@ mod tests {
             ("postgres://u@?host=/run/pg&dlock.pooler=true", "postgres:///run/pg:5432"),
             ("postgres://u@%2Frun%2Fpg/d", "postgres:///run/pg:5432/d"),
             ("postgres://u@localhost:7", "postgres://localhost:7"),
+            ("postgres://u@localhost:7/?dbname=", "postgres://localhost:7"),
             ("postgres://db/d?sslmode=disable&user=u&password=hunter2", "postgres://db:5432/d"),
             ("postgres:///d?user=u&host=/run/pg&port=7", "postgres:///run/pg:7/d"),
         ] {
@@ -355,7 +356,7 @@ mod tests {
             (
                 "postgres://h/d?sslmode=verify-full&sslmode=disable",
                 ConfigIssue::RepeatedOption,
-                "once",
+                "is given twice in the URL",
             ),
         ] {
             let error = check(url).unwrap_err();

@@ -69,11 +69,26 @@ impl PostgresDriver {
     }
 
     /// Returns the name of the store, without secrets. Without a database in the URL, that of the
-    /// user's name is used. It is not shown, because it stands before the `@` of the URL.
+    /// user's name is used. It is not shown, because it stands before the `@` of the URL, where a
+    /// malformed URL may have a part of the password.
     pub(super) fn store(&self) -> String {
-        let database = self.options.get_database().map(|name| format!("/{name}"));
+        let database = self.database().map(|name| format!("/{name}"));
         let (host, database) = (self.host(), database.unwrap_or_default());
         format!("postgres://{}:{}{database}", shown(&host), self.options.get_port())
+    }
+
+    /// Returns the name of the store after the server has accepted the login. The user is no secret
+    /// then, so the name always has the database.
+    pub(super) fn opened_store(&self) -> String {
+        match self.database() {
+            Some(_) => self.store(),
+            None => format!("{}/{}", self.store(), self.options.get_username()),
+        }
+    }
+
+    /// Returns the database of the URL or of the environment. To the server, an empty one is none.
+    fn database(&self) -> Option<&str> {
+        self.options.get_database().filter(|name| !name.is_empty())
     }
 }
 

@@ -41,6 +41,13 @@ pub(super) fn breaks(error: &sqlx::Error) -> bool {
     lost || matches!(&*code, "0A000" | "26000" | "42P05")
 }
 
+/// Returns whether a limit of the session has ended the statement: `statement_timeout` or
+/// `lock_timeout`.
+pub(super) fn is_limit(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    matches!(code.as_deref(), Some("57014" | "55P03"))
+}
+
 /// Returns whether the server, or a proxy in front of it, refuses settings during a connect.
 pub(super) fn refuses_options(error: &Error) -> bool {
     code_of(error).as_deref() == Some("0A000") && error.to_string().contains("option")

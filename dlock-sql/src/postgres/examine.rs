@@ -19,6 +19,9 @@ const LONG: i64 = 60;
 /// A database whose oldest transaction id is older than this many times the age from which on the
 /// server freezes rows gets a finding.
 const UNFROZEN: i64 = 3;
+/// If row versions of this many transactions stay for a standby or a replication slot, or so many old
+/// versions for autovacuum, there is a finding.
+const MANY: i64 = 100_000;
 /// A server that closes idle connections sooner than this gets a finding, in milliseconds.
 const SOON: i64 = 60_000;
 
@@ -49,10 +52,12 @@ pub(super) async fn examine(link: &mut Link, tables: Tables) -> Result<Vec<Findi
             let table_name = in_schema(&prepared.schema, name);
             let rows = link.fetch(queries::CREATORS, &[Arg::Text(&table_name)]).await?;
             let roles = rows.iter().map(|row| Ok((get(row, 0)?, get(row, 1)?)));
-            let unvacuumed = link.fetch(queries::UNVACUUMED, &[Arg::Text(&table_name)]).await?;
-            if unvacuumed.first().map_or(Ok(false), |row| get(row, 0))? {
-                findings.retain(|found| found.about != "vacuum");
-                findings.push(unvacuumed_table(name));
+            let rows = link.fetch(queries::VACUUM, &[Arg::Text(&table_name)]).await?;
+            let settings =
+                |row| Ok::<TableVacuum, Fault>((get(row, 0)?, get(row, 1)?, get(row, 2)?));
+            if let Some(found) = table_vacuum(name, rows.first().map(settings).transpose()?) {
+                findings.retain(|other| other.about != "vacuum" || other.level > Level::Fine);
+                findings.push(found);
             }
             findings.push(creators(&roles.collect::<Result<Vec<_>, Fault>>()?));
             let rows = link.fetch(queries::TABLE_RIGHTS, &[Arg::Text(&table_name)]).await?;
@@ -81,7 +86,8 @@ fn server(row: &PgRow) -> Result<Vec<Finding>, Fault> {
         vacuum(&text(4)?, &text(15)?),
         transactions(get(row, 10)?, get(row, 11)?),
         slots(get(row, 12)?),
-        freezing(get(row, 13)?, get(row, 14)?),
+        standbys(get(row, 21)?, get(row, 22)?),
+        freezing(get(row, 13)?, get(row, 14)?, &text(20)?),
     ])
 }
 
@@ -220,15 +226,38 @@ fn vacuum(autovacuum: &str, track_counts: &str) -> Finding {
     }
 }
 
-fn unvacuumed_table(table: &str) -> Finding {
-    Finding::warning(
-        "vacuum",
-        format!(
-            "old row versions stay, and make locks slower and slower (autovacuum_enabled is false \
-             on {table})"
+/// Whether autovacuum is off for a table, after how many old row versions it cleans the table, and
+/// how many rows that has.
+type TableVacuum = (bool, i64, i64);
+
+/// Returns the finding about the table's own settings if they are not fine.
+fn table_vacuum(table: &str, settings: Option<TableVacuum>) -> Option<Finding> {
+    let (found, remedy) = match settings {
+        None => (
+            format!("not visible for {table}: the settings of its autovacuum"),
+            format!("check autovacuum_enabled on {table}, or run the doctor as its owner"),
         ),
-        format!("run ALTER TABLE {table} RESET (autovacuum_enabled)"),
-    )
+        Some((true, ..)) => (
+            format!(
+                "old row versions stay, and make locks slower and slower (autovacuum_enabled is \
+                 false on {table})"
+            ),
+            format!("run ALTER TABLE {table} RESET (autovacuum_enabled)"),
+        ),
+        // With the default settings, it is a fifth of the rows.
+        Some((false, after, rows)) if after > MANY.max(rows) => (
+            format!(
+                "old row versions stay, and make locks slower and slower: autovacuum cleans {table} \
+                 only after {after} of them"
+            ),
+            format!(
+                "run ALTER TABLE {table} SET (autovacuum_vacuum_threshold = 1000, \
+                 autovacuum_vacuum_scale_factor = 0.2)"
+            ),
+        ),
+        Some(_) => return None,
+    };
+    Some(Finding::warning("vacuum", found, remedy))
 }
 
 fn slots(idle: i64) -> Finding {
@@ -246,18 +275,41 @@ fn slots(idle: i64) -> Finding {
     }
 }
 
-fn freezing(age: i64, limit: i64) -> Finding {
+/// `hidden` is the number of standbys about which this user sees nothing.
+fn standbys(age: i64, hidden: i64) -> Finding {
+    match (age, hidden) {
+        (MANY.., _) => Finding::warning(
+            "standbys",
+            format!(
+                "the row versions of the last {age} transactions stay for a standby or a \
+                 replication slot, which makes locks slow"
+            ),
+            "end long queries on the standbys, or set hot_standby_feedback = off there, and check \
+             that each slot is read (SELECT application_name, backend_xmin FROM \
+             pg_stat_replication; SELECT slot_name, xmin FROM pg_replication_slots)",
+        ),
+        (_, 1..) => Finding::warning(
+            "standbys",
+            format!("not visible for {hidden} standbys: whether old row versions stay for them"),
+            "run GRANT pg_read_all_stats TO the user, or run the doctor as another one: old row \
+             versions make locks slow",
+        ),
+        _ => Finding::fine("standbys", "no old row versions stay for standbys"),
+    }
+}
+
+fn freezing(age: i64, limit: i64, database: &str) -> Finding {
     if age < limit.saturating_mul(UNFROZEN) {
         return Finding::fine("freezing", "old transaction ids are frozen in time");
     }
     Finding::warning(
         "freezing",
         format!(
-            "the oldest transaction id in this database is {age} transactions old: after 2 billion \
-             the server takes no more writes"
+            "the oldest transaction id, in the database {database:?}, is {age} transactions old: \
+             after 2 billion the server takes no more writes in any database"
         ),
         "end old transactions, prepared transactions and replication slots, and run VACUUM FREEZE \
-         in this database",
+         in that database (for template0, run ALTER DATABASE template0 ALLOW_CONNECTIONS true first)",
     )
 }
 
@@ -316,14 +368,33 @@ mod tests {
             (transactions(60, 1), Level::Warning, "pg_stat_activity"),
             (slots(0), Level::Fine, ""),
             (slots(1), Level::Warning, "pg_replication_slots"),
-            (freezing(599_999_999, 200_000_000), Level::Fine, ""),
-            (freezing(600_000_000, 200_000_000), Level::Warning, "VACUUM FREEZE"),
-            (unvacuumed_table("dlock_lock"), Level::Warning, "RESET (autovacuum_enabled)"),
+            (freezing(599_999_999, 200_000_000, "a"), Level::Fine, ""),
+            (freezing(600_000_000, 200_000_000, "a"), Level::Warning, "VACUUM FREEZE"),
+            (standbys(99_999, 0), Level::Fine, ""),
+            (standbys(99_999, 1), Level::Warning, "pg_read_all_stats"),
+            (standbys(100_000, 0), Level::Warning, "hot_standby_feedback = off"),
         ] {
             assert_eq!(finding.level, level, "{finding:?}");
             let says = finding.remedy.as_deref().unwrap_or_default();
             assert!(says.contains(remedy), "{finding:?}");
             assert_eq!(says.is_empty(), level == Level::Fine, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_autovacuum_cleans_too_late_is_reported() {
+        for (settings, remedy) in [
+            (None, Some("as its owner")),
+            (Some((true, 50, 0)), Some("RESET (autovacuum_enabled)")),
+            (Some((false, 100_001, 0)), Some("autovacuum_vacuum_threshold = 1000")),
+            (Some((false, 100_000, 0)), None),
+            (Some((false, 200_050, 1_000_000)), None),
+        ] {
+            let found = table_vacuum("dlock_lock", settings);
+            let says = found.and_then(|finding| finding.remedy);
+            assert_eq!(says.is_some(), remedy.is_some(), "{settings:?}");
+            let says = says.unwrap_or_default();
+            assert!(says.contains(remedy.unwrap_or_default()), "{says}");
         }
     }
 }

@@ -7,10 +7,13 @@
 --   10 how many seconds the oldest visible transaction in this database has gone on, prepared ones too
 --   11 how many sessions in this database hide their transactions from this user, or report none
 --   12 how many replication slots keep old row versions or files although nobody reads them
---   13 the age of the oldest transaction id in this database, 14 from which on the server freezes rows
+--   13 the age of the oldest transaction id of all databases, 14 from which on the server freezes rows
 --   15 track_counts: text
 --   16 how many connections this user can have, 17 how many it has   18, 19 the same in this database;
 --   the limits are negative if there is none, and NULL for a superuser, who has none
+--   20 the database with the oldest transaction id: text
+--   21 how many transactions ago the oldest began whose row versions stay for a standby, or for a
+--   replication slot that is in use   22 how many standbys do not show this user theirs
 SELECT
   pg_catalog.current_setting('server_version'), pg_catalog.current_setting('fsync'),
   pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('full_page_writes'),
@@ -18,6 +21,9 @@ SELECT
   (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint,
   pg_catalog.current_setting('max_connections')::bigint
     OPERATOR(pg_catalog.-) pg_catalog.current_setting('superuser_reserved_connections')::bigint
+    -- From PostgreSQL 16 on.
+    OPERATOR(pg_catalog.-) coalesce((SELECT v.setting::bigint FROM pg_catalog.pg_settings AS v
+      WHERE v.name OPERATOR(pg_catalog.=) 'reserved_connections'), 0)
     OPERATOR(pg_catalog.-) (
       SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE datid IS NOT NULL
     ),
@@ -40,8 +46,9 @@ SELECT
       AND (h.query OPERATOR(pg_catalog.=) '<insufficient privilege>'
         OR h.state OPERATOR(pg_catalog.=) 'disabled')),
   (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots AS o WHERE NOT o.active),
-  (SELECT pg_catalog.age(b.datfrozenxid)::bigint FROM pg_catalog.pg_database AS b
-    WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()),
+  -- Without databases that were dropped half-way (-2), which the server ignores.
+  (SELECT pg_catalog.max(pg_catalog.age(b.datfrozenxid))::bigint FROM pg_catalog.pg_database AS b
+    WHERE b.datconnlimit OPERATOR(pg_catalog.<>) -2),
   pg_catalog.current_setting('autovacuum_freeze_max_age')::bigint,
   pg_catalog.current_setting('track_counts'),
   (SELECT r.rolconnlimit::bigint FROM pg_catalog.pg_roles AS r
@@ -52,4 +59,15 @@ SELECT
     WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
       AND s.rolname OPERATOR(pg_catalog.=) session_user AND NOT s.rolsuper),
   (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity AS i
-    WHERE i.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
+    WHERE i.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()),
+  (SELECT n.datname::pg_catalog.text FROM pg_catalog.pg_database AS n
+    WHERE n.datconnlimit OPERATOR(pg_catalog.<>) -2
+    ORDER BY pg_catalog.age(n.datfrozenxid) DESC LIMIT 1),
+  coalesce(greatest(
+    (SELECT pg_catalog.max(pg_catalog.age(w.backend_xmin)) FROM pg_catalog.pg_stat_replication AS w),
+    -- Its catalog_xmin keeps only versions of rows of catalogs, which dlock does not write.
+    (SELECT pg_catalog.max(pg_catalog.age(k.xmin))
+      FROM pg_catalog.pg_replication_slots AS k WHERE k.active)
+  ), 0)::bigint,
+  -- The server shows an ordinary user only that they are there.
+  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication AS y WHERE y.state IS NULL)

@@ -18,7 +18,7 @@ use sqlx::{
 use tokio::time::timeout;
 
 use super::{
-    error::{breaks, classify, is_unprepared},
+    error::{breaks, classify, is_limit, is_unprepared},
     literal::Arg,
     queries,
     source::{Source, clean, greet, prepares_again},
@@ -38,8 +38,8 @@ pub(super) struct Link {
     limit: Duration,
     idle: Idle<PgConnection>,
     pauses: ReconnectPauses,
-    /// The pauses between attempts to open a connection, if the application's pool serves
-    /// meanwhile.
+    /// The pauses between attempts to open a connection, if the application's pool or another task
+    /// serves meanwhile.
     spared: Option<ReconnectPauses>,
     /// The time since which a statement whose connection was dropped may still run on the server.
     left: Option<Instant>,
@@ -126,9 +126,9 @@ impl Link {
         self
     }
 
-    /// Makes it use the application's pool, if there is one, while no dedicated connection can be
-    /// opened.
-    pub(super) fn or_pooled(mut self) -> Self {
+    /// While no dedicated connection can be opened, makes it use the application's pool, or without a
+    /// pool wait for a connection of another task.
+    pub(super) fn or_other(mut self) -> Self {
         self.spared = Some(ReconnectPauses::new());
         self
     }
@@ -266,6 +266,11 @@ impl Link {
                 self.discard(conn);
                 Err(self.pauses.failed(classify(error)))
             }
+            // The application may have left the limit on this session only.
+            Err(error) if is_limit(&error) && matches!(conn, Borrowed::Pooled(_)) => {
+                conn.discard();
+                Err(self.pauses.failed(classify(error)))
+            }
             result => {
                 self.pauses.worked();
                 self.put_back(conn);
@@ -337,10 +342,10 @@ impl Link {
         let (Source::Own(config) | Source::Pool(_, config)) = &self.source;
         let (is_opened, durability) = (self.is_opened, &self.durability);
         let pool = config.driver.pool.as_ref().filter(|pool| !pool.is_closed());
-        let spare = self.spared.as_mut().zip(pool);
         // With a pool, half of the time, so that there is time for the pool if the server does not
         // answer.
-        let limit = if spare.is_some() { self.limit / 2 } else { self.limit };
+        let has_spare = self.spared.is_some() && pool.is_some();
+        let limit = if has_spare { self.limit / 2 } else { self.limit };
         let own = async {
             let connecting = config.connect(limit, |options: PgConnectOptions| async move {
                 let mut conn = options.connect().await.map_err(classify)?;
@@ -351,12 +356,15 @@ impl Link {
             let connected = connected.unwrap_or_else(|_| Err(silent_at_first("PostgreSQL is")));
             connected.map(Borrowed::Own).map_err(nothing_sent)
         };
-        let Some((spared, pool)) = spare else { return own.await };
-        let pooled = async {
-            let taken = clean(pool, self.limit, &self.sessions).await;
-            taken.map(Borrowed::Pooled).map_err(nothing_sent)
+        let Some(spared) = &mut self.spared else { return own.await };
+        let other = async {
+            let taken = match pool {
+                Some(pool) => clean(pool, self.limit, &self.sessions).await.map(Borrowed::Pooled),
+                None => self.idle.next(self.limit / 2).await.map(Borrowed::Own),
+            };
+            taken.map_err(nothing_sent)
         };
-        Box::pin(spared.own_or_pooled(own, pooled)).await
+        Box::pin(spared.own_or_other(own, other)).await
     }
 
     fn put_back(&mut self, conn: Borrowed<Postgres>) {

@@ -149,13 +149,14 @@ pub(super) async fn open_plain(
     config: &PostgresConfig,
     scheme: Scheme,
     runtime: &Handle,
-    store: Arc<str>,
+    database: &str,
 ) -> Result<DynBackend, Error> {
     let mut link = Link::new(config.own(), config.transport(), config.response_timeout);
     let prepared = prepare_in_time(&mut link, Tables::Plain, config).await?;
+    let store = prepared.store(database);
     link.name_tables(prepared.texts);
     let durability = DurabilityMonitor::new(link.is_durable(queries::PLAIN_IS_DURABLE).await?);
     link.watch(durability.clone());
     let (conn, response_timeout) = (PgConn(link), config.response_timeout);
-    Ok(Arc::new(start(runtime, store, durability, conn, scheme, STATEMENTS, response_timeout)))
+    Ok(Arc::new(start(runtime, &store, durability, conn, scheme, STATEMENTS, response_timeout)))
 }

@@ -20,7 +20,6 @@ fn no_statement_relies_on_the_search_path() {
         queries::CREATES_IN,
         queries::CREATORS,
         queries::TRUST,
-        queries::UNVACUUMED,
         queries::ADVISORY_FREE,
         queries::NOW,
         queries::PROCESS,

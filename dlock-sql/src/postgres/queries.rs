@@ -38,6 +38,7 @@ pub(super) const SERVER: &str = include_str!("server.sql");
 pub(super) const EXAMINE: &str = include_str!("examine.sql");
 pub(super) const CREATORS: &str = include_str!("creators.sql");
 pub(super) const TABLE_RIGHTS: &str = include_str!("table_rights.sql");
+pub(super) const VACUUM: &str = include_str!("vacuum.sql");
 pub(super) const TRUST: &str = include_str!("trust.sql");
 pub(super) const TABLES: &str = include_str!("tables.sql");
 
@@ -143,14 +144,6 @@ pub(super) const VERSION: &str =
 /// The columns that `tables.sql` finds in a table as `schema.sql` makes it.
 pub(super) const COLUMNS: &str = "base int8, cut int8, log text default, name text C, \
                                   seen int8, snap text default";
-
-/// Whether autovacuum is switched off for a table. $1: its name with its schema.
-pub(super) const UNVACUUMED: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class AS c \
-     CROSS JOIN LATERAL pg_catalog.pg_options_to_table(c.reloptions) AS o \
-     WHERE c.oid OPERATOR(pg_catalog.=) \
-     pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid \
-     AND o.option_name OPERATOR(pg_catalog.=) 'autovacuum_enabled' \
-     AND NOT o.option_value::boolean)";
 
 /// Whether the user has all rights on the table of a mode, null without it, and the table's schema,
 /// quoted if necessary.

@@ -5,6 +5,8 @@
 //! the script is one transaction, and the one that loses the race retries and finds the tables. A
 //! process that dies in between leaves no partial tables.
 
+use std::sync::Arc;
+
 use dlock_core::{ConfigIssue, Error, ErrorKind};
 
 use super::{
@@ -37,6 +39,17 @@ pub(super) struct Prepared {
     pub(super) texts: Texts,
     /// That schema.
     pub(super) schema: String,
+}
+
+impl Prepared {
+    /// Returns the name of the store. A name in two schemas is two locks, so each schema is a store of
+    /// its own name. The usual schema is not shown. `database` names the database.
+    pub(super) fn store(&self, database: &str) -> Arc<str> {
+        match &*self.schema {
+            "public" => database.into(),
+            schema => format!("{database} (schema {schema})").into(),
+        }
+    }
 }
 
 /// Checks that the server is suitable and has the tables in our version.

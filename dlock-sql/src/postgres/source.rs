@@ -111,6 +111,7 @@ pub(super) async fn clean(
     // After all idle connections, the next one is new. If a new one has the wrong settings, all
     // connections have them.
     let mut left = tries(pool.num_idle(), pool.size());
+    let mut open = pool.options().get_max_connections();
     loop {
         let acquired = timeout(response_timeout, pool.acquire()).await;
         let mut conn = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(classify)?;
@@ -136,8 +137,12 @@ pub(super) async fn clean(
                 );
             }
             Ok((false, _)) => {
-                tracing::warn!(target: "dlock", "pooled connection was in a transaction, closed");
                 drop(conn.detach());
+                if open == 0 {
+                    return Err(Error::config(ConfigIssue::Access, IN_TRANSACTION).into());
+                }
+                open -= 1;
+                tracing::warn!(target: "dlock", "pooled connection was in a transaction, closed");
             }
             Err(fault) => {
                 drop(conn.detach());
@@ -146,6 +151,9 @@ pub(super) async fn clean(
         }
     }
 }
+
+const IN_TRANSACTION: &str = "the pool's connections are in a transaction: commit it before they \
+                              return to the pool, or give dlock connections of its own";
 
 fn changed(found: &str, expected: &str) -> Error {
     Error::config(

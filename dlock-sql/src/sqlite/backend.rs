@@ -126,6 +126,8 @@ pub(super) struct Opened {
 /// Opens the file. Several processes may do so at once, even the first time.
 pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     let path = locate(config)?;
+    // The working directory may change.
+    let given = std::path::absolute(&config.path).map_err(|error| no_access(&path, error))?;
     let options = SqliteConnectOptions::new()
         .filename(&path)
         .create_if_missing(config.create_schema)
@@ -146,7 +148,7 @@ pub(super) async fn open(config: &SqliteConfig) -> Result<Opened, Error> {
     // Only now is the file certain to exist.
     let path = path.canonicalize().map_err(|error| no_access(&path, error))?;
     check_alias(&path)?;
-    let files = OpenFiles::of(&path).map_err(|error| no_access(&path, error))?;
+    let files = OpenFiles::of(&path, &given).map_err(|error| no_access(&path, error))?;
     // A later connection must not create a new file if this one was removed.
     let [options, reads] =
         [options, reads].map(|options| options.filename(&path).create_if_missing(false));

@@ -13,6 +13,9 @@ const NOMEM: i32 = 7;
 const READONLY: i32 = 8;
 const INTERRUPT: i32 = 9;
 const IOERR: i32 = 10;
+/// A file ends before the page that it should have.
+const SHORT_READ: i32 = IOERR | 2 << 8;
+const OUT_OF_MEMORY: i32 = IOERR | 12 << 8;
 const CORRUPT: i32 = 11;
 const FULL: i32 = 13;
 const CANTOPEN: i32 = 14;
@@ -47,6 +50,8 @@ pub(super) fn classify(error: sqlx::Error) -> Fault {
     fault.with_source(error)
 }
 
+const NO_MEMORY: &str = "SQLite is out of memory: free some";
+
 const NOT_OURS: &str = "the tables of this file are not those that dlock creates: give the locks a \
                         file of their own";
 
@@ -60,6 +65,15 @@ fn by_code(code: i32, message: &str) -> Fault {
     use ConfigIssue::{Access, ForeignStore, SchemaMissing};
 
     match code & 0xff {
+        // A new connection reads the log at its path. If that is not the one in use, it lacks pages
+        // that are there by the shared memory (`-shm`).
+        _ if code == SHORT_READ => Fault::config(
+            Access,
+            "the log beside the file (its name ends in -wal), or the file itself, was deleted or \
+             cut off while programs used it: stop all programs that use it, then start them again",
+        )
+        .with_certainty(Certainty::Unknown),
+        _ if code == OUT_OF_MEMORY => Fault::stuck(NO_MEMORY),
         BUSY | LOCKED | PROTOCOL => Fault::passing(
             "another program locks the database for too long: keep other programs' transactions on \
              it short, or give the locks a file of their own",
@@ -68,7 +82,7 @@ fn by_code(code: i32, message: &str) -> Fault {
         INTERRUPT | SCHEMA => Fault::passing(
             "the statement was interrupted, or the tables changed under it: try again",
         ),
-        NOMEM => Fault::stuck("SQLite is out of memory: free some"),
+        NOMEM => Fault::stuck(NO_MEMORY),
         FULL => Fault::stuck("the disk is full: free some space"),
         IOERR => Fault::cut(
             "the disk failed to read or write: check it, and that the file is on a local disk",
@@ -129,6 +143,8 @@ mod tests {
             (17, "schema has changed", Unavailable, NotApplied, Remedy::Retry, "again"),
             (13, "disk is full", Unavailable, NotApplied, Remedy::None, "space"),
             (778, "disk I/O error", Unavailable, Unknown, Remedy::None, "local disk"),
+            (522, "disk I/O error", Config(Access), Unknown, Remedy::None, "stop all programs"),
+            (3082, "disk I/O error", Unavailable, NotApplied, Remedy::None, "memory"),
             (8, "readonly database", Config(Access), NotApplied, Remedy::None, "rights"),
             (1032, "readonly database", Config(Access), NotApplied, Remedy::None, "moved"),
             (14, "unable to open", Config(Access), NotApplied, Remedy::None, "directory"),

@@ -155,7 +155,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
         std::fs::write(&path, "").unwrap();
-        let opened = OpenFiles::of(&path).unwrap();
+        let opened = OpenFiles::of(&path, &path).unwrap();
         assert_eq!(location(&opened).level, Level::Fine);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(location(&opened).level, Level::Wrong);

@@ -9,6 +9,8 @@
 //! SQLite finds the log and the shared memory by the *name* of the file. Two programs that open one
 //! file by two names have a log each, and do not see each other's locks. SQLite itself follows
 //! symbolic links. A second hard link, and a file that is itself a mount point, are refused here.
+//! A symbolic link can be changed to lead to another file. So the path as it was given is compared,
+//! too.
 //!
 //! SQLite continues in a file that was deleted, and a program that opens the path then uses another
 //! one. The same holds for the log and the shared memory, which exist for as long as a connection is
@@ -84,6 +86,8 @@ pub(super) fn check_alias(path: &Path) -> Result<(), Error> {
 #[derive(Clone, Debug)]
 pub(super) struct OpenFiles {
     file: OpenFile,
+    /// The same file by the path that clients give, which may have symbolic links.
+    given: OpenFile,
     /// The log and the shared memory. They have no identity in another mode than WAL.
     beside: [OpenFile; 2],
 }
@@ -96,8 +100,9 @@ struct OpenFile {
 }
 
 impl OpenFiles {
-    /// Returns the files of a database that is open at this path.
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
+    /// Returns the files of a database that is open at this path, and that clients find at the path
+    /// `given`.
+    pub(super) fn of(path: &Path, given: &Path) -> io::Result<Self> {
         let opened = Some(Identity::of(path)?);
         let beside = ["-wal", "-shm"].map(|suffix| {
             let mut path = path.as_os_str().to_owned();
@@ -105,7 +110,8 @@ impl OpenFiles {
             let opened = Identity::of(path.as_ref()).ok();
             OpenFile { path: path.into(), opened }
         });
-        Ok(Self { file: OpenFile { path: path.to_owned(), opened }, beside })
+        let [file, given] = [path, given].map(|path| OpenFile { path: path.to_owned(), opened });
+        Ok(Self { file, given, beside })
     }
 
     /// Records that the database will be opened again, perhaps with another log.
@@ -115,7 +121,7 @@ impl OpenFiles {
 
     /// Refuses files that are not those that were opened.
     pub(super) fn check(&mut self) -> Result<(), Error> {
-        self.file.check()?;
+        self.check_file()?;
         for beside in &mut self.beside {
             match beside.opened {
                 Some(_) => beside.check()?,
@@ -127,12 +133,13 @@ impl OpenFiles {
 
     /// Refuses a file that is not the one that was opened.
     pub(super) fn check_file(&self) -> Result<(), Error> {
-        self.file.check()
+        self.file.check()?;
+        if self.given.path == self.file.path { Ok(()) } else { self.given.check() }
     }
 
     /// Returns the path of a file that is not the one that was opened, as far as that can be seen.
     pub(super) fn replaced(&self) -> Option<&Path> {
-        let mut all = std::iter::once(&self.file).chain(&self.beside);
+        let mut all = [&self.file, &self.given].into_iter().chain(&self.beside);
         all.find(|one| one.is_replaced().unwrap_or(true)).map(|one| &*one.path)
     }
 
@@ -363,7 +370,7 @@ mod tests {
         let (path, new) = (dir.path().join("locks.db"), dir.path().join("new.db"));
         std::fs::write(&path, "").unwrap();
         std::fs::write(&new, "").unwrap();
-        let mut files = OpenFiles::of(&path).unwrap();
+        let mut files = OpenFiles::of(&path, &path).unwrap();
         files.check().unwrap();
         std::fs::rename(&new, &path).unwrap();
         if cfg!(unix) {
@@ -374,6 +381,33 @@ mod tests {
         assert_eq!(files.replaced(), Some(&*path));
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_to_another_file_is_found() {
+        use std::os::unix::fs::symlink;
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for release in ["one", "two"] {
+            std::fs::create_dir(path(release)).unwrap();
+            std::fs::write(path(release).join("locks.db"), "").unwrap();
+        }
+        // A link to the directory, and a link to the file.
+        symlink(path("one"), path("current")).unwrap();
+        symlink(path("one").join("locks.db"), path("locks.db")).unwrap();
+        for (link, given, to) in [
+            (path("current"), path("current").join("locks.db"), path("two")),
+            (path("locks.db"), path("locks.db"), path("two").join("locks.db")),
+        ] {
+            let mut files = OpenFiles::of(&path("one").join("locks.db"), &given).unwrap();
+            files.check().unwrap();
+            std::fs::remove_file(&link).unwrap();
+            symlink(to, &link).unwrap();
+            assert_eq!(files.replaced(), Some(&*given));
+            assert!(files.check().unwrap_err().to_string().contains("replaced"));
+        }
+    }
+
     #[test]
     fn a_log_that_was_deleted_is_found_from_when_it_was_seen() {
         let dir = tempfile::tempdir().unwrap();
@@ -381,7 +415,7 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         for suffix in ["-wal", "-shm"] {
             let beside = dir.path().join(format!("locks.db{suffix}"));
-            let mut files = OpenFiles::of(&path).unwrap();
+            let mut files = OpenFiles::of(&path, &path).unwrap();
             files.check().unwrap();
             std::fs::write(&beside, "").unwrap();
             files.check().unwrap();

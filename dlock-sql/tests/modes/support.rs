@@ -84,7 +84,7 @@ pub(crate) async fn noted_locks(url: &str, lease: Duration) -> Result<Locks, Err
     over(Noted::new(connect(url).await?, "web-3".parse()?), lease)
 }
 
-async fn connect(url: &str) -> Result<DynBackend, Error> {
+pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
     Registry::new().with(POSTGRES).with(MYSQL).connect(url.parse()?, &[]).await
 }
 

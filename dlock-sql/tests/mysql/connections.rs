@@ -4,21 +4,12 @@ use std::time::Duration;
 
 use dlock_core::{AcquireRequest, ErrorKind, Renewal, Renewed};
 use dlock_sql::Mysql;
-use dlock_testlab::{Proxy, Stop, mariadb::Options, rerun_with_addresses, server_of_rerun};
-use tokio::{
-    net::TcpListener,
-    time::{sleep, timeout},
-};
+use dlock_testlab::{Proxy, mariadb::Options};
+use tokio::time::sleep;
 
 use crate::support::{
-    SOON, assert_unavailable, attempt, config, connect, end_others, exclusive, fill, free, server,
-    server_with, take, with_mariadb,
+    attempt, config, connect, exclusive, free, server, server_with, take, with_mariadb,
 };
-
-/// Accepts connections at ::1, which the system tries first, and never answers.
-async fn silent(port: u16) -> Result<TcpListener, Stop> {
-    TcpListener::bind(("::1", port)).await.map_err(|_| Stop::missing("IPv6 is off"))
-}
 
 fn renewal(request: &AcquireRequest) -> Renewal {
     Renewal::new(request.as_claim(), request.mode, request.lease)
@@ -114,28 +105,6 @@ fn a_server_without_room_for_connections_is_named() {
     });
 }
 
-/// The core abandons a renewal after a third of its lease, and can't name the cause then.
-#[test]
-fn a_renewal_soon_names_a_server_without_room() {
-    with_mariadb(async {
-        let server = server_with(&Options::new().with_max_connections(10)).await?;
-        for plain in ["", "&dlock.plain=row&dlock.create_schema=true"] {
-            // Longer than the test waits.
-            let url = format!("{}?dlock.response_timeout=60s{plain}", server.url());
-            let client = Mysql::open(config(&url)?).await?;
-            let held = attempt("a");
-            take(&client, &held).await?;
-            end_others(&server, &[]).await?;
-            let _others = fill(&server).await?;
-            let renewal = Renewal::new(held.as_claim(), held.mode, Duration::from_secs(6));
-            let renewed = timeout(SOON, client.renew(&[renewal])).await?;
-            let error = renewed.err().ok_or_else(|| Stop::failed("there is room"))?;
-            assert_unavailable(&error, "limit of connections");
-        }
-        Ok(())
-    });
-}
-
 #[test]
 fn an_ipv6_address_leads_to_the_server() {
     with_mariadb(async {
@@ -145,44 +114,5 @@ fn an_ipv6_address_leads_to_the_server() {
         let client = Mysql::open(config(&url)?).await?;
         take(&client, &exclusive("a")).await?;
         Ok(())
-    });
-}
-
-#[test]
-fn a_silent_address_of_a_name_does_not_matter() {
-    const TEST: &str = "connections::a_silent_address_of_a_name_does_not_matter";
-    with_mariadb(async {
-        if let Some(url) = server_of_rerun() {
-            let client = Mysql::open(config(&url)?).await?;
-            let held = exclusive("a");
-            take(&client, &held).await?;
-            return free(&client, &held).await;
-        }
-        let server = server().await?;
-        let _silent = silent(server.port()).await?;
-        let url = server.url().replace("127.0.0.1", "localhost");
-        rerun_with_addresses(TEST, &url, &["::1", "127.0.0.1"]).await
-    });
-}
-
-/// The certificate is for `localhost` and for 127.0.0.1, but not for 127.0.0.3.
-#[cfg(all(feature = "tls", target_os = "linux"))]
-#[test]
-fn a_silent_address_does_not_matter_with_tls() {
-    const TEST: &str = "connections::a_silent_address_does_not_matter_with_tls";
-    with_mariadb(async {
-        if let Some(url) = server_of_rerun() {
-            let client = Mysql::open(config(&url)?).await?;
-            take(&client, &exclusive("a")).await?;
-            return Ok(());
-        }
-        let options = Options::new().with_tls().with_config("bind_address = 0.0.0.0");
-        let server = server_with(&options).await?;
-        let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
-        let by_address = url.replace("127.0.0.1", "127.0.0.3");
-        assert!(Mysql::open(config(&by_address)?).await.is_err());
-        let _silent = silent(server.port()).await?;
-        rerun_with_addresses(TEST, &url.replace("127.0.0.1", "localhost"), &["::1", "127.0.0.3"])
-            .await
     });
 }

@@ -1,105 +1,17 @@
-//! Connections and servers that end, and servers that accept no writes.
+//! Servers that accept no writes, and rows that another program locks.
 
 use std::time::Duration;
 
-use dlock_core::{Acquired, DynBackend, Renewal, Renewed};
+use dlock_core::{Acquired, Certainty, DynBackend};
 use dlock_sql::Mysql;
 use dlock_testlab::{Proxy, Stop, mariadb::MariadbServer};
+use sqlx::{Connection, Executor, MySqlConnection};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    LEASE, SOON, assert_unavailable, attempt, config, connect, connect_plainly, exclusive, free,
-    granted, lock, queue, server, take, with_mariadb,
+    SOON, assert_unavailable, attempt, config, connect, exclusive, free, lock, queue, server, take,
+    with_mariadb,
 };
-
-#[test]
-fn killed_connections_are_not_noticed() {
-    with_mariadb(async {
-        let server = server().await?;
-        for client in [connect(&server).await?, connect_plainly(&server).await?] {
-            let other = connect(&server).await?;
-            let (held, waiting) = (exclusive("x"), exclusive("x"));
-            take(&client, &held).await?;
-            queue(&other, &waiting).await?;
-            let waits = {
-                let (other, waiting) = (other.clone(), waiting.clone());
-                tokio::spawn(async move { granted(&other, &waiting).await })
-            };
-            for _ in 0..5 {
-                server.terminate_backends().await?;
-                let claim = held.as_claim();
-                let renewal = Renewal::new(claim, held.mode, LEASE);
-                assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
-                assert_eq!(client.acquire(&attempt("x")).await?, Acquired::Busy);
-            }
-            server.terminate_backends().await?;
-            free(&client, &held).await?;
-            waits.await??;
-            free(&other, &waiting).await?;
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn a_killed_server_comes_back_with_its_locks() {
-    with_mariadb(async {
-        let server = server().await?;
-        let patient = config(&server.url())?.with_response_timeout(Duration::from_secs(30));
-        let (a, b) = (Mysql::open(patient.clone()).await?, Mysql::open(patient).await?);
-        let (held, waiting) = (exclusive("x"), exclusive("x"));
-        let first = take(&a, &held).await?;
-        queue(&b, &waiting).await?;
-        let waits = {
-            let (b, waiting) = (b.clone(), waiting.clone());
-            tokio::spawn(async move { granted(&b, &waiting).await })
-        };
-        server.kill();
-        server.restart().await?;
-        assert_eq!(a.acquire(&attempt("x")).await?, Acquired::Busy);
-        free(&a, &held).await?;
-        let second = waits.await??;
-        assert!(second.token > first.token, "{second:?}");
-        Ok(())
-    });
-}
-
-#[test]
-fn a_release_while_the_server_restarts_is_done() {
-    with_mariadb(async {
-        let server = server().await?;
-        let patient = config(&server.url())?.with_response_timeout(Duration::from_secs(30));
-        let client = Mysql::open(patient).await?;
-        let held = exclusive("x");
-        take(&client, &held).await?;
-        server.kill();
-        let release = tokio::spawn(client.release(&held.as_claim()));
-        server.restart().await?;
-        assert_eq!(tokio::time::timeout(SOON, release).await???, dlock_core::Released::Released);
-        lock(&client, &exclusive("x")).await?;
-        Ok(())
-    });
-}
-
-#[test]
-fn dropped_clients_close_their_connections() {
-    with_mariadb(async {
-        let server = server().await?;
-        let client = connect(&server).await?;
-        let held = exclusive("x");
-        take(&client, &held).await?;
-        free(&client, &held).await?;
-        drop(client);
-        let count = "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'dlock'";
-        let closed = async {
-            while server.query(count).await?.concat() != ["0"] {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-            Ok(())
-        };
-        tokio::time::timeout(SOON, closed).await?
-    });
-}
 
 /// More attempts than the pauses permit, and a fraction of the number without pauses.
 const FEW: u64 = 16;
@@ -162,6 +74,56 @@ fn a_reader_follows_a_switchover() {
         timeout(SOON, follows).await.map_err(late)?;
         assert_eq!(client.acquire(&attempt("x")).await?, Acquired::Busy);
         waiting.abort();
+        Ok(())
+    });
+}
+
+#[test]
+fn a_row_locked_for_too_long_is_unavailable_and_unchanged() {
+    with_mariadb(async {
+        let server = server().await?;
+        let first = exclusive("x");
+        let patient = connect(&server).await?;
+        lock(&patient, &first).await?;
+        free(&patient, &first).await?;
+
+        let config = config(&server.url())?.with_response_timeout(Duration::from_secs(5));
+        let client = Mysql::open(config).await?;
+        let mut other = MySqlConnection::connect(&server.url()).await?;
+        for grip in [
+            "BEGIN; SELECT * FROM dlock_lock WHERE name = 'x' FOR UPDATE",
+            "LOCK TABLES dlock_lock READ",
+        ] {
+            other.execute(sqlx::raw_sql(grip)).await?;
+            let request = exclusive("x");
+            let error = client.acquire(&request).await.expect_err("locked");
+            assert_unavailable(&error, "another program locks dlock's table");
+            assert_eq!(error.certainty(), Certainty::NotApplied);
+            other.execute("ROLLBACK").await?;
+            other.execute("UNLOCK TABLES").await?;
+            lock(&client, &request).await?;
+            free(&client, &request).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_row_locked_for_a_while_only_takes_longer() {
+    with_mariadb(async {
+        let server = server().await?;
+        let client = connect(&server).await?;
+        let (first, second) = (exclusive("x"), exclusive("x"));
+        lock(&client, &first).await?;
+        let mut other = MySqlConnection::connect(&server.url()).await?;
+        let grip = "BEGIN; SELECT * FROM dlock_lock WHERE name = 'x' FOR UPDATE";
+        other.execute(sqlx::raw_sql(grip)).await?;
+        let release = tokio::spawn(client.release(&first.as_claim()));
+        sleep(Duration::from_millis(300)).await;
+        assert!(!release.is_finished());
+        other.execute("ROLLBACK").await?;
+        timeout(SOON, release).await???;
+        lock(&client, &second).await?;
         Ok(())
     });
 }

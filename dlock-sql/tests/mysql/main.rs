@@ -15,13 +15,13 @@ mod faults;
 mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
-mod late;
-mod locked_rows;
 mod names;
 mod packets;
 mod pool;
 mod rows;
 mod schema;
+#[path = "../servers/mod.rs"]
+mod servers;
 mod sessions;
 mod support;
 #[cfg(feature = "tls")]

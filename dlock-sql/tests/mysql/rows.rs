@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_core::{AcquireRequest, ConfigIssue, DynBackend, ErrorKind, Renewal, Renewed};
+use dlock_core::{ConfigIssue, DynBackend, ErrorKind};
 use dlock_sql::{Mysql, MysqlConfig};
 use dlock_testlab::{
     Stop, Verdict,
@@ -180,33 +180,6 @@ fn safe_updates_of_a_pool_do_not_stop_the_sweep() {
         let config = MysqlConfig::from_pool(pool)?.with_retention(Duration::from_secs(1));
         let _client = Mysql::open(config).await?;
         until_left(&server, &[]).await
-    });
-}
-
-#[test]
-fn an_unreadable_record_costs_no_other_lock() {
-    with_mariadb(async {
-        let server = server().await?;
-        for (returning, spoiled) in [(true, "'v9 1 1;'"), (true, "X'FF'"), (false, "X'FF'")] {
-            let client = Mysql::open(config(&server.url())?.with_returning(returning)).await?;
-            let held: Vec<_> = (0..30).map(|n| exclusive(&format!("l{n:03}"))).collect();
-            for held in &held {
-                take(&client, held).await?;
-            }
-            let spoil = "UPDATE dlock_lock SET log = '', snap =";
-            server.run_sql(&format!("{spoil} {spoiled} WHERE name = 'l029'")).await?;
-            let renewal = |request: &AcquireRequest| {
-                let AcquireRequest { mode, lease, .. } = *request;
-                Renewal::new(request.as_claim(), mode, lease)
-            };
-            let renewals: Vec<_> = held.iter().map(renewal).collect();
-            let renewed = client.renew(&renewals).await?;
-            assert_eq!(renewed[..29], [Renewed::Kept; 29], "{spoiled}");
-            assert_eq!(renewed[29], Renewed::Unknown, "{spoiled}");
-            assert!(client.renew(&renewals[29..]).await.is_err(), "{spoiled}");
-            server.run_sql("DELETE FROM dlock_lock").await?;
-        }
-        Ok(())
     });
 }
 

@@ -1,50 +1,11 @@
-//! Tables that are missing, created, of another version, or of another program.
+//! Tables that are incomplete, of another version, or of another program.
 
 use dlock_core::ConfigIssue::{Access, ForeignStore, SchemaMissing, SchemaNewer};
 use dlock_sql::{Mysql, MysqlConfig, Scheme};
 use dlock_testlab::mariadb::{MariadbServer, Options};
 use sqlx::mysql::MySqlPoolOptions;
-use tokio::task::JoinSet;
 
-use crate::support::{
-    SOON, config, connect, exclusive, free, lock, refused, server, take, with_mariadb,
-};
-
-const TABLES: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'dlock'";
-
-#[test]
-fn missing_tables_are_not_created_by_default() {
-    with_mariadb(async {
-        let server = MariadbServer::start(&Options::new()).await?;
-        refused(config(&server.url())?, SchemaMissing, "dlock.create_schema=true").await?;
-        assert_eq!(server.query(TABLES).await?.concat(), ["0"]);
-        Ok(())
-    });
-}
-
-#[test]
-fn missing_tables_are_created_if_configured() {
-    with_mariadb(async {
-        let server = MariadbServer::start(&Options::new()).await?;
-        server.run_sql("CREATE TABLE theirs (x INT)").await?;
-        let client = Mysql::open(config(&server.url())?.with_create_schema(true)).await?;
-        take(&client, &exclusive("x")).await?;
-        connect(&server).await?;
-        Ok(())
-    });
-}
-
-#[test]
-fn the_shipped_schema_can_be_run_by_hand_and_again() {
-    with_mariadb(async {
-        let server = MariadbServer::start(&Options::new()).await?;
-        for _ in 0..2 {
-            server.run_sql(MysqlConfig::SCHEMA).await?;
-            connect(&server).await?;
-        }
-        Ok(())
-    });
-}
+use crate::support::{config, connect, refused, server, with_mariadb};
 
 #[test]
 fn partly_created_tables_are_completed() {
@@ -153,24 +114,5 @@ fn a_missing_right_to_create_tables_is_reported() {
         server.run_sql(sql).await?;
         let config = config(&server.url_of("reader", "secret", "dlock"))?;
         refused(config.with_create_schema(true), Access, "CREATE").await
-    });
-}
-
-#[test]
-fn many_clients_may_open_an_empty_database_at_once() {
-    with_mariadb(async {
-        let server = MariadbServer::start(&Options::new()).await?;
-        let mut tasks = JoinSet::new();
-        for _ in 0..12 {
-            let config =
-                config(&server.url())?.with_create_schema(true).with_response_timeout(SOON);
-            tasks.spawn(async move {
-                let client = Mysql::open(config).await?;
-                let request = exclusive("x");
-                lock(&client, &request).await?;
-                free(&client, &request).await
-            });
-        }
-        tasks.join_all().await.into_iter().collect()
     });
 }

@@ -1,12 +1,21 @@
 //! Settings of the sessions of an application's pool, from the start or changed later.
 
-use dlock_core::{AcquireRequest, Acquired, ConfigIssue, DynBackend, Error};
+use std::{
+    net::TcpListener,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+
+use dlock_core::{AcquireRequest, Acquired, ConfigIssue, DynBackend, Error, ErrorKind};
 use dlock_sql::{Mysql, MysqlConfig, Scheme};
 use dlock_testlab::{
     Stop, Verdict,
     mariadb::{MariadbServer, Options},
 };
-use sqlx::{MySqlPool, mysql::MySqlPoolOptions};
+use sqlx::{MySqlConnection, MySqlPool, mysql::MySqlPoolOptions};
 
 use crate::support::{
     attempt, connect, exclusive, free, granted, lock, queue, refused, server, server_with, take,
@@ -183,6 +192,7 @@ fn settings_of_the_pool_change_nothing() {
             "SET time_zone = '+13:00', lc_time_names = 'de_DE', div_precision_increment = 0",
             "SET NAMES latin1",
             "SET NAMES gbk",
+            "SET NAMES binary",
             "SET character_set_results = NULL, collation_connection = latin1_swedish_ci",
             "SET group_concat_max_len = 4, max_sort_length = 64, unique_checks = 0",
             "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY",
@@ -200,34 +210,152 @@ fn settings_of_the_pool_change_nothing() {
     });
 }
 
+/// A server with a binary log and the tables, and the address of a pool whose user has each right by
+/// a role.
+async fn server_with_roles() -> Result<(MariadbServer, String), Stop> {
+    let server = server_with(&Options::new().with_config("log_bin = log")).await?;
+    server
+        .run_sql(
+            "CREATE ROLE locks; GRANT ALL ON dlock.* TO locks; \
+             CREATE ROLE reader; GRANT SELECT ON dlock.* TO reader; \
+             CREATE USER app@'%' IDENTIFIED BY 'secret'; \
+             GRANT locks TO app@'%'; GRANT reader TO app@'%'; \
+             SET DEFAULT ROLE locks FOR app@'%'; \
+             GRANT RELOAD, BINLOG ADMIN, REPLICATION SLAVE ADMIN ON *.* TO app@'%'",
+        )
+        .await?;
+    let url = server.url_of("app", "secret", "dlock");
+    Ok((server, url))
+}
+
+/// The settings that another part of the application can leave on a connection, so that locks need
+/// another one.
+const UNFIT: [&str; 15] = [
+    "SET autocommit = 0",
+    "SET sql_mode = ''",
+    "SET sql_mode = 'EMPTY_STRING_IS_NULL,STRICT_ALL_TABLES'",
+    "SET collation_connection = ucs2_general_ci",
+    "SET timestamp = 86400",
+    "SET sql_select_limit = 0",
+    "SET max_join_size = 1",
+    "SET sql_log_bin = 0",
+    "SET skip_replication = 1",
+    "SET ROLE NONE",
+    "SET ROLE reader",
+    "XA START 'x'",
+    "XA START 'y'; XA END 'y'",
+    "LOCK TABLES dlock_schema READ",
+    "FLUSH TABLES WITH READ LOCK",
+];
+
 /// Simulates an application that did not reset the settings.
 #[test]
 fn a_connection_with_unfit_settings_is_not_used() {
     with_mariadb(async {
-        let server = server().await?;
+        let (server, url) = server_with_roles().await?;
         let other = connect(&server).await?;
-        for left in [
-            "SET autocommit = 0",
-            "SET sql_mode = ''",
-            "SET sql_mode = 'EMPTY_STRING_IS_NULL,STRICT_ALL_TABLES'",
-            "SET collation_connection = ucs2_general_ci",
-            "SET timestamp = 86400",
-            "SET sql_select_limit = 0",
-            "XA START 'x'",
-            "LOCK TABLES dlock_schema READ",
-        ] {
-            let pool = MySqlPoolOptions::new().max_connections(1).connect(&server.url()).await?;
+        for left in UNFIT {
+            let pool = MySqlPoolOptions::new().max_connections(1).connect(&url).await?;
             let client = open(&pool, true).await?;
+            let held = exclusive("held");
+            take(&client, &held).await?;
             let mut conn = pool.acquire().await?;
             let which = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
             let first: i64 = sqlx::query_scalar(which).fetch_one(&mut *conn).await?;
             sqlx::raw_sql(left).execute(&mut *conn).await?;
             drop(conn);
-            let done = works(&client, &other).await;
-            done.map_err(|stop| Stop::failed(format!("{left}: {stop:?}")))?;
+            let done = async {
+                free(&client, &held).await?;
+                works(&client, &other).await
+            };
+            done.await.map_err(|stop| Stop::failed(format!("{left}: {stop:?}")))?;
             let last: i64 = sqlx::query_scalar(which).fetch_one(&pool).await?;
             assert_ne!(first, last, "{left}: it goes on");
         }
+        Ok(())
+    });
+}
+
+/// A cluster of one node. The pool is that of the administrator, who may set `wsrep_on`.
+#[test]
+fn a_connection_that_has_left_galera_is_not_used() {
+    const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
+    const LEFT: &str = "SET wsrep_on = 0";
+    with_mariadb(async {
+        if !Path::new(PROVIDER).exists() {
+            return Err(Stop::undecided(format!("{PROVIDER} is not there: install galera-4")));
+        }
+        // For the other nodes.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let options = [
+            "wsrep_on = ON".to_owned(),
+            format!("wsrep_provider = {PROVIDER}"),
+            "wsrep_cluster_address = gcomm://".to_owned(),
+            "wsrep_node_address = 127.0.0.1".to_owned(),
+            format!("wsrep_provider_options = \"gmcast.listen_addr=tcp://127.0.0.1:{port}\""),
+            "binlog_format = ROW".to_owned(),
+        ];
+        let options =
+            options.iter().fold(Options::new(), |options, line| options.with_config(line));
+        let server = server_with(&options).await?;
+        let pool = MySqlPoolOptions::new().max_connections(1).connect(&server.admin_url()).await?;
+        let client = open(&pool, true).await?;
+        let held = exclusive("held");
+        take(&client, &held).await?;
+        let id = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
+        let first: i64 = sqlx::query_scalar(id).fetch_one(&pool).await?;
+        sqlx::raw_sql(LEFT).execute(&pool).await?;
+        free(&client, &held).await?;
+        let last: i64 = sqlx::query_scalar(id).fetch_one(&pool).await?;
+        assert_ne!(first, last, "the session goes on");
+
+        let options = MySqlPoolOptions::new().max_connections(1).after_connect(|conn, _| {
+            Box::pin(async move { sqlx::raw_sql(LEFT).execute(conn).await.map(drop) })
+        });
+        let pool = options.connect(&server.admin_url()).await?;
+        refused(MysqlConfig::from_pool(pool)?, ConfigIssue::Access, "wsrep_on = 1").await
+    });
+}
+
+/// Runs this statement if the sessions of a pool are to change.
+async fn set(
+    conn: &mut MySqlConnection,
+    sql: &'static str,
+    changes: bool,
+) -> Result<bool, sqlx::Error> {
+    if changes {
+        sqlx::raw_sql(sql).execute(conn).await?;
+    }
+    Ok(true)
+}
+
+/// All sessions of the pool have another role from some time on, so none is usable.
+#[test]
+fn a_pool_that_changes_all_roles_is_reported() {
+    with_mariadb(async {
+        let (server, url) = server_with_roles().await?;
+        for (role, remedy) in [("SET ROLE reader", "SET DEFAULT ROLE"), ("SET ROLE NONE", "grant")]
+        {
+            let changes = Arc::new(AtomicBool::new(false));
+            let [at_first, later] = [changes.clone(), changes.clone()];
+            let options = MySqlPoolOptions::new()
+                .max_connections(2)
+                .after_connect(move |conn, _| {
+                    let changes = at_first.load(SeqCst);
+                    Box::pin(async move { set(conn, role, changes).await.map(drop) })
+                })
+                .before_acquire(move |conn, _| {
+                    let changes = later.load(SeqCst);
+                    Box::pin(set(conn, role, changes))
+                });
+            let client = open(&options.connect(&url).await?, true).await?;
+            changes.store(true, SeqCst);
+            let error = client.acquire(&attempt("a")).await.err();
+            let error = error.ok_or_else(|| Stop::failed("with another role"))?;
+            assert_eq!(error.kind(), ErrorKind::Config(ConfigIssue::Access), "{error}");
+            assert!(error.to_string().contains(remedy), "{error}");
+        }
+        drop(server);
         Ok(())
     });
 }
@@ -241,6 +369,7 @@ fn an_unfit_pool_is_refused_with_the_setting_to_change() {
             ("SET collation_connection = ucs2_general_ci", "collation_connection"),
             ("SET timestamp = 86400", "SET timestamp = DEFAULT"),
             ("SET sql_select_limit = 1", "sql_select_limit"),
+            ("SET max_join_size = 1", "max_join_size"),
         ] {
             let pool = pool_after(&server, sql).await?;
             refused(MysqlConfig::from_pool(pool)?, ConfigIssue::Access, remedy).await?;

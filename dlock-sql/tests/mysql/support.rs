@@ -1,7 +1,8 @@
 //! Helpers of the tests: private servers and their clients.
 
-use dlock_core::{ConfigIssue, DynBackend, Error, ErrorKind};
+use dlock_core::{ConfigIssue, DynBackend, Error, ErrorKind, WakeUp};
 use dlock_sql::{Mysql, MysqlConfig};
+pub(crate) use dlock_sql::{Mysql as Store, MysqlConfig as Config};
 pub(crate) use dlock_testlab::client::{
     LEASE, SOON, attempt, exclusive, free, granted, lock, name, queue, take, until,
 };
@@ -11,6 +12,36 @@ use dlock_testlab::{
     mariadb::{MariadbServer, Options},
 };
 use sqlx::{Connection as _, MySqlConnection};
+pub(crate) use sqlx::{
+    MySqlConnection as Connection, MySqlPool as Pool, mysql::MySqlPoolOptions as PoolOptions,
+};
+
+pub(crate) use self::{connect as client_of, server as set_up, with_mariadb as run};
+
+pub(crate) type Server = MariadbServer;
+
+/// The forms of the statements: those for MariaDB, and those for MySQL.
+pub(crate) const VARIANTS: &[fn(Config) -> Config] =
+    &[|config| config, |config| config.with_returning(false)];
+pub(crate) const WAKE_UP: WakeUp = WakeUp::Poll;
+pub(crate) const UNENCRYPTED: &str = "?ssl-mode=DISABLED";
+/// The id of a connection, as [`end_others`] takes it.
+pub(crate) const CONNECTION_ID: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
+/// Finds the locks of which a renewal is written.
+pub(crate) const RENEWED: &str =
+    "SELECT 1 FROM dlock.dlock_lock WHERE log LIKE '%K %' OR snap LIKE '%K %'";
+/// Finds the clients that wait for a row.
+pub(crate) const ROW_WAITS: &str =
+    "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+/// Snapshots that are not records.
+pub(crate) const SPOILED_RECORDS: &[&str] = &["'v9 1 1;'", "X'FF'"];
+/// Statements after which a session must not renew a lock.
+pub(crate) const ALTERED_SESSIONS: [&str; 3] =
+    ["BEGIN", TEMPORARY, "LOCK TABLES dlock.dlock_schema WRITE"];
+/// Hides the table from the session that runs this.
+pub(crate) const TEMPORARY: &str = "CREATE TEMPORARY TABLE dlock.dlock_lock \
+                                    (name VARBINARY(512) PRIMARY KEY, base BIGINT, seen BIGINT, \
+                                    cut BIGINT, snap MEDIUMBLOB, log MEDIUMBLOB)";
 
 /// Runs a test that needs a MariaDB server. Without MariaDB, the test is skipped, or fails if
 /// MariaDB is required.
@@ -27,6 +58,16 @@ pub(crate) async fn server_with(options: &Options) -> Result<MariadbServer, Stop
     let server = MariadbServer::start(options).await?;
     server.run_sql(MysqlConfig::SCHEMA).await?;
     Ok(server)
+}
+
+/// A server without tables.
+pub(crate) async fn empty_server() -> Result<MariadbServer, Stop> {
+    MariadbServer::start(&Options::new()).await
+}
+
+/// A server with empty tables and few connections.
+pub(crate) async fn server_of_few() -> Result<MariadbServer, Stop> {
+    server_with(&Options::new().with_max_connections(10)).await
 }
 
 pub(crate) fn config(url: &str) -> Result<MysqlConfig, Error> {

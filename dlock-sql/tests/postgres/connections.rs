@@ -1,23 +1,17 @@
 //! The number of connections of a client, and the addresses of the server.
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
-use dlock_core::{ConfigIssue, ErrorKind, Renewal, WakeUp};
+use dlock_core::{ErrorKind, LockOptions, Locks, WakeUp};
 use dlock_testlab::{
     Proxy, Stop,
-    client::SOON,
     postgres::{Options, PostgresServer},
-    rerun_with_addresses, server_of_rerun,
 };
-use tokio::{
-    net::TcpListener,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinSet, time::sleep};
 
 use crate::support::{
-    attempt, connect, create, end_others, exclusive, fill, free, granted, queue, refused, renew,
-    run, says, server, start, take, until, works,
+    attempt, connect, create, exclusive, fill, free, granted, queue, renew, run, server, start,
+    take, until, works,
 };
 
 #[test]
@@ -90,28 +84,6 @@ fn twice_as_many_clients_as_connections_get_their_locks() {
     });
 }
 
-/// The core abandons a renewal after a third of its lease, and can't name the cause then.
-#[test]
-fn a_renewal_soon_names_a_server_without_room() {
-    run(async {
-        let server = PostgresServer::start(&Options::new().with_max_connections(12)).await?;
-        for plain in ["", "&dlock.plain=row"] {
-            // Longer than the test waits.
-            let url = format!("{}&dlock.response_timeout=60s{plain}", create(&server));
-            let client = connect(&url).await?;
-            let held = attempt("a");
-            take(&client, &held).await?;
-            end_others(&server, &[]).await?;
-            let _others = fill(&server).await?;
-            let renewal = Renewal::new(held.as_claim(), held.mode, Duration::from_secs(6));
-            let renewed = timeout(SOON, client.renew(&[renewal])).await?;
-            let error = renewed.err().ok_or_else(|| Stop::failed("there is room"))?;
-            says(&error, ErrorKind::Unavailable, "limit of connections");
-        }
-        Ok(())
-    });
-}
-
 #[test]
 fn an_ipv6_address_leads_to_the_server() {
     run(async {
@@ -151,58 +123,6 @@ fn a_unix_socket_url_can_contain_a_user() {
     });
 }
 
-/// Accepts connections at ::1, which the system tries first, and never answers.
-async fn silent(port: u16) -> Result<TcpListener, Stop> {
-    TcpListener::bind(("::1", port)).await.map_err(|_| Stop::missing("IPv6 is off"))
-}
-
-/// Makes `localhost` resolve to an address that accepts connections and never answers, and to the
-/// server.
-#[test]
-fn a_silent_address_of_a_name_does_not_matter() {
-    const TEST: &str = "connections::a_silent_address_of_a_name_does_not_matter";
-    run(async {
-        if let Some(url) = server_of_rerun() {
-            let client = connect(&url).await?;
-            let other = connect(&url).await?;
-            // The listener has to find the server, too.
-            let (held, waiting) = (exclusive("a"), exclusive("a"));
-            take(&client, &held).await?;
-            queue(&other, &waiting).await?;
-            free(&client, &held).await?;
-            granted(&other, &waiting).await?;
-            return free(&other, &waiting).await;
-        }
-        let (server, _) = start().await?;
-        let _silent = silent(server.port()).await?;
-        let url = server.url().replace("127.0.0.1", "localhost");
-        rerun_with_addresses(TEST, &format!("{url}?sslmode=disable"), &["::1", "127.0.0.1"]).await
-    });
-}
-
-/// The certificate is for `localhost` and for 127.0.0.1, so an attempt by address at 127.0.0.3
-/// would fail.
-#[cfg(all(feature = "tls", target_os = "linux"))]
-#[test]
-fn a_silent_address_does_not_matter_with_tls() {
-    const TEST: &str = "connections::a_silent_address_does_not_matter_with_tls";
-    run(async {
-        if let Some(url) = server_of_rerun() {
-            return works(&connect(&url).await?, "a").await;
-        }
-        let options =
-            Options::new().with_tls().with_config("listen_addresses = '127.0.0.1,127.0.0.3'");
-        let server = PostgresServer::start(&options).await?;
-        let _silent = silent(server.port()).await?;
-        let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
-        let by_address = refused(&url.replace("127.0.0.1", "127.0.0.3")).await?;
-        says(&by_address, ErrorKind::Config(ConfigIssue::Access), "sslrootcert");
-        let url = url.replace("127.0.0.1", "localhost");
-        let url = format!("{url}&dlock.create_schema=true");
-        rerun_with_addresses(TEST, &url, &["::1", "127.0.0.3"]).await
-    });
-}
-
 #[test]
 fn a_name_that_does_not_resolve_is_reported() {
     run(async {
@@ -212,5 +132,83 @@ fn a_name_that_does_not_resolve_is_reported() {
         let error = error.err().ok_or_else(|| Stop::failed("it is found"))?;
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         Ok(())
+    });
+}
+
+/// The server's processes behind all connections are paused, and new ones work.
+#[test]
+fn silent_connections_are_replaced_before_a_lease_expires() {
+    run(async {
+        let server = server().await?;
+        let lease = Duration::from_secs(6);
+        let url = format!("{}&dlock.response_timeout=30s&dlock.connections=8", create(&server));
+        // The database gets the lease and the lock-delay as one time.
+        let options = LockOptions::new().with_lease(lease).with_lock_delay(Duration::from_secs(60));
+        let locks = Locks::new(connect(&url).await?)?.with_options(options)?;
+        let mut held = Vec::new();
+        for name in ["a", "b", "c"] {
+            held.push(locks.mutex(name)?.lock().await?);
+        }
+        let pids = "SELECT pid FROM pg_stat_activity WHERE usename = 'dlock'";
+        let mut silent = Vec::new();
+        until("there are several connections", async || {
+            let tasks = (0..64).map(|number| {
+                let locks = locks.clone();
+                tokio::spawn(async move {
+                    locks.mutex(format!("short {number}"))?.lock().await?.release().await
+                })
+            });
+            for task in tasks.collect::<Vec<_>>() {
+                task.await??;
+            }
+            silent = server.query(pids).await?.concat();
+            Ok(silent.len() >= 4)
+        })
+        .await?;
+        let signal = |signal: &str| Command::new("kill").arg(signal).args(&silent).status();
+        assert!(signal("-STOP")?.success());
+        for _ in 0..8 {
+            sleep(lease / 4).await;
+            assert!(held.iter().all(|guard| guard.check().is_ok()));
+        }
+        signal("-CONT")?;
+        Ok(())
+    });
+}
+
+/// The renewer needs a connection of its own, and can't open one. A busy client would never have an
+/// idle connection by itself.
+#[test]
+fn a_full_server_does_not_cost_a_lock_of_a_busy_client() {
+    run(async {
+        let server = PostgresServer::start(&Options::new().with_max_connections(12)).await?;
+        let url = format!("{}&dlock.response_timeout=30s", create(&server));
+        let client = connect(&url).await?;
+        let held = exclusive("held");
+        take(&client, &held).await?;
+        let others = fill(&server).await?;
+        let mut busy = JoinSet::new();
+        for task in 0..16 {
+            let client = client.clone();
+            busy.spawn(async move {
+                for n in 0.. {
+                    let short = exclusive(&format!("{task} {n}"));
+                    take(&client, &short).await?;
+                    free(&client, &short).await?;
+                }
+                Ok::<(), Stop>(())
+            });
+        }
+        for _ in 0..10 {
+            renew(&client, &held).await?;
+        }
+        busy.abort_all();
+        while let Some(ended) = busy.join_next().await {
+            if let Ok(ended) = ended {
+                ended?;
+            }
+        }
+        drop(others);
+        free(&client, &held).await
     });
 }

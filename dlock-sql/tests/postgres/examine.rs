@@ -7,7 +7,7 @@ use dlock_testlab::{
     postgres::{Options, PostgresServer},
 };
 
-use crate::support::{connect, create, run, start, until, works};
+use crate::support::{connect, create, run, server, start, until, works};
 
 /// The findings that are not fine.
 async fn amiss(client: &DynBackend) -> Result<Vec<Finding>, Stop> {
@@ -98,6 +98,22 @@ fn limits_of_the_user_and_of_the_database_are_reported() {
 }
 
 #[test]
+fn connections_reserved_for_other_roles_are_not_left() {
+    run(async {
+        let known = "select 1 from pg_settings where name = 'reserved_connections'";
+        if server().await?.query(known).await?.is_empty() {
+            return Err(Stop::undecided("only PostgreSQL 16 and later reserve connections"));
+        }
+        let options = Options::new().with_config("reserved_connections = 80");
+        let server = PostgresServer::start(&options).await?;
+        let mut found = connect(&create(&server)).await?.examine().await?;
+        found.retain(|finding| finding.about == "connections");
+        only(&found, "connections", Level::Warning, "max_connections");
+        Ok(())
+    });
+}
+
+#[test]
 fn the_advisory_mode_reports_that_it_examines_nothing() {
     run(async {
         let (server, _) = start().await?;
@@ -165,6 +181,13 @@ fn everything_that_keeps_old_row_versions_is_reported() {
         server.run_sql("alter table dlock_lock set (autovacuum_enabled = off)").await?;
         only(&amiss(&client).await?, "vacuum", Level::Warning, "RESET (autovacuum_enabled)");
         server.run_sql("alter table dlock_lock reset (autovacuum_enabled)").await?;
+        let late = "autovacuum_vacuum_threshold";
+        server.run_sql(&format!("alter table dlock_lock set ({late} = 1000000)")).await?;
+        only(&amiss(&client).await?, "vacuum", Level::Warning, late);
+        server.run_sql(&format!("alter table dlock_lock reset ({late})")).await?;
+        set(&server, late, "1000000").await?;
+        only(&amiss(&client).await?, "vacuum", Level::Warning, late);
+        set(&server, late, "50").await?;
         set(&server, "track_counts", "off").await?;
         only(&amiss(&client).await?, "vacuum", Level::Warning, "track_counts = on");
         set(&server, "track_counts", "on").await?;
@@ -174,6 +197,75 @@ fn everything_that_keeps_old_row_versions_is_reported() {
         server.run_sql("grant create on schema public to public").await?;
         only(&amiss(&client).await?, "schema rights", Level::Warning, "FROM PUBLIC");
         Ok(())
+    });
+}
+
+/// The oldest transaction id of the server counts, in whatever database it is.
+#[test]
+fn old_transaction_ids_of_another_database_are_reported() {
+    run(async {
+        let (server, client) = start().await?;
+        // So that nothing is frozen meanwhile.
+        set(&server, "autovacuum", "off").await?;
+        let freezing = async || {
+            let mut found = client.examine().await?;
+            found.retain(|finding| finding.about == "freezing");
+            Ok::<_, Stop>(found)
+        };
+        assert_eq!(freezing().await?[0].level, Level::Fine);
+        server
+            .run_sql(
+                "update pg_database set datfrozenxid = \
+                 ((txid_current() - 700000000) & 4294967295)::text::xid \
+                 where datname = 'template1'",
+            )
+            .await?;
+        let found = freezing().await?;
+        only(&found, "freezing", Level::Warning, "VACUUM FREEZE");
+        assert!(found[0].found.contains("template1"), "{found:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn row_versions_that_stay_for_a_standby_are_reported() {
+    run(async {
+        let (server, client) = well().await?;
+        let options = Options::new()
+            .standby_of(&server)
+            .with_config("hot_standby_feedback = on")
+            .with_config("wal_receiver_status_interval = 1");
+        let standby = PostgresServer::start(&options).await?;
+        let follows = "select 1 from pg_stat_replication where state = 'streaming'";
+        until("the standby follows", async || Ok(!server.query(follows).await?.is_empty())).await?;
+        let standbys = async || {
+            let mut found = amiss(&client).await?;
+            found.retain(|finding| finding.about == "standbys");
+            Ok::<_, Stop>(found)
+        };
+        assert_eq!(standbys().await?, []);
+        server.run_sql("revoke pg_read_all_stats from dlock").await?;
+        let found = standbys().await?;
+        only(&found, "standbys", Level::Warning, "pg_read_all_stats");
+        assert!(found[0].found.contains("not visible"), "{found:?}");
+        server.run_sql("grant pg_read_all_stats to dlock").await?;
+
+        let reported = async {
+            let reads = "select 1 from pg_stat_activity where wait_event = 'PgSleep'";
+            until("it reads", async || Ok(!standby.query(reads).await?.is_empty())).await?;
+            let many = "do $$ begin for i in 1..110000 loop perform txid_current(); commit; \
+                        end loop; end $$";
+            server.run_sql(many).await?;
+            until("it is reported", async || Ok(!standbys().await?.is_empty())).await?;
+            only(&standbys().await?, "standbys", Level::Warning, "hot_standby_feedback");
+            Ok::<_, Stop>(())
+        };
+        tokio::select! {
+            read = standby.query("select pg_sleep(600)") => {
+                Err(Stop::failed(format!("the query has ended: {read:?}")))
+            }
+            reported = reported => reported,
+        }
     });
 }
 

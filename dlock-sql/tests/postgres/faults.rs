@@ -12,8 +12,8 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::sleep;
 
 use crate::support::{
-    attempt, config, connect, create, exclusive, free, granted, queue, refused, renew, run, says,
-    start, take, until, works,
+    attempt, config, connect, create, exclusive, free, queue, refused, renew, run, says, start,
+    take, until, works,
 };
 
 /// A connection of another program, with an open transaction.
@@ -25,54 +25,6 @@ async fn transaction(
     sqlx::raw_sql("begin").execute(&mut other).await?;
     sqlx::raw_sql(statement).execute(&mut other).await?;
     Ok(other)
-}
-
-#[test]
-fn connections_that_the_server_ends_cost_no_lock() {
-    run(async {
-        let (server, client) = start().await?;
-        let other = connect(&server.url()).await?;
-        let (held, waiting, last) = (exclusive("a"), exclusive("a"), exclusive("a"));
-        take(&client, &held).await?;
-        queue(&other, &waiting).await?;
-        for _ in 0..3 {
-            server.terminate_backends().await?;
-            renew(&client, &held).await?;
-            let waits = tokio::time::timeout(Duration::from_millis(50), other.granted(&waiting));
-            assert!(waits.await.is_err(), "a held lock was granted");
-        }
-        queue(&client, &last).await?;
-        server.terminate_backends().await?;
-        free(&client, &held).await?;
-        server.terminate_backends().await?;
-        granted(&other, &waiting).await?;
-        free(&other, &waiting).await?;
-        granted(&client, &last).await?;
-        free(&client, &last).await
-    });
-}
-
-#[test]
-fn a_killed_server_keeps_holders_and_waiters() {
-    run(async {
-        let (server, client) = start().await?;
-        let other = connect(&server.url()).await?;
-        let (held, waiting) = (exclusive("a"), exclusive("a"));
-        let first = take(&client, &held).await?;
-        queue(&other, &waiting).await?;
-        let waits = tokio::spawn({
-            let (other, waiting) = (other.clone(), waiting.clone());
-            async move { granted(&other, &waiting).await }
-        });
-        server.kill();
-        server.restart().await?;
-        renew(&client, &held).await?;
-        assert!(!waits.is_finished());
-        free(&client, &held).await?;
-        let second = waits.await??;
-        assert!(second.token > first.token);
-        free(&other, &waiting).await
-    });
 }
 
 /// A claim that only joins the queue of a held lock does not wait for the disk. Every grant does.
@@ -112,20 +64,6 @@ fn a_killed_server_forgets_at_most_a_claim_that_just_joined() {
         server.restart().await?;
         renew(&other, &late).await?;
         free(&other, &late).await
-    });
-}
-
-#[test]
-fn an_operation_waits_for_a_server_that_starts_again() {
-    run(async {
-        let (server, client) = start().await?;
-        server.stop().await?;
-        let request = exclusive("a");
-        let taking = take(&client, &request);
-        let (taken, restarted) = tokio::join!(taking, server.restart());
-        restarted?;
-        taken?;
-        free(&client, &request).await
     });
 }
 
@@ -247,18 +185,6 @@ fn another_default_isolation_level_is_harmless() {
         let client = connect(&create(&server)).await?;
         let other = connect(&server.url()).await?;
         crate::support::works_fully(&client, &other, "a").await
-    });
-}
-
-#[test]
-fn a_dropped_backend_leaves_no_connection() {
-    run(async {
-        let (server, client) = start().await?;
-        works(&client, "a").await?;
-        drop(client);
-        let count = "select count(*) from pg_stat_activity where usename = 'dlock'";
-        until("all connections are closed", async || Ok(server.query(count).await? == [["0"]]))
-            .await
     });
 }
 

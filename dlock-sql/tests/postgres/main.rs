@@ -13,7 +13,6 @@ mod formats;
 #[path = "../shared/golden.rs"]
 mod golden;
 mod late;
-mod locked_rows;
 mod names;
 mod open;
 mod planted;
@@ -23,6 +22,8 @@ mod read_only;
 mod rights;
 mod rows;
 mod schema;
+#[path = "../servers/mod.rs"]
+mod servers;
 mod sessions;
 #[cfg(feature = "tls")]
 mod tls;

@@ -1,10 +1,10 @@
 //! Names are compared byte for byte, and nothing in them is interpreted as SQL.
 
-use dlock_core::DynBackend;
+use dlock_core::{DynBackend, Locks, MultiMutex};
 use dlock_testlab::{Verdict, postgres::PostgresServer};
 
 use crate::support::{
-    connect, exclusive, free, granted, queue, run, start, start_pooler, take, works_fully,
+    connect, exclusive, free, granted, queue, run, server, start, start_pooler, take, works_fully,
 };
 
 const NAMES: [&str; 22] = [
@@ -115,6 +115,36 @@ fn schemas_with_hostile_names_work() {
             let found = server.query(&format!("select count(*) from {quoted}.dlock_lock")).await?;
             assert_ne!(found.concat(), ["0"], "{schema}");
         }
+        Ok(())
+    });
+}
+
+/// Without a database in the URL, the server uses the one of the user's name.
+#[test]
+fn a_store_is_named_after_the_database_of_its_user() {
+    run(async {
+        let server = server().await?;
+        let (mut parts, mut others) = (Vec::new(), Vec::new());
+        for user in ["one", "two"] {
+            server.run_sql(&format!("create role {user} login password 'secret'")).await?;
+            server.run_sql(&format!("create database {user} owner {user}")).await?;
+            let named = server.url_of(user, "secret", user);
+            let named = connect(&format!("{named}?dlock.create_schema=true")).await?;
+            for ending in ["", "?dbname=", "?dlock.plain=row&dlock.create_schema=true"] {
+                let client = connect(&server.url_of(user, "secret", ending)).await?;
+                let mode = if ending.contains("plain") { " (plain)" } else { "" };
+                assert_eq!(client.store(), format!("{}{mode}", named.store()), "{ending:?}");
+            }
+            let unnamed = connect(&server.url_of(user, "secret", "")).await?;
+            parts.push(Locks::new(unnamed)?.mutex("a")?);
+            others.push(Locks::new(named)?.mutex("a")?);
+        }
+        // In stores of one name, they would be one lock.
+        let both = MultiMutex::across(parts)?.lock().await?;
+        for other in others {
+            assert!(other.try_lock().await?.is_none(), "{other:?}");
+        }
+        both.release().await?;
         Ok(())
     });
 }

@@ -1,50 +1,13 @@
-//! The choice of the tables.
+//! The choice of the tables, and tables of other versions and programs.
 
-use dlock_core::{ConfigIssue, ErrorKind};
-use dlock_sql::PostgresConfig;
-use tokio::task::JoinSet;
+use dlock_core::{ConfigIssue, ErrorKind, Locks, MultiMutex};
 
-use crate::support::{connect, create, refused, run, says, server, start, works};
+use crate::support::{
+    connect, create, exclusive, free, refused, run, says, server, start, take, works,
+};
 
 const MISSING: ErrorKind = ErrorKind::Config(ConfigIssue::SchemaMissing);
 const FOREIGN: ErrorKind = ErrorKind::Config(ConfigIssue::ForeignStore);
-
-#[test]
-fn tables_are_created_only_if_configured() {
-    run(async {
-        let server = server().await?;
-        says(&refused(&server.url()).await?, MISSING, "dlock.create_schema=true");
-        works(&connect(&create(&server)).await?, "a").await?;
-        works(&connect(&server.url()).await?, "a").await
-    });
-}
-
-#[test]
-fn tables_created_by_hand_are_used() {
-    run(async {
-        let server = server().await?;
-        for _ in 0..2 {
-            server.query_at(&server.url(), PostgresConfig::SCHEMA).await?;
-        }
-        works(&connect(&server.url()).await?, "a").await
-    });
-}
-
-#[test]
-fn many_clients_may_create_the_tables_at_once() {
-    run(async {
-        let server = server().await?;
-        let mut opening = JoinSet::new();
-        for _ in 0..12 {
-            let url = create(&server);
-            opening.spawn(async move { connect(&url).await });
-        }
-        while let Some(opened) = opening.join_next().await {
-            works(&opened??, "a").await?;
-        }
-        Ok(())
-    });
-}
 
 #[test]
 fn a_separate_schema_is_found_by_the_search_path() {
@@ -54,11 +17,40 @@ fn a_separate_schema_is_found_by_the_search_path() {
         let url = format!("{}?options[search_path]=other", server.url());
         says(&refused(&url).await?, MISSING, "search path");
         let other = connect(&format!("{url}&dlock.create_schema=true")).await?;
-        let held = crate::support::exclusive("a");
-        crate::support::take(&client, &held).await?;
+        let held = exclusive("a");
+        take(&client, &held).await?;
         // The same name in another table is another lock.
         works(&other, "a").await?;
-        crate::support::free(&client, &held).await
+        free(&client, &held).await
+    });
+}
+
+#[test]
+fn a_multi_lock_takes_the_locks_of_both_schemas() {
+    run(async {
+        let (server, client) = start().await?;
+        server.query_at(&server.url(), "create schema other").await?;
+        let url = format!("{}?options[search_path]=other&dlock.create_schema=true", server.url());
+        let (mut parts, mut others) = (Vec::new(), Vec::new());
+        for url in [server.url(), url.clone()] {
+            parts.push(Locks::new(connect(&url).await?)?.mutex("a")?);
+            others.push(Locks::new(connect(&url).await?)?.mutex("a")?);
+        }
+        let both = MultiMutex::across(parts)?.lock().await?;
+        for (other, schema) in others.iter().zip(["public", "other"]) {
+            assert!(other.try_lock().await?.is_none(), "{schema}");
+        }
+        both.release().await?;
+
+        let name = |mode: &str| format!("{}{mode}", client.store());
+        let other = connect(&url).await?;
+        assert_eq!(other.store(), name(" (schema other)"));
+        let plain = connect(&format!("{url}&dlock.plain=row")).await?;
+        assert_eq!(plain.store(), name(" (schema other) (plain)"));
+        // An advisory lock is the same one in all schemas.
+        let advisory = connect(&format!("{url}&dlock.advisory=true")).await?;
+        assert_eq!(advisory.store(), name(" (advisory)"));
+        Ok(())
     });
 }
 
@@ -93,18 +85,5 @@ fn tables_of_others_are_refused_and_left_alone() {
             assert_eq!(found, [[""]], "{table}");
         }
         Ok(())
-    });
-}
-
-#[test]
-fn a_missing_table_is_reported_and_its_return_is_noticed() {
-    run(async {
-        let (server, client) = start().await?;
-        works(&client, "a").await?;
-        server.run_sql("alter table dlock_lock rename to away").await?;
-        let error = client.acquire(&crate::support::exclusive("a")).await;
-        says(&error.expect_err("no table"), MISSING, "PostgresConfig::SCHEMA");
-        server.run_sql("alter table away rename to dlock_lock").await?;
-        works(&client, "a").await
     });
 }

@@ -12,11 +12,11 @@ use dlock_testlab::{
     Stop, Verdict,
     postgres::{Options, PostgresServer},
 };
-use sqlx::{PgPool, postgres::PgPoolOptions};
+use sqlx::{Connection as _, PgPool, postgres::PgPoolOptions};
 
 use crate::support::{
     ask, attempt, connect, exclusive, free, granted, queue, renew, run, says, start, start_pooler,
-    take, works, works_fully,
+    take, until, works, works_fully,
 };
 
 pub(crate) async fn pool(server: &PostgresServer) -> Result<PgPool, Stop> {
@@ -96,6 +96,71 @@ fn all_connections_of_a_pool_use_the_same_tables() {
         }
         let elsewhere = server.query("SELECT count(*) FROM tenant.dlock_lock").await?;
         assert_eq!(elsewhere.concat(), ["0"]);
+        Ok(())
+    });
+}
+
+/// Returns a setting of the pool's connection.
+async fn setting(pool: &PgPool, name: &str) -> Result<String, Stop> {
+    let show = sqlx::AssertSqlSafe(format!("SHOW {name}"));
+    Ok(sqlx::query_scalar(show).fetch_one(pool).await?)
+}
+
+/// No write is as short as this limit.
+#[test]
+fn a_session_with_a_short_statement_timeout_is_replaced() {
+    run(async {
+        let (server, _) = start().await?;
+        let pool = pool(&server).await?;
+        let client = open(&pool).await?;
+        let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+                    $$ BEGIN PERFORM pg_sleep(0.2); RETURN NEW; END $$; \
+                    CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON dlock_lock FOR EACH ROW \
+                    EXECUTE FUNCTION slow()";
+        server.run_sql(slow).await?;
+        let held = exclusive("held");
+        take(&client, &held).await?;
+        leave(&pool, "SET statement_timeout = 100").await?;
+        free(&client, &held).await?;
+        assert_eq!(setting(&pool, "statement_timeout").await?, "0", "the session is in use");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_session_with_a_short_lock_timeout_is_replaced() {
+    run(async {
+        let (server, _) = start().await?;
+        let pool = pool(&server).await?;
+        let client = open(&pool).await?;
+        let held = exclusive("held");
+        take(&client, &held).await?;
+        leave(&pool, "SET lock_timeout = 1").await?;
+        let mut theirs = sqlx::PgConnection::connect(&server.url()).await?;
+        let lock = "BEGIN; SELECT FROM dlock_lock FOR UPDATE";
+        sqlx::raw_sql(lock).execute(&mut theirs).await?;
+        let commits = async {
+            let is_new = async || Ok(setting(&pool, "lock_timeout").await? == "0");
+            until("the session is replaced", is_new).await?;
+            sqlx::raw_sql("COMMIT").execute(&mut theirs).await?;
+            Ok::<_, Stop>(())
+        };
+        tokio::try_join!(free(&client, &held), commits)?;
+        Ok(())
+    });
+}
+
+/// An application that never commits.
+#[test]
+fn a_pool_whose_sessions_are_in_a_transaction_is_refused() {
+    run(async {
+        let (server, _) = start().await?;
+        let options = PgPoolOptions::new().max_connections(2).after_connect(|conn, _| {
+            Box::pin(async move { sqlx::raw_sql("BEGIN").execute(conn).await.map(drop) })
+        });
+        let error = open(&options.connect(&server.url()).await?).await.err();
+        let error = error.ok_or_else(|| Stop::failed("in a transaction"))?;
+        says(&error, ErrorKind::Config(ConfigIssue::Access), "in a transaction");
         Ok(())
     });
 }

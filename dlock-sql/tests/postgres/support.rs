@@ -1,9 +1,10 @@
 //! Helpers of the tests: a private server, its clients, and direct access to its tables.
 
-use dlock_core::{DynBackend, Error};
+use dlock_core::{DynBackend, Error, WakeUp};
 use dlock_sql::{Postgres, PostgresConfig};
+pub(crate) use dlock_sql::{Postgres as Store, PostgresConfig as Config};
 pub(crate) use dlock_testlab::client::{
-    LEASE, ask, attempt, exclusive, free, granted, name, queue, renew, says, take, until, works,
+    ask, attempt, exclusive, free, granted, name, queue, renew, says, take, until, works,
     works_fully,
 };
 use dlock_testlab::{
@@ -12,6 +13,35 @@ use dlock_testlab::{
     postgres::{Options, PgBouncer, PostgresServer},
 };
 use sqlx::{Connection as _, PgConnection};
+pub(crate) use sqlx::{
+    PgConnection as Connection, PgPool as Pool, postgres::PgPoolOptions as PoolOptions,
+};
+
+pub(crate) type Server = PostgresServer;
+
+pub(crate) use self::server as empty_server;
+
+/// The forms of the statements.
+pub(crate) const VARIANTS: &[fn(Config) -> Config] = &[|config| config];
+pub(crate) const WAKE_UP: WakeUp = WakeUp::Push;
+pub(crate) const UNENCRYPTED: &str = "?sslmode=disable";
+/// The id of a connection, as [`end_others`] takes it.
+pub(crate) const CONNECTION_ID: &str = "SELECT pg_backend_pid()::bigint";
+/// Finds the locks of which a renewal is written.
+pub(crate) const RENEWED: &str =
+    "SELECT 1 FROM public.dlock_lock WHERE log LIKE '%K %' OR snap LIKE '%K %'";
+/// Finds the clients that wait for a row.
+pub(crate) const ROW_WAITS: &str =
+    "SELECT 1 FROM pg_stat_activity WHERE usename = 'dlock' AND wait_event_type = 'Lock'";
+/// Snapshots that are not records.
+pub(crate) const SPOILED_RECORDS: &[&str] = &["'v9 1 1;'"];
+/// Statements after which a session must not renew a lock.
+pub(crate) const ALTERED_SESSIONS: [&str; 3] = [
+    "BEGIN",
+    "CREATE TEMP TABLE dlock_lock (LIKE public.dlock_lock INCLUDING ALL); \
+     SET search_path = pg_temp, public",
+    "SET synchronous_commit = off",
+];
 
 /// Runs a test that needs a server. Without PostgreSQL, the test is skipped, or fails if PostgreSQL
 /// is required.
@@ -28,6 +58,23 @@ pub(crate) async fn start() -> Result<(PostgresServer, DynBackend), Stop> {
     let server = server().await?;
     let client = connect(&create(&server)).await?;
     Ok((server, client))
+}
+
+/// A server with dlock's tables.
+pub(crate) async fn set_up() -> Result<PostgresServer, Stop> {
+    Ok(start().await?.0)
+}
+
+/// A server with dlock's tables and few connections.
+pub(crate) async fn server_of_few() -> Result<PostgresServer, Stop> {
+    let server = PostgresServer::start(&Options::new().with_max_connections(12)).await?;
+    connect(&create(&server)).await?;
+    Ok(server)
+}
+
+/// A client of a server with dlock's tables.
+pub(crate) async fn client_of(server: &PostgresServer) -> Result<DynBackend, Error> {
+    connect(&server.url()).await
 }
 
 /// A server with dlock's tables, and a pooler before it.
@@ -51,7 +98,7 @@ pub(crate) async fn connect(url: &str) -> Result<DynBackend, Error> {
 }
 
 /// Ends all connections of the clients except these, as the server numbers them.
-pub(crate) async fn end_others(server: &PostgresServer, kept: &[i32]) -> Verdict {
+pub(crate) async fn end_others(server: &PostgresServer, kept: &[i64]) -> Verdict {
     let kept: String = kept.iter().map(|pid| format!(", {pid}")).collect();
     let others = format!(
         "select pg_terminate_backend(pid) from pg_stat_activity \

@@ -68,3 +68,30 @@ fn a_server_that_requires_tls_is_reported() {
         Ok(())
     });
 }
+
+/// The certificate is for `localhost` and for 127.0.0.1, so an attempt by address at 127.0.0.3
+/// would fail.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_silent_address_does_not_matter_with_tls() {
+    use dlock_testlab::{rerun_with_addresses, server_of_rerun};
+
+    use crate::servers::connections::silent;
+
+    const TEST: &str = "tls::a_silent_address_does_not_matter_with_tls";
+    run(async {
+        if let Some(url) = server_of_rerun() {
+            return works(&connect(&url).await?, "a").await;
+        }
+        let options =
+            Options::new().with_tls().with_config("listen_addresses = '127.0.0.1,127.0.0.3'");
+        let server = PostgresServer::start(&options).await?;
+        let _silent = silent(server.port()).await?;
+        let url = server.tls_url().ok_or_else(|| Stop::failed("no TLS"))?;
+        let by_address = refused(&url.replace("127.0.0.1", "127.0.0.3")).await?;
+        says(&by_address, ACCESS, "sslrootcert");
+        let url = url.replace("127.0.0.1", "localhost");
+        let url = format!("{url}&dlock.create_schema=true");
+        rerun_with_addresses(TEST, &url, &["::1", "127.0.0.3"]).await
+    });
+}

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Certainty, ConfigIssue, ErrorKind};
+use dlock_core::{Certainty, ConfigIssue, ErrorKind, Locks};
 use dlock_sql::Sqlite;
 
-use crate::support::{Store, exclusive, free, lock, take};
+use crate::support::{LONG, Store, exclusive, free, lock, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_briefly_locked_file_is_awaited() {
@@ -45,6 +45,29 @@ async fn a_file_that_stays_locked_is_unavailable_and_unchanged() {
     assert_eq!(Sqlite::open(config).await.unwrap_err().kind(), ErrorKind::Unavailable);
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
     take(&client, &request).await;
+}
+
+/// The worker waits for the file, so other acquires wait for the worker.
+#[tokio::test]
+async fn an_acquire_whose_caller_has_gone_writes_nothing() {
+    let store = Store::new();
+    let client = Sqlite::open(store.config().with_busy_timeout(LONG)).await.unwrap();
+    let locks = Locks::new(client).unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| locks.mutex(name).unwrap());
+    let mut other = store.raw().await;
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let first = tokio::spawn(async move { a.lock().await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    {
+        let mut dropped = pin!(b.lock());
+        let polled = dropped.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    }
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    let _held = [first.await.unwrap().unwrap(), c.lock().await.unwrap()];
+    // The row of a lock that was released would still be there.
+    let names: Vec<_> = store.rows().await.into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["a", "c"]);
 }
 
 #[tokio::test]

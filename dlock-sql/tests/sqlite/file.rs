@@ -165,6 +165,56 @@ async fn a_deleted_or_replaced_file_is_reported_to_its_holder() {
     }
 }
 
+/// The log is deleted or cut off under a holder, and its shared memory stays.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_deleted_log_is_reported_to_new_clients() {
+    for is_deleted in [true, false] {
+        let store = Store::new();
+        let holder = store.open().await;
+        take(&holder, &exclusive("a")).await;
+        let log = store.path().with_file_name("locks.db-wal");
+        match is_deleted {
+            true => fs::remove_file(&log).unwrap(),
+            false => fs::File::options().write(true).open(&log).unwrap().set_len(0).unwrap(),
+        }
+        for config in [store.config(), SqliteConfig::new(store.path())] {
+            let error = Sqlite::open(config).await.unwrap_err();
+            is_refused(&error, ConfigIssue::Access, "-wal");
+            assert!(error.to_string().contains("stop all programs"), "{error}");
+        }
+        drop(holder);
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_to_another_file_is_reported_to_the_holder() {
+    use dlock_core::{Mode, Renewal, Renewed};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for release in ["one", "two"] {
+        fs::create_dir(path(release)).unwrap();
+    }
+    let leads_to = |release: &str| {
+        let _ = fs::remove_file(path("current"));
+        std::os::unix::fs::symlink(path(release), path("current")).unwrap();
+    };
+    let config = SqliteConfig::new(path("current").join("locks.db")).with_create_schema(true);
+    leads_to("one");
+    let client = Sqlite::open(config.clone()).await.unwrap();
+    let held = exclusive("a");
+    take(&client, &held).await;
+    leads_to("two");
+    let other = Sqlite::open(config).await.unwrap();
+    take(&other, &exclusive("a")).await;
+    let renewals = [Renewal::new(held.as_claim(), Mode::Exclusive, LEASE)];
+    assert_eq!(client.renew(&renewals).await.unwrap(), [Renewed::Forgotten]);
+    let error = client.acquire(&exclusive("b")).await.unwrap_err();
+    is_refused(&error, ConfigIssue::Access, "deleted or replaced");
+}
+
 #[tokio::test]
 async fn unusable_tables_are_refused_at_once() {
     const VERSION: &str = "CREATE TABLE dlock_schema (id INTEGER PRIMARY KEY, version INTEGER); \

@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{AcquireRequest, Acquired, DynBackend, Grant, LockName, Mode, Queue, Released};
+use dlock_core::{AcquireRequest, DynBackend, Grant, Mode};
 use dlock_sql::{Sqlite, SqliteConfig};
+use dlock_testlab::client;
+pub(crate) use dlock_testlab::client::{LEASE, attempt, exclusive, name};
 use sqlx::{ConnectOptions, Row, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
-pub(crate) const LEASE: Duration = Duration::from_secs(30);
 pub(crate) const SHORT: Duration = Duration::from_millis(150);
 
 /// Longer than these tests take, even on a busy machine.
@@ -63,48 +64,29 @@ pub(crate) async fn raw_new(path: &Path) -> SqliteConnection {
     options.connect().await.unwrap()
 }
 
-pub(crate) fn name(text: &str) -> LockName {
-    LockName::new(text).unwrap()
-}
-
 pub(crate) fn ask(lock: &str, mode: Mode, lease: Duration) -> AcquireRequest {
     AcquireRequest::new(name(lock), mode, lease)
 }
 
-pub(crate) fn exclusive(lock: &str) -> AcquireRequest {
-    ask(lock, Mode::Exclusive, LEASE)
-}
-
-pub(crate) fn attempt(lock: &str) -> AcquireRequest {
-    exclusive(lock).with_queue(Queue::FailIfBusy)
-}
-
 /// Acquires a lock that must be free.
 pub(crate) async fn take(client: &DynBackend, request: &AcquireRequest) -> Grant {
-    match client.acquire(request).await.unwrap() {
-        Acquired::Granted(grant) => grant,
-        other => panic!("{other:?}"),
-    }
+    client::take(client, request).await.unwrap()
 }
 
 /// Joins the queue of a lock that must not be free.
 pub(crate) async fn queue(client: &DynBackend, request: &AcquireRequest) {
-    assert_eq!(client.acquire(request).await.unwrap(), Acquired::Queued);
+    client::queue(client, request).await.unwrap();
 }
 
 /// Acquires a lock, and waits for it.
 pub(crate) async fn lock(client: &DynBackend, request: &AcquireRequest) -> Grant {
-    match client.acquire(request).await.unwrap() {
-        Acquired::Granted(grant) => grant,
-        Acquired::Queued => granted(client, request).await,
-        other => panic!("{other:?}"),
-    }
+    client::lock(client, request).await.unwrap()
 }
 
 pub(crate) async fn granted(client: &DynBackend, request: &AcquireRequest) -> Grant {
-    tokio::time::timeout(LONG, client.granted(request)).await.expect("never granted").unwrap()
+    client::granted(client, request).await.unwrap()
 }
 
 pub(crate) async fn free(client: &DynBackend, request: &AcquireRequest) {
-    assert_eq!(client.release(&request.as_claim()).await.unwrap(), Released::Released);
+    client::free(client, request).await.unwrap();
 }

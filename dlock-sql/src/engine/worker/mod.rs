@@ -13,7 +13,13 @@
 mod busy;
 mod serve;
 
-use std::{borrow::Cow, collections::VecDeque, future::poll_fn, sync::Arc, task::Poll};
+use std::{
+    borrow::Cow,
+    collections::VecDeque,
+    future::poll_fn,
+    sync::{Arc, OnceLock},
+    task::Poll,
+};
 
 use dlock_core::{
     Certainty, Clock, Error, ErrorKind, Instant, LockName, StoreClocks,
@@ -69,6 +75,9 @@ pub(crate) struct Shared {
     pub(crate) unanswered: Arc<Unanswered>,
     pub(crate) notifications: mpsc::Sender<Notification>,
     pub(crate) durability: DurabilityMonitor,
+    /// The number of the worker that sweeps: the first that has written, or whose first page was
+    /// due. A process may use one name only, whose worker may be any.
+    sweeper: Arc<OnceLock<usize>>,
 }
 
 impl Shared {
@@ -85,6 +94,7 @@ impl Shared {
             unanswered: Arc::default(),
             notifications,
             durability,
+            sweeper: Arc::default(),
         }
     }
 }
@@ -132,8 +142,8 @@ impl<C: Conn> Worker<C> {
     }
 
     /// Works until the last sender of the queue is dropped and all jobs are done. Returns the
-    /// connection. Only one of an engine's workers `sweeps`.
-    pub(crate) async fn run(mut self, sweeps: bool) -> C {
+    /// connection. One of the workers with a `number` sweeps.
+    pub(crate) async fn run(mut self, number: Option<usize>) -> C {
         let mut sweep = Sweep::new(self.settings.retention);
         let (mut is_open, mut used) = (true, None);
         loop {
@@ -143,12 +153,12 @@ impl<C: Conn> Worker<C> {
             }
             let batch = self.next_batch();
             if !batch.is_empty() {
-                if sweeps && used.is_none() {
+                if number.is_some() && used.is_none() {
                     used = batch[0].ops.first().map(|pending| pending.name.clone());
                 }
                 self.serve(batch).await;
                 self.shared.durability.used();
-                if sweeps && sweep.is_due() {
+                if self.sweeps(number) && sweep.is_due() {
                     self.tidy(&mut sweep, used.as_ref()).await;
                 }
                 continue;
@@ -158,7 +168,9 @@ impl<C: Conn> Worker<C> {
             }
             let due = self.locked_rows.due_in();
             select! {
-                () = sweep.due(), if sweeps => self.tidy(&mut sweep, used.as_ref()).await,
+                () = sweep.due(), if self.may_sweep(number) => if self.sweeps(number) {
+                    self.tidy(&mut sweep, used.as_ref()).await;
+                },
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
                 job = self.jobs.recv(), if is_open => match job {
                     Some(job) => {
@@ -172,6 +184,17 @@ impl<C: Conn> Worker<C> {
             }
         }
         self.conn
+    }
+
+    /// Returns whether no other worker sweeps.
+    fn may_sweep(&self, number: Option<usize>) -> bool {
+        let sweeper = self.shared.sweeper.get().copied();
+        number.is_some() && (sweeper.is_none() || sweeper == number)
+    }
+
+    /// Makes this worker the one that sweeps, if there is none yet. Returns whether it is the one.
+    fn sweeps(&self, number: Option<usize>) -> bool {
+        number.is_some_and(|own| *self.shared.sweeper.get_or_init(|| own) == own)
     }
 
     async fn tidy(&mut self, sweep: &mut Sweep, used: Option<&LockName>) {
@@ -191,7 +214,13 @@ impl<C: Conn> Worker<C> {
             self.admit(job);
         }
         let most = batch::fitting(self.conn.most_bytes());
-        batch::take([&mut self.urgent, &mut self.waiting], most)
+        loop {
+            let batch = batch::take([&mut self.urgent, &mut self.waiting], most);
+            // The callers of a whole batch may have given up just now.
+            if !batch.is_empty() || self.urgent.is_empty() && self.waiting.is_empty() {
+                return batch;
+            }
+        }
     }
 
     /// Accepts a job. While the database answered others, the job waited for this worker and not

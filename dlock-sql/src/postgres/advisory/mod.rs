@@ -69,7 +69,7 @@ const REFUSED: Duration = Duration::from_secs(1);
 pub(super) async fn open_advisory(
     config: &PostgresConfig,
     runtime: &Handle,
-    store: Arc<str>,
+    database: &str,
 ) -> Result<DynBackend, Error> {
     if config.driver.pooler || config.plain.is_some() {
         return Err(value(
@@ -83,6 +83,7 @@ pub(super) async fn open_advisory(
     let (response_timeout, retention) = (config.response_timeout, config.retention);
     let form = Form {
         name: "the advisory mode (dlock.advisory)",
+        suffix: "advisory",
         together: usize::MAX,
         promises: Box::new(|| {
             Guarantees::WEAKEST
@@ -91,7 +92,8 @@ pub(super) async fn open_advisory(
                 .with_scope(Scope::Network)
         }),
     };
-    Ok(Arc::new(MutexStore::start(runtime, store, form, response_timeout, |requests| {
+    // Without the schema: the server has one lock per key in a database, wherever its token is.
+    Ok(Arc::new(MutexStore::start(runtime, database, form, response_timeout, |requests| {
         Session::new(link, requests, response_timeout, retention).run()
     })))
 }
@@ -133,6 +135,8 @@ struct Session {
     response_timeout: Duration,
     retention: Duration,
     sweep: Rounds,
+    /// The first name that this session has tried to acquire.
+    used: Option<LockName>,
 }
 
 /// The result of a statement that takes a lock.
@@ -140,6 +144,15 @@ enum Took {
     Token(FencingToken),
     Busy,
     Late,
+}
+
+/// A page of the sweep.
+struct Swept {
+    /// The last name. `None` if there are no more names.
+    last: Option<String>,
+    is_empty: bool,
+    /// Whether rows were deleted.
+    found: bool,
 }
 
 struct Held {
@@ -182,6 +195,7 @@ impl Session {
             response_timeout,
             retention,
             sweep: Rounds::new(retention),
+            used: None,
         }
     }
 
@@ -194,10 +208,16 @@ impl Session {
             let first = self.held.values().map(|held| held.until).min();
             let ending = first.unwrap_or(Instant::from_nanos(u64::MAX));
             select! {
-                // Requests first: the sweep has time.
+                // Requests first.
                 biased;
                 request = self.requests.recv() => match request {
-                    Some(request) => self.serve(request).await,
+                    Some(request) => {
+                        self.serve(request).await;
+                        // A client that only reads need not delete at once.
+                        if self.used.is_some() && self.sweep.is_due() {
+                            self.sweep().await;
+                        }
+                    }
                     None => break,
                 },
                 () = Clock::Boot.sleep_until(ending), if first.is_some() => self.expire().await,
@@ -236,7 +256,7 @@ impl Session {
         shown
     }
 
-    /// Checks that the session is alive, and reads the clock.
+    /// Reads the clock.
     async fn ping(&mut self) -> Result<(), Fault> {
         let sent = Clock::Boot.now();
         let rows = self.fetch(queries::NOW, &[]).await?;
@@ -244,6 +264,20 @@ impl Session {
             self.observe(get(row, 0)?, sent);
         }
         Ok(())
+    }
+
+    /// Checks whether the session has ended, and with it the locks in `held`.
+    async fn check_session(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        match self.ping().await {
+            Err(fault) if !self.link.is_open() => {
+                tracing::warn!(target: "dlock", error = %fault.error, "session lost with all its locks");
+            }
+            // Even an error of the server proves that the session is alive.
+            _ => {}
+        }
     }
 
     /// Frees a key, and returns whether the session had it. Keeps the key in `refused` if the
@@ -297,20 +331,30 @@ impl Session {
     }
 
     async fn sweep(&mut self) {
-        let age = i64::try_from(self.retention.as_micros()).unwrap_or(i64::MAX);
-        let after = std::mem::take(&mut self.sweep.after);
-        let args = [Arg::Text(&after), Arg::Number(age), Arg::Number(PAGE)];
-        let swept = self.fetch(queries::ADVISORY_SWEEP, &args).await.and_then(|rows| {
-            let row = rows.first().ok_or_else(no_answer)?;
-            Ok((get::<Option<String>>(row, 0)?, get::<i64>(row, 1)? > 0))
-        });
+        let skip = self.sweep.skip(self.used.as_ref());
+        let swept = match self.sweep_page(skip).await {
+            Ok(page) if page.is_empty && self.sweep.starts_over(skip) => self.sweep_page(0).await,
+            swept => swept,
+        };
         match swept {
-            Ok((last, found)) => self.sweep.turn(last, found),
+            Ok(Swept { last, found, .. }) => self.sweep.turn(last, found),
             Err(Fault { error, .. }) => {
                 tracing::warn!(target: "dlock", %error, "sweep of unused rows failed");
                 self.sweep.rest();
             }
         }
+    }
+
+    /// Deletes the old tokens of a page.
+    async fn sweep_page(&mut self, skip: u32) -> Result<Swept, Fault> {
+        let age = i64::try_from(self.retention.as_micros()).unwrap_or(i64::MAX);
+        let after = self.sweep.after.clone();
+        let [age, most, skip] = [age, PAGE, skip.into()].map(Arg::Number);
+        let args = [Arg::Text(&after), age, most, skip];
+        let rows = self.fetch(queries::ADVISORY_SWEEP, &args).await?;
+        let row = rows.first().ok_or_else(no_answer)?;
+        let (is_empty, found) = (get::<i64>(row, 1)? == 0, get::<i64>(row, 2)? > 0);
+        Ok(Swept { last: get(row, 0)?, is_empty, found })
     }
 
     /// Runs a statement. If that opens a new connection, all locks of the old one are lost.
@@ -341,14 +385,18 @@ impl MutexTask for Session {
     async fn acquire(&mut self, request: &AcquireRequest) -> Result<Acquired, Error> {
         let AcquireRequest { ref name, claim, lease, .. } = *request;
         let (key, mut budget) = (key(name), self.retry_budget());
+        self.used.get_or_insert_with(|| name.clone());
         loop {
             let sent = Clock::Boot.now();
             let until = sent.saturating_add(lease);
-            match self.held.get_mut(&key) {
+            match self.held.get(&key) {
+                // An earlier request of this claim has taken it, unless the session has ended.
                 Some(held) if held.claim == claim => {
-                    // An earlier request of this claim has taken it.
+                    self.check_session().await;
+                    let Some(held) = self.held.get_mut(&key) else { continue };
                     held.renew(until, false);
-                    return Ok(granted(held.token, sent));
+                    // After the last renewal, it ends earlier.
+                    return Ok(granted(held.token, sent.min(held.until.saturating_sub(lease))));
                 }
                 // The server would grant it: for a session, advisory locks are reentrant.
                 Some(_) => return Ok(Acquired::Busy),
@@ -380,15 +428,7 @@ impl MutexTask for Session {
 
     async fn renew(&mut self, renewals: &[Renewal]) -> Result<Vec<bool>, Error> {
         let now = Clock::Boot.now();
-        if !self.held.is_empty() {
-            match self.ping().await {
-                Err(fault) if !self.link.is_open() => {
-                    tracing::warn!(target: "dlock", error = %fault.error, "session lost with all its locks");
-                }
-                // Even an error of the server proves that the session is alive.
-                _ => {}
-            }
-        }
+        self.check_session().await;
         let renew = |renewal: &Renewal| {
             let held = self.held.get_mut(&key(&renewal.claim.name));
             let held = held.filter(|held| held.claim == renewal.claim.id);
@@ -424,8 +464,11 @@ impl MutexTask for Session {
         let (is_held, last) = (get::<bool>(row, 0)?, get::<Option<i64>>(row, 1)?);
         let token = last.and_then(|last| token(last).ok());
         let holder = is_held.then(|| {
-            // The server knows the session of a holder, but not its claim.
-            let claim = self.held.get(&key).map_or(ClaimId::from_bits(0), |held| held.claim);
+            // The server knows the session of a holder, but not its claim. Another session may be of
+            // another program, and then the last token is not the holder's.
+            let own = self.held.get(&key);
+            let claim = own.map_or(ClaimId::UNKNOWN, |held| held.claim);
+            let token = own.map(|held| held.token);
             // The server has no lease: it is held as long as the session lasts.
             ClaimState::new(claim, Mode::Exclusive, token, Duration::MAX)
         });
