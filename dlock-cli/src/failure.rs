@@ -5,6 +5,8 @@ use std::{error::Error as _, io::Write as _};
 use dlock::ErrorKind;
 use serde::Serialize;
 
+use crate::escape::escaped;
+
 /// The exit codes of dlock itself. Commands rarely use the same ones.
 pub(crate) mod code {
     /// A check failed, or the answer to a question was no.
@@ -59,7 +61,7 @@ impl Failure {
         }
         let message = ErrorMessage { error: &self.text, code: self.code };
         match serde_json::to_string(&message) {
-            Ok(line) if json => complain(&line),
+            Ok(line) if json => complain_json(&line),
             _ => complain(&format!("dlock: {}", self.text)),
         }
     }
@@ -78,8 +80,13 @@ impl From<dlock::Error> for Failure {
     }
 }
 
-/// Prints a line on stderr. If stderr is closed, the line is discarded.
+/// Prints a line for people on stderr. If stderr is closed, the line is discarded.
 pub(crate) fn complain(line: &str) {
+    complain_json(&escaped(line));
+}
+
+/// Prints a line of JSON on stderr, as [`complain`] does.
+pub(crate) fn complain_json(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 

@@ -16,7 +16,8 @@ use crate::{
 /// its client (if the store keeps notes).
 ///
 /// With --json it prints one object: name, free, holders, waiters, last_token; each claim has claim,
-/// mode (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms, and note.
+/// mode (exclusive, shared, or permits with permits and of), token, age_ms, remaining_ms
+/// (null if it never expires), and note.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dlock inspect inventory/42")]
 pub(crate) struct Inspect {

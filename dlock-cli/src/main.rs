@@ -6,6 +6,7 @@ compile_error!("dlock-cli needs Unix, for signals and process groups");
 mod args;
 mod completions;
 mod doctor;
+mod escape;
 mod failure;
 mod guarantees;
 mod inspect;

@@ -12,7 +12,10 @@ use dlock::{
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::failure::{Failure, code};
+use crate::{
+    escape::escaped,
+    failure::{Failure, code},
+};
 
 /// The JSON form of a lock.
 #[derive(Debug, Serialize)]
@@ -39,8 +42,8 @@ pub(crate) struct ClaimView {
     pub(crate) token: Option<u64>,
     /// The time since the claim was granted or began to wait; null if the store does not know it.
     age_ms: Option<u64>,
-    /// The time until the lease expires without renewal.
-    pub(crate) remaining_ms: u64,
+    /// The time until the lease expires without renewal; null if it never does.
+    remaining_ms: Option<u64>,
     /// The note of the claim's client; null if the client sets none or the store keeps no notes.
     pub(crate) note: Option<String>,
 }
@@ -123,7 +126,7 @@ impl ClaimView {
             of: permits.map(|(_, of)| of),
             token: state.token.map(dlock::FencingToken::get),
             age_ms: state.age.map(millis),
-            remaining_ms: millis(state.remaining),
+            remaining_ms: (state.remaining < Duration::MAX).then(|| millis(state.remaining)),
             note: state.note.as_ref().map(dlock::admin::Note::to_string),
         }
     }
@@ -135,13 +138,18 @@ impl ClaimView {
         }
     }
 
+    /// Returns for people how long it lasts without renewal.
+    pub(crate) fn left(&self) -> String {
+        self.remaining_ms.map_or("for ever".into(), short)
+    }
+
     fn row(&self, what: &str) -> Vec<String> {
         vec![
             what.to_owned(),
             self.mode(),
             self.token.map_or("-".into(), |token| token.to_string()),
             self.age_ms.map_or("-".into(), short),
-            short(self.remaining_ms),
+            self.left(),
             self.claim.clone(),
             self.note.clone().unwrap_or_else(|| "-".into()),
         ]
@@ -150,13 +158,18 @@ impl ClaimView {
 
 /// Returns the rows with aligned columns.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    // Before the widths are known.
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| escaped(cell).into_owned()).collect())
+        .collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let wide = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max()
     };
     let widths: Vec<usize> = (0..columns).map(|column| wide(column).unwrap_or(0)).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells = row
             .iter()
             .zip(&widths)
@@ -174,10 +187,6 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 /// Returns a time for people: in whole seconds if it is a second or longer.
 pub(crate) fn short(ms: u64) -> String {
-    // The claim has no lease.
-    if ms == u64::MAX {
-        return "for ever".to_owned();
-    }
     let exact = if ms < 1000 { ms } else { ms - ms % 1000 };
     humantime::format_duration(Duration::from_millis(exact)).to_string()
 }
@@ -187,11 +196,15 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(value).map_err(|error| {
         Failure::misuse(format!("the result can't be written as JSON ({error}): remove --json"))
     })?;
-    print(&format!("{line}\n"))
+    write(&format!("{line}\n"))
 }
 
-/// Prints to stdout.
+/// Prints a text for people to stdout.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    write(&escaped(text))
+}
+
+fn write(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::new(code::PIPE, ""),
@@ -246,6 +259,24 @@ mod tests {
         assert!(text.contains("\nwaits  2 of 5     -      -      29s   0000"), "{text}");
         assert!(text.contains("007  web-3 pid 4711 sh\n") && text.ends_with("007  -\n"), "{text}");
         assert_eq!(LockView::gone("a".into()).text(), "a: free\n");
+    }
+
+    #[test]
+    fn a_name_that_turns_text_around_does_not_shift_the_columns() {
+        let rows = [["a\u{202e}b", "x"], ["c", "y"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "a\\u{202e}b  x\nc           y\n");
+        let json = serde_json::to_string(&LockView::gone("a\u{202e}b".into())).unwrap();
+        assert!(json.contains("a\u{202e}b"), "{json}");
+    }
+
+    #[test]
+    fn a_claim_that_never_expires_has_no_remaining_time() {
+        let holder = ClaimState::new(ClaimId::UNKNOWN, Mode::Exclusive, None, Duration::MAX);
+        let state = LockState::new(vec![holder], Vec::new(), None);
+        let view = LockView::new(&LockName::new("a").unwrap(), &state);
+        assert!(view.text().contains("  for ever  "), "{}", view.text());
+        // Many parsers can't represent the largest 64-bit number.
+        assert!(serde_json::to_value(view).unwrap()["holders"][0]["remaining_ms"].is_null());
     }
 
     #[test]

@@ -19,7 +19,8 @@ use crate::{
 /// same time as the next holder. So first make sure that the holder is dead, or that the resource
 /// that it writes to checks fencing tokens.
 ///
-/// The command shows the holder and asks for confirmation. Without a terminal it needs --yes.
+/// The command shows the holder and asks for confirmation. Without a terminal it needs --yes. It
+/// can't revoke an advisory lock, nor a plain lock of another program: end the holder itself.
 ///
 /// With --json it prints one object: name, and taken, the claims that lost the lock, as `inspect`
 /// prints them.

@@ -153,16 +153,16 @@ impl Store {
     /// Returns the URL.
     pub(crate) fn source(&self) -> Result<Source, Failure> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let written = |url: String| Ok(Source { url, file: None });
+        let written = |url: &str| Ok(Source { url: url.trim().to_owned(), file: None });
         match (&self.url, &self.url_file) {
-            (Some(Secret(url)), _) if !url.is_empty() => return written(url.clone()),
+            (Some(Secret(url)), _) if !url.is_empty() => return written(url),
             (_, Some(file)) => return read(file),
             _ => {}
         }
         if let Some(url) = set(URL) {
             let url = url.into_string();
             return written(
-                url.map_err(|_| Failure::misuse("DLOCK_URL is not UTF-8: set it again"))?,
+                &url.map_err(|_| Failure::misuse("DLOCK_URL is not UTF-8: set it again"))?,
             );
         }
         if let Some(file) = set(URL_FILE) {

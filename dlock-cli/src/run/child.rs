@@ -98,9 +98,7 @@ impl Child {
 
     /// Forwards a signal that dlock received.
     pub(super) fn forward(&self, signal: Signal) {
-        if signal == Signal::TSTP {
-            self.suspend();
-        } else if self.leads_group || !comes_from_terminal(signal) {
+        if self.leads_group || !comes_from_terminal(signal) {
             self.send(signal);
         }
     }
@@ -129,13 +127,18 @@ impl Child {
         self.wait().await.map(drop)
     }
 
-    /// Handles ^Z: the command and dlock stop together and continue together.
-    fn suspend(&self) {
+    /// Handles ^Z: the command and dlock stop together. Returns when another process continues
+    /// dlock.
+    pub(super) fn suspend(&self) {
         if self.leads_group {
             self.send(Signal::TSTP);
         }
-        // Sends STOP, because TSTP is caught. Returns when another process continues dlock.
+        // Sends STOP, because TSTP is caught.
         let _ = kill_process(rustix::process::getpid(), Signal::STOP);
+    }
+
+    /// Lets the command continue after `suspend`.
+    pub(super) fn resume(&self) {
         if self.leads_group {
             self.send(Signal::CONT);
         }

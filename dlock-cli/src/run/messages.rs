@@ -9,7 +9,7 @@ use dlock::{
 use serde_json::{Value, json};
 
 use crate::{
-    failure::complain,
+    failure::{complain, complain_json},
     output::{LockView, millis, short},
     store,
 };
@@ -144,7 +144,7 @@ impl Messages {
 
     fn say(self, line: &str, value: impl FnOnce() -> Value) {
         if self.json {
-            complain(&value().to_string());
+            complain_json(&value().to_string());
         } else {
             complain(&format!("dlock: {line}"));
         }

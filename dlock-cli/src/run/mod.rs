@@ -14,8 +14,10 @@ use std::{
 
 use clap::Args;
 use dlock::{
-    Error, Guard, LockName, Locks, admin::Note, backend::Clock, guarantees::Scope, guard::Released,
+    Error, ErrorKind, Guard, LockName, Locks, admin::Note, backend::Clock, guarantees::Scope,
+    guard::Released,
 };
+use rustix::process::Signal;
 
 use self::{
     child::{Child, Orphans, reap},
@@ -39,7 +41,8 @@ use crate::{
 ///
 /// The command gets the lock's name in DLOCK_NAME and the fencing token in DLOCK_TOKEN, a number
 /// that is larger than in all earlier runs. The resource that the command writes to should refuse
-/// smaller tokens. DLOCK_URL is removed from the command's environment, unless --keep-url is given.
+/// smaller tokens. On a store without fencing tokens (see `dlock guarantees`), the number orders
+/// nothing. DLOCK_URL is removed from the command's environment, unless --keep-url is given.
 ///
 /// The lock is released when the command ends. If the command starts a process in the background
 /// and ends, as a daemon does, that process runs on without the lock: run it in the foreground.
@@ -53,7 +56,9 @@ use crate::{
 /// out for longer after a lease that expired.
 ///
 /// dlock forwards TERM, INT, HUP, QUIT, USR1 and USR2 to the command, and exits after the command
-/// has ended. While dlock waits for the lock, these signals end it.
+/// has ended. While dlock waits for the lock, these signals end it. If the store does not answer
+/// when the command has ended, dlock repeats the release for up to 30 s or until such a signal, and
+/// exits with the command's exit code: the lock is free when its lease expires.
 ///
 /// If stdin is a terminal, the command stays in dlock's process group, so that it can read from the
 /// terminal and receives ^C from there; dlock signals the command alone. Otherwise the command gets
@@ -195,7 +200,7 @@ async fn under_lock(
     }
     let locks = args.view(locks, wait)?;
     tokio::select! {
-        checked = nested::check(&locks, name) => checked?,
+        checked = nested::check(&locks, name, taking.source) => checked?,
         signal = signals.ending() => return Ok(signals::exit_code(signal)),
     }
     let taken = tokio::select! {
@@ -211,30 +216,48 @@ async fn under_lock(
     messages.granted(name, guard.token());
     let environment = nested::environment(&locks, &guard, args.keep_url, taking.source);
     let done = protect(args, &guard, environment, messages, signals).await;
-    let released = guard.release().await;
-    let code = done?;
-    match released {
-        Ok(Released::AlreadyLost) if code != Done::Lost => {
-            let Done::Ended(code) = code else { return Ok(code::LOST) };
-            Err(Failure::new(
+    let released = release(guard, signals).await;
+    let done = done?;
+    match (released, done) {
+        (Ok(Released::AlreadyLost), Done::Ended(code)) => {
+            return Err(Failure::new(
                 code::LOST,
                 format!(
                     "the command has ended with {code}, but lock {name:?} was lost before that: \
                      check what it has done, because another client may have held the lock"
                 ),
-            ))
+            ));
         }
-        released => {
-            if let Err(error) = released {
-                messages.warn(&format!("{error}; the lock is free when its lease expires"));
-            } else {
-                messages.released(name);
-            }
-            Ok(match code {
-                Done::Ended(code) => code,
-                Done::Lost => code::LOST,
-            })
+        (Err(error), _) => {
+            messages.warn(&format!("{error}; the lock is free when its lease expires"));
         }
+        (Ok(Released::Released), _) => messages.released(name),
+        // The loss was reported.
+        (Ok(_), _) => {}
+    }
+    Ok(match done {
+        Done::Ended(code) => code,
+        Done::Lost => code::LOST,
+    })
+}
+
+/// How long a release is repeated if the store does not answer.
+const RELEASE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Releases the lock. If the store does not answer, the command's exit code must not wait for a
+/// whole lease, which may be hours.
+async fn release(guard: Guard, signals: &mut Signals) -> Result<Released, Error> {
+    // These signals came before the command ended, and were for the command.
+    signals.discard();
+    let unanswered = || {
+        let text = "the store did not answer the release: check that it runs";
+        Err(Error::new(ErrorKind::Unavailable, text))
+    };
+    tokio::select! {
+        biased;
+        released = guard.release() => released,
+        _ = signals.ending() => unanswered(),
+        () = tokio::time::sleep(RELEASE_LIMIT) => unanswered(),
     }
 }
 
@@ -268,7 +291,17 @@ async fn protect(
                 child.end(args.kill_after).await?;
                 return Ok(Done::Lost);
             }
-            signal = signals.next() => child.forward(signal),
+            signal = signals.next() => match signal {
+                Signal::TSTP => {
+                    child.suspend();
+                    // The lease may have ended meanwhile. Then the next turn ends the command
+                    // before it takes a further step.
+                    if guard.check().is_ok() {
+                        child.resume();
+                    }
+                }
+                signal => child.forward(signal),
+            },
             () = orphans.arrive() => reap(child.id()),
             never = &mut doubts => match never {},
         }

@@ -1,6 +1,9 @@
 //! The signals that `dlock run` forwards.
 
-use std::{future::poll_fn, task::Poll};
+use std::{
+    future::poll_fn,
+    task::{Context, Poll, Waker},
+};
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
@@ -51,6 +54,14 @@ impl Signals {
             Poll::Pending
         })
         .await
+    }
+
+    /// Discards the signals that have arrived.
+    pub(crate) fn discard(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        for (_, stream) in &mut self.0 {
+            while stream.poll_recv(&mut cx).is_ready() {}
+        }
     }
 
     /// Returns the next signal that ends a program. If there is no command yet, ^Z stops dlock

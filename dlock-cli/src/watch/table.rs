@@ -2,7 +2,10 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::output::{self, LockView};
+use crate::{
+    escape::escaped,
+    output::{self, ClaimView, LockView},
+};
 
 /// The names of the columns.
 const HEAD: [&str; 6] = ["LOCK", "STATE", "HOLDER", "TOKEN", "LEFT", "WAITERS"];
@@ -71,11 +74,11 @@ fn row(view: &LockView) -> Vec<String> {
     };
     let note = first.and_then(|first| first.note.clone()).unwrap_or_else(none);
     vec![
-        view.name.clone(),
+        escaped(&view.name).into_owned(),
         state,
-        note + &others,
+        escaped(&note).into_owned() + &others,
         first.and_then(|first| first.token).map_or_else(none, |token| token.to_string()),
-        first.map_or_else(none, |first| output::short(first.remaining_ms)),
+        first.map_or_else(none, ClaimView::left),
         view.waiters.len().to_string(),
     ]
 }
@@ -153,7 +156,7 @@ mod tests {
     }
 
     fn job() -> LockView {
-        let held = holder(Mode::Exclusive, 1_795_430_128_330_001, "web-3 pid 4711 report.sh");
+        let held = holder(Mode::Exclusive, 1_795_430_128_330_001, "web-3 pid 471 report.sh");
         lock("nightly-job", vec![held], vec![waiter()])
     }
 
@@ -166,9 +169,9 @@ mod tests {
     fn the_table_is_the_one_that_the_readme_shows() {
         let shows = "\
 redis://localhost:6379: 2 locks are held or waited for
-LOCK         STATE      HOLDER                    TOKEN             LEFT  WAITERS
-nightly-job  exclusive  web-3 pid 4711 report.sh  1795430128330001  28s   1
-pool         3 of 4     - (+1)                    7                 28s   0
+LOCK         STATE      HOLDER                   TOKEN             LEFT  WAITERS
+nightly-job  exclusive  web-3 pid 471 report.sh  1795430128330001  28s   1
+pool         3 of 4     - (+1)                   7                 28s   0
 ";
         assert_eq!(screen("redis://localhost:6379", &[job(), pool()], WIDE), shows);
         assert!(include_str!("../../README.md").contains(shows));
@@ -212,7 +215,7 @@ pool         3 of 4     - (+1)                    7                 28s   0
             screen("s", &[job(), long()], size(80)),
             "s: 1 lock is held or waited for\n\
              LOCK               STATE      HOLDER             TOKEN             LEFT  WAITERS\n\
-             nightly-job        exclusive  web-3 pid 4711 r…  1795430128330001  28s   1\n\
+             nightly-job        exclusive  web-3 pid 471 re…  1795430128330001  28s   1\n\
              inventory/012345…  free       -                  -                 -     0\n"
         );
         assert_eq!(
@@ -224,7 +227,7 @@ pool         3 of 4     - (+1)                    7                 28s   0
         );
         let longest = || lock(&"n".repeat(200), vec![], vec![]);
         let text = screen("s", &[job(), longest()], size(100));
-        assert!(text.contains("web-3 pid 4711 report.sh"), "{text}");
+        assert!(text.contains("web-3 pid 471 report.sh"), "{text}");
         for columns in [0, 1, 20] {
             let text = screen("a-long-store", &[job(), long()], size(columns));
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
@@ -245,6 +248,15 @@ pool         3 of 4     - (+1)                    7                 28s   0
         assert_eq!(cut("日本語", 4), "日…");
         // A combining accent takes no column.
         assert_eq!(cut("e\u{301}a", 2), "e\u{301}a");
+    }
+
+    #[test]
+    fn characters_that_turn_text_around_are_escaped_before_a_cut() {
+        let held = holder(Mode::Exclusive, 7, "web\u{202e}3");
+        let views = [lock("a\u{2066}b", vec![held], vec![])];
+        let text = screen("s", &views, Size { rows: 24, columns: 54 });
+        assert!(text.contains("\na\\u{2066}b  exclusive  web\\u{20…  7"), "{text}");
+        assert!(text.lines().all(|line| line.width() <= 54), "{text}");
     }
 
     #[test]

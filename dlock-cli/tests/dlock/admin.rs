@@ -34,6 +34,23 @@ fn inspect_shows_holders_and_waiters() {
 }
 
 #[test]
+fn characters_that_turn_text_around_are_escaped_but_in_json() {
+    let dlock = Dlock::on_sqlite();
+    let (name, note) = ("a\u{202e}b", "n\u{2066}");
+    let held = dlock.hold(&["--name", name, "--note", note], HOLD);
+    for args in [&["list"][..], &["inspect", name], &["watch", "--count", "1"]] {
+        let text = dlock.out(args);
+        assert!(text.starts_with("a\\u{202e}b: held by 1 ("), "{text}");
+        assert!(text.contains("n\\u{2066}") && !text.contains('\u{2066}'), "{text}");
+    }
+    let busy = dlock.went(&["run", "-n", name, "--wait", "0", "--", "true"]);
+    assert!(busy.err.contains("a\\u{202e}b") && !busy.err.contains('\u{2066}'), "{busy:?}");
+    let seen = dlock.inspect(name);
+    assert_eq!((&seen["name"], &seen["holders"][0]["note"]), (&name.into(), &note.into()));
+    assert_eq!(held.finish().code, Some(0));
+}
+
+#[test]
 fn a_note_has_the_requested_text_and_no_arguments() {
     let dlock = Dlock::on_sqlite();
     let note = "db-1: migrate é (urgent)";

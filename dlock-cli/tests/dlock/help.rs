@@ -237,7 +237,7 @@ fn json_has_the_shape_of_the_golden_file() {
     looks(&mut shapes, "never");
 
     // A holder and a waiter, in every mode.
-    let held = dlock.hold(&["--name", "a", "--lease", "6s", "--json"], HOLD);
+    let held = dlock.hold(&["--name", "a", "--lease", "10s", "--json"], HOLD);
     let all = ["run", "-n", "a", "--verbose", "--json"];
     let mut waiting = Running::start(dlock.command(&[&all[..], &["--", "true"]].concat()));
     let shared = Running::start(dlock.command(&["run", "-n", "a", "--shared", "--", "true"]));

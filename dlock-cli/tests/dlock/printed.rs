@@ -7,7 +7,7 @@ use dlock_testlab::{
     Stop, Verdict, judge,
     redis::{Options, RedisServer},
 };
-use dlock_tests::{console, root, shape, texts};
+use dlock_tests::{code, console, root, shape, texts};
 
 use crate::support::{Dlock, HOLD, Running, until};
 
@@ -110,7 +110,7 @@ async fn output_is_as_documented() {
             }
             let line = dlock.out(&["list"]);
             let of_lock = format!("{LOCK}: ");
-            for shows in text.content.lines().filter(|line| line.starts_with(&of_lock)) {
+            for shows in code(&text.content).iter().filter(|line| line.starts_with(&of_lock)) {
                 assert_eq!(shape(line.trim_end()), shape(shows), "{}", text.path);
                 shown += 1;
             }

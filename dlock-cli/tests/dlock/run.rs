@@ -160,17 +160,21 @@ fn a_store_of_one_process_is_refused() {
     assert!(refused.err.contains("protect nothing"), "{refused:?}");
 }
 
+/// The lease of a lock that is lost soon. A holder on a busy machine renews it in time.
+const SHORT_LEASE: &str = "10s";
+
 #[test]
 fn a_broken_lock_ends_its_command() {
     let dlock = Dlock::on_sqlite();
     let script = "trap 'echo ended; exit 0' TERM; echo held; while :; do sleep 0.05; done";
-    let held = dlock.hold(&["--name", "a", "--lease", "1s"], script);
+    let held = dlock.hold(&["--name", "a", "--lease", SHORT_LEASE, "--verbose"], script);
     let token = dlock.inspect("a")["holders"][0]["token"].clone();
     let broken = dlock.json(&["break", "a", "--yes", "--json"]);
     assert_eq!(broken["taken"][0]["token"], token);
     let went = held.ended();
     assert_eq!((went.code, went.out.as_str()), (Some(123), "ended\n"), "{went:?}");
     assert!(went.err.contains("was lost") && went.err.contains("run it again"), "{went:?}");
+    assert!(!went.err.contains("released"), "{went:?}");
     assert_eq!(dlock.inspect("a")["free"], true);
 }
 
@@ -178,7 +182,7 @@ fn a_broken_lock_ends_its_command() {
 fn a_command_that_ignores_term_is_killed_with_its_children() {
     let dlock = Dlock::on_sqlite();
     let script = "trap '' TERM; (sleep 100; echo survived) & echo held; sleep 100; echo survived";
-    let args = ["--name", "a", "--lease", "1s", "--kill-after", "300ms", "--json"];
+    let args = ["--name", "a", "--lease", SHORT_LEASE, "--kill-after", "300ms", "--json"];
     let held = dlock.hold(&args, script);
     dlock.out(&["break", "a", "--yes"]);
     let went = held.ended();
@@ -191,7 +195,8 @@ fn a_command_that_ignores_term_is_killed_with_its_children() {
 fn processes_that_outlive_the_command_are_killed() {
     let dlock = Dlock::on_sqlite();
     let script = "(trap '' TERM; sleep 100; echo survived) & echo held; wait";
-    let held = dlock.hold(&["--name", "a", "--lease", "1s", "--kill-after", "300ms"], script);
+    let held =
+        dlock.hold(&["--name", "a", "--lease", SHORT_LEASE, "--kill-after", "300ms"], script);
     dlock.out(&["break", "a", "--yes"]);
     let went = held.ended();
     assert_eq!((went.code, went.out.as_str()), (Some(123), ""), "{went:?}");
@@ -313,6 +318,45 @@ while [ $n -lt 50 ]; do if read -r line; then echo \"$line\"; n=0; else n=$((n+1
     held.stdin().write_all(b"on\n").unwrap();
     let went = held.finish();
     assert_eq!((went.code, went.out.as_str()), (Some(0), "on\n"), "{went:?}");
+}
+
+#[test]
+fn a_stopped_command_takes_no_step_after_the_lease() {
+    let dlock = Dlock::on_sqlite();
+    // It starts no process: a shell whose child is stopped before it has become another program is
+    // never shown as stopped.
+    let script = "trap 'echo resumed' CONT; echo held; echo $$; read -r line";
+    let mut held = dlock.hold(&["--name", "a", "--lease", SHORT_LEASE], script);
+    let command: u32 = held.line().parse().unwrap();
+    held.signal(Signal::TSTP);
+    until("both are stopped", || is_stopped(held.id()) && is_stopped(command));
+    until("the lease has ended", || dlock.inspect("a")["free"] == true);
+    held.signal(Signal::CONT);
+    let went = held.ended();
+    assert_eq!((went.code, went.out.as_str()), (Some(123), ""), "{went:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_a_release_that_has_no_answer() {
+    let tested = async {
+        let server = RedisServer::start(&Options::new()).await?;
+        let dlock = Dlock::on(server.url());
+        // The first signals may arrive before the command has ended: it ignores them.
+        let script = "trap '' TERM; echo held; cat; echo done; exit 3";
+        let mut held = dlock.hold(&["--name", "a", "--lease", "1h"], script);
+        server.pause()?;
+        held.close_stdin();
+        assert_eq!(held.line(), "done");
+        until("dlock exits", || {
+            held.signal(Signal::TERM);
+            held.has_ended()
+        });
+        let went = held.ended();
+        assert_eq!(went.code, Some(3), "{went:?}");
+        assert!(went.err.contains("is free when its lease expires"), "{went:?}");
+        server.resume()
+    };
+    judge("redis", tested.await);
 }
 
 /// A script that runs dlock within a run.

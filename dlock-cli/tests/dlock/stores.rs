@@ -13,7 +13,7 @@ use dlock_testlab::{
 };
 use serde_json::Value;
 
-use crate::support::{Dlock, HOLD};
+use crate::support::{Dlock, HOLD, went};
 
 /// Acquires, inspects and breaks a lock, raises its tokens, and examines the store.
 fn serves(url: String) -> Verdict {
@@ -31,7 +31,7 @@ fn serves(url: String) -> Verdict {
         code => assert!(code == Some(125) && raised.err.contains("can't be raised"), "{raised:?}"),
     }
 
-    let mut held = dlock.hold(&["--name", "a/1", "--lease", "2s"], HOLD);
+    let mut held = dlock.hold(&["--name", "a/1", "--lease", "10s"], HOLD);
     assert_eq!(dlock.went(&["run", "-n", "a/1", "-w", "0", "--", "true"]).code, Some(124));
     let seen = dlock.inspect("a/1");
     assert_eq!(seen["holders"].as_array().unwrap().len(), 1, "{seen}");
@@ -73,6 +73,27 @@ fn lists(url: &str) -> Verdict {
     }
     assert!(names(&[]).is_empty());
     Ok(())
+}
+
+/// A session does not show which claim holds an advisory lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_advisory_run_within_a_run_is_refused() {
+    let tested = async {
+        let server = PostgresServer::start(&postgres::Options::new()).await?;
+        let url = format!("{}?dlock.create_schema=true&dlock.advisory=true", server.url());
+        let dlock = Dlock::on(url.clone());
+        for (name, options) in
+            [("q", ""), ("p/q", "&dlock.prefix=p/"), ("q", "&dlock.token_offset=1000")]
+        {
+            let inner = format!("\"$DLOCK\" run -n q -w 0 --url '{url}{options}' -- echo ran");
+            let mut outer = dlock.command(&["run", "-n", name, "--", "sh", "-c", &inner]);
+            let went = went(outer.env("DLOCK", env!("CARGO_BIN_EXE_dlock")));
+            assert_eq!(went.code, Some(125), "{options}: {went:?}");
+            assert!(went.err.contains("already runs under lock \"q\""), "{options}: {went:?}");
+        }
+        Ok(())
+    };
+    judge("postgres", tested.await);
 }
 
 macro_rules! on {

@@ -170,6 +170,15 @@ impl Running {
         kill_process(pid, signal).unwrap();
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
+    /// Closes its stdin, so that the command ends.
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
     /// Closes its stdin, and waits until all processes with its stdout have ended.
     pub(crate) fn finish(mut self) -> Went {
         self.stdin = None;
