@@ -15,6 +15,7 @@ pub mod hand_off;
 pub mod late_renewal;
 pub mod lease;
 pub mod multi;
+pub mod multi_stores;
 pub mod quorum;
 pub mod redis_guard;
 pub mod redis_hand_off;

@@ -104,10 +104,10 @@ struct State {
 /// A request and its answer, or a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Letter {
-    /// With the timeout since it was sent. The follower answers it.
+    /// A read, with what is left of the session timeout since it was sent. The follower answers it.
     Read(u8),
-    /// With the time that it proves once it is committed. The model does not use it as a pulse: a
-    /// read that is sent and answered with it does the same.
+    /// A write, with the time that it proves once it is committed. The model does not use it as a
+    /// pulse: a read that is sent and answered together with it has that effect.
     Write(u8),
     /// The follower has heard of the session.
     Report,

@@ -25,8 +25,8 @@ macro_rules! models {
 }
 
 models! {
-    all: hand_off late_renewal lease multi quorum redis_guard redis_hand_off redis_keys redis_late
-        sql_queue zookeeper zookeeper_session
+    all: hand_off late_renewal lease multi multi_stores quorum redis_guard redis_hand_off redis_keys
+        redis_late sql_queue zookeeper zookeeper_session
 }
 models! { etcd: local_deadline queue }
 

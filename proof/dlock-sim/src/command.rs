@@ -14,13 +14,12 @@ use std::{
 
 use dlock_testkit::Stop;
 use lexopt::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use crate::{
-    faults::Kind,
-    mutant::Mutant,
-    plan::{Plan, StoreKind},
-    run::{Outcome, run},
+    faults::{MESSAGE_LATE, MESSAGE_LOST, MESSAGE_TWICE, SLOW_MESSAGE},
+    mutant::{self, MUTANTS},
+    run::{Summary, run},
+    stores::{self, STORES},
 };
 
 const USAGE: &str = "\
@@ -33,11 +32,11 @@ Runs the client code of dlock in worlds from seeds, with faults, and judges what
   --seed N      the first seed; without --minutes and --count, the only one
   --jobs N      how many seeds run at the same time (2)
   --check FILE  the seeds of a file: each line has a store, a seed and the hash of its
-                history, or \"mutant\", a name and a seed that finds it
+                history, or a mutant and a seed that finds it
   --write       with --check: writes the hashes into the file
   --keep A,B    injects these faults of the seed only; \"none\" leaves out all
   --no-slow     no message is slow
-  --store NAME  the store of all seeds: redis or machine; otherwise each seed has one of them
+  --store NAME  the store of all seeds; otherwise each seed has one of them
   --mutant NAME a mistake on purpose, which the run has to find
   --mutants     each mistake in turn, until a seed finds it, in --count seeds (300)
   --print       prints all that happens
@@ -63,21 +62,6 @@ struct Options {
     print: bool,
     /// Runs in this process and prints a [`Summary`].
     one: bool,
-}
-
-/// The result of one seed, as its process prints it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Summary {
-    seed: u64,
-    grants: u64,
-    /// How often each kind of fault took effect.
-    effects: BTreeMap<String, u64>,
-    /// Microseconds.
-    simulated: u64,
-    hash: String,
-    violations: Vec<String>,
-    timeline: Vec<String>,
-    faults: Vec<(usize, String)>,
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -119,29 +103,32 @@ impl Options {
                 Long("keep") => options.keep = Some(parser.value()?.parse_with(numbers)?),
                 Long("no-slow") => options.no_slow = true,
                 Long("store") => {
-                    options.store = Some(parser.value()?.parse_with(name_of(StoreKind::named))?);
+                    options.store = Some(parser.value()?.parse_with(name_of(stores::named))?);
                 }
                 Long("mutant") => {
-                    let name = parser.value()?.parse_with(name_of(Mutant::named))?;
-                    options = options.with_mutant(&name);
+                    options.mutant = Some(parser.value()?.parse_with(name_of(mutant::named))?);
                 }
                 Long("mutants") => options.mutants = true,
                 Long("print") => options.print = true,
                 Long("one") => options.one = true,
                 Long("help") => {
-                    println!("{USAGE}");
+                    println!("{USAGE}\n\nStores: {}.", STORES.map(|store| store.name()).join(", "));
                     std::process::exit(0);
                 }
                 other => return Err(other.unexpected()),
             }
         }
-        Ok(options)
+        Ok(match options.mutant.take() {
+            Some(name) => options.with_mutant(&name),
+            None => options,
+        })
     }
 
-    /// Puts in this mistake, which is in the store of single messages or in the core.
+    /// Puts in this mistake, in a store that shows it.
     fn with_mutant(&self, name: &str) -> Self {
-        let store = self.store.clone().unwrap_or_else(|| "machine".to_owned());
-        Self { store: Some(store), mutant: Some(name.to_owned()), ..self.clone() }
+        let of_mutant = mutant::named(name).map(|(_, store)| store.to_owned());
+        let store = self.store.clone().or(of_mutant);
+        Self { store, mutant: Some(name.to_owned()), ..self.clone() }
     }
 
     /// The options for the store.
@@ -191,9 +178,9 @@ fn text_of(numbers: &[usize]) -> String {
 
 /// Runs a seed in this process.
 fn one(options: &Options) -> Result<bool, Stop> {
-    let store = options.store.as_deref().and_then(StoreKind::named);
-    let mut plan = Plan::of(options.seed.unwrap_or(1), store);
-    plan.mutant = options.mutant.as_deref().and_then(Mutant::named);
+    let store = options.store.as_deref().and_then(stores::named);
+    let (store, mut plan) = stores::draw(options.seed.unwrap_or(1), store);
+    plan.mutant = options.mutant.as_deref().and_then(mutant::named).map(|(name, _)| name);
     if let Some(keep) = &options.keep {
         plan.keep(keep);
     }
@@ -205,33 +192,10 @@ fn one(options: &Options) -> Result<bool, Stop> {
     }
     let prints = options.print;
     // The hashers of the standard library ask for random numbers once in each thread.
-    let summary = std::thread::spawn(move || {
-        let outcome = run(&plan, prints);
-        Summary::of(&plan, outcome)
-    });
+    let summary = std::thread::spawn(move || run(store, &plan, prints));
     let summary = summary.join().map_err(|_| Stop::failed("the world has panicked"))?;
     println!("{}", serde_json::to_string(&summary)?);
     Ok(summary.violations.is_empty())
-}
-
-impl Summary {
-    fn of(plan: &Plan, outcome: Outcome) -> Self {
-        let faults = plan.faults.iter().map(|fault| {
-            let at = Duration::from_micros(fault.at).as_secs_f64();
-            (fault.number, format!("{at:.3} s: {}, {:?}", fault.what.kind(), fault.what))
-        });
-        let effects = outcome.effects.iter().map(|(kind, count)| (kind.to_string(), *count));
-        Self {
-            seed: plan.seed,
-            grants: outcome.grants,
-            effects: effects.collect(),
-            simulated: outcome.simulated,
-            hash: format!("{:016x}", outcome.hash),
-            violations: outcome.violations,
-            timeline: outcome.timeline,
-            faults: faults.collect(),
-        }
-    }
 }
 
 /// A seed that runs in a process of its own.
@@ -337,8 +301,9 @@ impl Total {
             simulated.as_secs_f64(),
             took.as_secs_f64()
         );
-        let of_messages = Kind::OF_MESSAGES.map(|kind| kind.to_string());
-        let injected = self.effects.iter().filter(|(kind, _)| !of_messages.contains(kind));
+        let of_messages = [SLOW_MESSAGE, MESSAGE_LOST, MESSAGE_TWICE, MESSAGE_LATE];
+        let injected =
+            self.effects.iter().filter(|(kind, _)| !of_messages.contains(&kind.as_str()));
         let faults: u64 = injected.map(|(_, count)| count).sum();
         let _ = writeln!(text, "{faults} faults that took effect, and those of messages:");
         for (kind, count) in &self.effects {
@@ -353,10 +318,6 @@ fn explain(options: &Options, failed: &Summary) -> Result<(), Stop> {
     println!("\nseed {}:", failed.seed);
     let mut options = options.clone();
     options.print = false;
-    let kind = |summary: &Summary| -> Option<String> {
-        summary.violations.first().and_then(|text| text.split(':').next()).map(str::to_owned)
-    };
-    let wanted = kind(failed);
     let mut least = failed.clone();
     let mut attempts = 0;
     let mut fails = |options: &Options, least: &mut Summary| -> Result<bool, Stop> {
@@ -365,7 +326,7 @@ fn explain(options: &Options, failed: &Summary) -> Result<(), Stop> {
             return Ok(false);
         }
         let summary = summary_of(options, failed.seed)?;
-        let same = kind(&summary) == wanted;
+        let same = summary.check == failed.check;
         if same {
             *least = summary;
         }
@@ -412,65 +373,51 @@ fn explain(options: &Options, failed: &Summary) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A line of a file of seeds.
+/// A line of a file of seeds: `STORE SEED HASH` for a seed that breaks no promise, with the hash of its
+/// history, or `MUTANT SEED` for one that finds a mutant.
 #[derive(Clone, Debug)]
-enum Line {
-    /// `STORE SEED HASH`: the seed breaks no promise, and its history has this hash.
-    History { store: String, seed: u64, hash: String },
-    /// `mutant NAME SEED`: the seed finds the mutant.
-    Mutant { name: String, seed: u64 },
+struct Line {
+    name: String,
+    seed: u64,
+    hash: Option<String>,
 }
 
 impl Line {
     fn parse(text: &str) -> Result<Self, Stop> {
-        let words: Vec<&str> = text.split(' ').collect();
-        match *words {
-            ["mutant", name, seed] => {
-                Ok(Self::Mutant { name: name.to_owned(), seed: seed.parse()? })
-            }
-            [store, seed, hash] => Ok(Self::History {
-                store: store.to_owned(),
-                seed: seed.parse()?,
-                hash: hash.to_owned(),
-            }),
+        let mut words = text.split(' ').map(str::to_owned);
+        match (words.next(), words.next().map(|seed| seed.parse())) {
+            (Some(name), Some(Ok(seed))) => Ok(Self { name, seed, hash: words.next() }),
             _ => Err(Stop::failed(format!("not a line of a file of seeds: {text:?}"))),
         }
     }
 
     fn start(&self, options: &Options) -> Result<Running, Stop> {
-        let (seed, options) = match self.clone() {
-            Self::History { store, seed, .. } => {
-                (seed, Options { store: Some(store), ..options.clone() })
-            }
-            Self::Mutant { name, seed } => (seed, options.with_mutant(&name)),
+        let options = match self.hash {
+            Some(_) => Options { store: Some(self.name.clone()), ..options.clone() },
+            None => options.with_mutant(&self.name),
         };
-        Running::start(&options, seed)
+        Running::start(&options, self.seed)
     }
 
     /// Returns what is wrong with the result.
     fn judge(&self, summary: &Summary) -> Option<String> {
-        let violation = summary.violations.first();
-        match (self, violation) {
-            (Self::Mutant { name, seed }, None) => {
-                Some(format!("seed {seed} does not find the mutant {name}"))
+        let Self { name, seed, hash } = self;
+        match (hash, summary.violations.first()) {
+            (None, None) => Some(format!("seed {seed} does not find the mutant {name}")),
+            (Some(_), Some(violation)) => Some(format!("seed {seed} of {name} fails: {violation}")),
+            (Some(hash), None) if summary.hash != *hash => {
+                Some(format!("seed {seed} of {name} has the hash {}, not {hash}", summary.hash))
             }
-            (Self::Mutant { .. }, Some(_)) => None,
-            (Self::History { store, seed, .. }, Some(violation)) => {
-                Some(format!("seed {seed} of {store} fails: {violation}"))
-            }
-            (Self::History { store, seed, hash }, None) => (summary.hash != *hash).then(|| {
-                format!("seed {seed} of {store} has the hash {}, not {hash}", summary.hash)
-            }),
+            _ => None,
         }
     }
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::History { store, seed, hash } => writeln!(f, "{store} {seed} {hash}"),
-            Self::Mutant { name, seed } => writeln!(f, "mutant {name} {seed}"),
-        }
+        write!(f, "{} {}", self.name, self.seed)?;
+        self.hash.iter().try_for_each(|hash| write!(f, " {hash}"))?;
+        writeln!(f)
     }
 }
 
@@ -490,10 +437,8 @@ fn check(options: &Options, file: &Path) -> Result<bool, Stop> {
         let Some((oldest, line)) = running.pop_front() else { break };
         let summary = oldest.summary()?;
         total.add(&summary);
-        if options.write
-            && let Line::History { hash, .. } = line
-        {
-            hash.clone_from(&summary.hash);
+        if options.write && line.hash.is_some() {
+            line.hash = Some(summary.hash.clone());
         }
         if let Some(wrong) = line.judge(&summary) {
             println!("{wrong}");
@@ -512,7 +457,7 @@ fn mutants(options: &Options) -> Result<bool, Stop> {
     let most = options.count.unwrap_or(300);
     let first = options.seed.unwrap_or(1);
     let mut all_found = true;
-    for (_, name) in Mutant::ALL {
+    for (name, _) in MUTANTS {
         let options = options.with_mutant(name);
         let mut found = None;
         for seed in first..first + most {

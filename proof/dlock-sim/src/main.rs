@@ -2,6 +2,8 @@
 
 #[cfg(dlock_sim)]
 mod command;
+#[cfg(any(dlock_sim, test))]
+mod etcd;
 #[cfg(dlock_sim)]
 mod faults;
 #[cfg(dlock_sim)]
@@ -20,8 +22,18 @@ mod random;
 mod redis;
 #[cfg(dlock_sim)]
 mod run;
+#[cfg(any(dlock_sim, test))]
+mod sql;
+#[cfg(dlock_sim)]
+mod stores;
 #[cfg(dlock_sim)]
 mod world;
+
+/// Adds bytes to a hash: 64-bit FNV-1a.
+#[cfg(dlock_sim)]
+fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3))
+}
 
 #[cfg(dlock_sim)]
 fn main() -> std::process::ExitCode {

@@ -8,32 +8,25 @@
 use std::{
     collections::VecDeque,
     io,
-    ops::Range,
     pin::Pin,
+    rc::Rc,
     task::{Context, Poll, Waker},
 };
 
-use dlock_core::sim::{Network, Opening, Stream};
+use dlock_core::sim::{Opening, Stream};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::oneshot,
 };
 
 use crate::{
-    faults::{Kind, Micros},
+    faults::{CUT, Micros, SLOW_MESSAGE},
+    fnv,
     world::{self, World},
 };
 
 /// The interval at which a connection is asked for again if nothing answers.
 pub(crate) const AGAIN: Micros = 200_000;
-
-/// How long pieces travel.
-#[derive(Clone, Debug)]
-pub(crate) struct Latency {
-    pub(crate) usual: Range<Micros>,
-    /// The chance of a slow piece, in a million, and how long it travels.
-    pub(crate) slow: (u64, Range<Micros>),
-}
 
 /// The link of a process to all servers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,7 +80,7 @@ impl World {
     pub(crate) fn travel(&mut self) -> Micros {
         let (chance, slow) = self.latency.slow.clone();
         if self.rng.chance(chance) {
-            self.effects.took(Kind::SlowMessage);
+            self.took(SLOW_MESSAGE);
             return self.rng.within(slow);
         }
         self.rng.within(self.latency.usual.clone())
@@ -109,7 +102,7 @@ impl World {
             && let Some(link) = self.links.get_mut(&process)
             && !std::mem::replace(&mut link.held, true)
         {
-            self.effects.took(Kind::Cut);
+            self.took(CUT);
         }
         is_cut
     }
@@ -165,7 +158,6 @@ impl World {
     }
 
     fn execute(&mut self, id: u64, piece: Piece) {
-        let now = self.now;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let (process, index) = (connection.process, connection.host);
         let bytes = match piece {
@@ -176,33 +168,41 @@ impl World {
                 if !connection.client {
                     self.connections.remove(&id);
                 }
-                return self.hosts[index].server.closed(id);
+                return self.hosts[index].server.borrow_mut().closed(id);
             }
         };
-        let clock = self.hosts[index].clock.at(now);
         self.say_bytes(id, process, '>', &bytes);
-        for (to, answer) in self.hosts[index].server.receive(id, &bytes, clock) {
-            self.say_bytes(to, process, '<', &answer);
-            self.send(to, To::Client, Piece::Data(answer));
-        }
+        let server = Rc::clone(&self.hosts[index].server);
+        server.borrow_mut().receive(self, id, &bytes);
+    }
+
+    /// Sends bytes of a server over a connection of which its end exists.
+    pub(crate) fn answer(&mut self, id: u64, bytes: Vec<u8>) {
+        let Some(connection) = self.connections.get(&id).filter(|one| one.server) else { return };
+        self.say_bytes(id, connection.process, '<', &bytes);
+        self.send(id, To::Client, Piece::Data(bytes));
+    }
+
+    /// What the clock shows of the server of a connection.
+    pub(crate) fn clock_of(&self, id: u64) -> Micros {
+        self.connections.get(&id).map_or(0, |one| self.hosts[one.host].clock.at(self.now))
     }
 
     fn say_bytes(&mut self, id: u64, process: usize, way: char, bytes: &[u8]) {
-        if self.prints() {
+        if self.prints {
             let text = String::from_utf8_lossy(bytes).replace("\r\n", " ");
             let text: String = text.chars().take(600).collect();
             return self.say(format_args!("process {process} connection {id} {way} {text}"));
         }
-        let hash = bytes.iter().fold(bytes.len() as u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
-        });
+        let hash = fnv(bytes.len() as u64, bytes);
         self.say(format_args!("{id}{way}{hash:x}"));
     }
 
     /// A server executes nothing for this time; its connections live.
     pub(crate) fn host_is_busy(&mut self, host: usize, time: Micros) {
-        self.hosts[host].busy_until = self.now + time;
-        self.after(time, move |world| {
+        let until = self.until(time);
+        self.hosts[host].busy_until = until;
+        self.after(until - self.now, move |world| {
             while world.now >= world.hosts[host].busy_until
                 && let Some(work) = world.hosts[host].waiting.pop_front()
             {
@@ -213,31 +213,44 @@ impl World {
 
     /// A server stops, and with it its ends of all connections. It starts again after this time.
     pub(crate) fn host_restarts(&mut self, host: usize, keeps_data: bool, down: Micros) {
-        let seed = self.rng.any();
+        let server = Rc::clone(&self.hosts[host].server);
+        server.borrow_mut().restart(self, keeps_data);
+        let until = self.until(down);
         let slot = &mut self.hosts[host];
-        slot.server.restart(seed, keeps_data);
         slot.waiting.clear();
-        (slot.busy_until, slot.down_until) = (self.now, self.now + down);
+        (slot.busy_until, slot.down_until) = (self.now, until);
+        self.disconnect(host);
+    }
+
+    /// A server ends all its connections.
+    pub(crate) fn disconnect(&mut self, host: usize) {
         for id in self.connections_of(|connection| connection.host == host && connection.server) {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.server = false;
-            }
-            self.send(id, To::Client, Piece::Reset);
+            self.hang_up(id);
         }
     }
 
+    /// The server's end of a connection is gone.
+    pub(crate) fn hang_up(&mut self, id: u64) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.server = false;
+        }
+        self.send(id, To::Client, Piece::Reset);
+    }
+
     /// The link of a process is cut for this time, in these directions. Cuts add to each other: what
-    /// one of them holds back must not be overtaken.
-    pub(crate) fn cut(&mut self, process: usize, up: bool, down: bool, time: Micros) {
-        let until = self.now + time;
+    /// one of them holds back must not be overtaken. Returns false, since a cut takes effect once it
+    /// has held something back.
+    pub(crate) fn cut(&mut self, process: usize, (up, down): (bool, bool), time: Micros) -> bool {
+        let until = self.until(time);
         let link = self.links.entry(process).or_default();
         (link.up_cut, link.down_cut, link.held) = (link.up_cut || up, link.down_cut || down, false);
         link.until = link.until.max(until);
-        self.after(time, move |world| {
+        self.after(until - self.now, move |world| {
             if world.links.get(&process).is_some_and(|link| link.until <= world.now) {
                 world.heal(process);
             }
         });
+        false
     }
 
     /// The link of a process is whole again. What it holds arrives, or the connections break.
@@ -347,24 +360,19 @@ impl World {
     }
 }
 
-/// The network as a process sees it.
-pub(crate) struct Port(pub(crate) usize);
-
-impl Network for Port {
-    fn connect(&self, address: &str) -> Opening {
-        let process = self.0;
-        let opening = world::with(|world| {
-            let host = world.hosts.iter().position(|host| host.address == address)?;
-            let (sender, opened) = oneshot::channel();
-            world.ask(process, host, sender);
-            Some(opened)
-        });
-        Box::pin(async move {
-            let opened = opening.ok_or(io::ErrorKind::HostUnreachable)?.await;
-            let id = opened.map_err(|_| io::ErrorKind::ConnectionAborted)??;
-            Ok(Box::new(ClientEnd(id)) as Box<dyn Stream>)
-        })
-    }
+/// Connects a process to the server with this address.
+pub(crate) fn connect(process: usize, address: &str) -> Opening {
+    let opening = world::with(|world| {
+        let host = world.hosts.iter().position(|host| host.address == address)?;
+        let (sender, opened) = oneshot::channel();
+        world.ask(process, host, sender);
+        Some(opened)
+    });
+    Box::pin(async move {
+        let opened = opening.ok_or(io::ErrorKind::HostUnreachable)?.await;
+        let id = opened.map_err(|_| io::ErrorKind::ConnectionAborted)??;
+        Ok(Box::new(ClientEnd(id)) as Box<dyn Stream>)
+    })
 }
 
 /// The client's end of a connection.

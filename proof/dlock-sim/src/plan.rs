@@ -1,6 +1,6 @@
 //! What a seed draws: the load, the network, the clocks, and the faults with their times.
 //!
-//! Each seed draws a mix of its own, since a fault of timing needs a region of its own: a belief that
+//! Each seed draws a mix of its own, since a fault of timing needs a region of its own: a lease that
 //! counts from the answer is wrong only where answers are slower than the margin. The faults are drawn
 //! before the run, so that a run can leave some of them out without changing the others.
 
@@ -9,51 +9,31 @@ use std::time::Duration;
 use dlock_soak::{Kind as LockKind, Load};
 
 use crate::{
-    faults::{Fault, Kind, Micros, What, rate},
-    machine::messages::MessageFaults,
-    mutant::Mutant,
-    network::Latency,
+    faults::{self, Fault, INJECTED, Kind, Latency, MessageFaults, Micros, micros, rate},
     random::Rng,
 };
 
 /// The longest time by which steps of the server's clock prolong a lease, in microseconds.
 const BACK: i64 = 3_000_000;
+/// The name of the job. The store keeps its lock after its process has ended.
+pub(crate) const JOB: &str = "sim/job";
 /// The longest time in which a piece arrives that was slow.
 const SLOWEST: Micros = 1_500_000;
-
-/// The store of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StoreKind {
-    Redis,
-    /// The lock machine of the core, behind single messages.
-    Machine,
-}
-
-impl StoreKind {
-    /// Returns the store with this name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        match name {
-            "redis" => Some(Self::Redis),
-            "machine" => Some(Self::Machine),
-            _ => None,
-        }
-    }
-
-    fn can_have(self, kind: Kind) -> bool {
-        // The machine has neither connections nor scripts.
-        self == Self::Redis || !matches!(kind, Kind::Reset | Kind::CacheForgotten)
-    }
-}
 
 /// A world before it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    pub(crate) store: StoreKind,
-    pub(crate) mutant: Option<Mutant>,
+    /// The name of a deliberate mistake.
+    pub(crate) mutant: Option<&'static str>,
     pub(crate) messages: MessageFaults,
+    /// The URL of the store, if clients have one.
     pub(crate) url: String,
     pub(crate) load: Load,
+    /// The minimum time of the job.
+    at_least: Duration,
+    /// How long the store keeps the session of a client that is silent, if it has sessions.
+    pub(crate) session: Duration,
     pub(crate) processes: usize,
     pub(crate) latency: Latency,
     /// Whether the store's data are on its disk, and a restart guard waits if they are lost.
@@ -61,21 +41,15 @@ pub(crate) struct Plan {
     pub(crate) response_timeout: Micros,
     /// The rates of the clocks of processes, in turn.
     pub(crate) rates: Vec<i64>,
-    /// The rate of the store's clock at the beginning.
-    pub(crate) store_rate: i64,
+    /// The rates of the servers' clocks at the beginning.
+    pub(crate) server_rates: Vec<i64>,
     pub(crate) storm: Micros,
     pub(crate) faults: Vec<Fault>,
 }
 
 impl Plan {
-    /// Draws the world of this seed, with this store or any.
-    pub(crate) fn of(seed: u64, store: Option<StoreKind>) -> Self {
-        let any = Rng::new(seed, "store").pick(&[StoreKind::Redis, StoreKind::Machine]);
-        let store = store.unwrap_or(any);
-        let messages = match store {
-            StoreKind::Redis => MessageFaults::default(),
-            StoreKind::Machine => MessageFaults::of(seed),
-        };
+    /// Draws the world of this seed, for a store with so many servers, which can have these faults.
+    pub(crate) fn of(seed: u64, kinds: &[Kind], hosts: usize) -> Self {
         let mut rng = Rng::new(seed, "plan");
         let milliseconds = |of: &[u64]| -> Vec<Duration> {
             of.iter().map(|ms| Duration::from_millis(*ms)).collect()
@@ -87,26 +61,27 @@ impl Plan {
             &[5000, 1000],
             &[10_000],
         ]));
-        let longest = leases.iter().copied().max().unwrap_or_default();
         let response_timeout = rng.pick(&[100, 300, 500, 1000, 2000]);
-        let guarded = rng.chance(200_000) && store == StoreKind::Redis;
-        let mut url = format!(
-            "redis://10.0.0.1:6379?dlock.response_timeout={response_timeout}ms&dlock.retention=60s"
-        );
-        if guarded {
-            url += &format!("&dlock.restart_guard={}ms", longest.as_millis());
-        }
         let tasks = usize::try_from(rng.within(1..7)).unwrap_or(1);
         let processes = usize::try_from(rng.within(2..6)).unwrap_or(2);
         let load = Load::new("sim")
             .with_tasks(tasks)
             .with_leases(&leases)
+            .with_lock_delay(Duration::from_millis(rng.pick(&[0, 0, 0, 50, 500])))
             .with_cancels(rng.pick(&[0, 5, 15, 60]))
             .with_long_holds(rng.pick(&[2, 5, 30, 70]));
-        let load = match rng.below(4) {
+        let longest = load.longest_lease();
+        let at_least = (longest * rng.pick(&[1, 2, 4])).min(longest + Duration::from_secs(2));
+        let job = LockKind::Job(at_least);
+        let load = match rng.below(5) {
             0 => load.without_locks().with_lock(LockKind::Mutex, &["sim/a"]),
             1 => load.with_mutexes("sim/many", 8),
-            _ => load,
+            2 => load.without_locks().with_lock(LockKind::Mutex, &["sim/a"]).with_lock(job, &[JOB]),
+            _ => load
+                .with_lock(LockKind::Reentrant, &["sim/b"])
+                .with_lock(LockKind::Across, &["sim/b", "sim/a"])
+                .with_lock(job, &[JOB])
+                .with_lock(LockKind::Election, &["sim/leader"]),
         };
         let usual: (Micros, Micros) =
             rng.pick(&[(100, 1000), (300, 3000), (5_000, 20_000), (20_000, 60_000)]);
@@ -119,30 +94,31 @@ impl Plan {
             slow: (slow, 10_000..rng.pick(&[50_000, 200_000, SLOWEST])),
         };
         let rates = (0..8).map(|_| rate(&mut rng)).collect();
-        let store_rate = rate(&mut rng);
+        let server_rates = (0..hosts).map(|_| rate(&mut rng)).collect();
         let storm = rng.pick(&[5_000_000, 20_000_000, 40_000_000]);
-        let faults = Fault::draw(&mut rng, storm, processes, store);
+        let faults = draw_faults(&mut rng, storm, processes, (kinds, hosts));
         Self {
             seed,
-            store,
             mutant: None,
-            messages,
-            url,
+            messages: MessageFaults::default(),
+            url: String::new(),
             load,
+            at_least,
+            session: Duration::ZERO,
             processes,
             latency,
-            guarded,
+            guarded: false,
             response_timeout: response_timeout * 1000,
             rates,
-            store_rate,
+            server_rates,
             storm,
             faults,
         }
     }
 
-    /// The longest lease, in microseconds.
-    pub(crate) fn longest_lease(&self) -> Micros {
-        Micros::try_from(self.load.longest_lease().as_micros()).unwrap_or(Micros::MAX)
+    /// The longest time for which the store keeps a lock without a holder, in microseconds.
+    pub(crate) fn longest_hold(&self) -> Micros {
+        micros(self.load.longest_lease().max(self.at_least).max(self.session))
     }
 
     /// Leaves out all faults but those with these numbers.
@@ -155,40 +131,42 @@ impl Plan {
         self.messages = MessageFaults::default();
         self.latency.slow.0 = 0;
     }
-
-    /// Returns whether the plan has a fault of this kind.
-    pub(crate) fn has(&self, kind: Kind) -> bool {
-        self.faults.iter().any(|fault| fault.what.kind() == kind)
-    }
 }
 
-impl Fault {
-    /// Draws the faults of a storm of this length.
-    fn draw(rng: &mut Rng, storm: Micros, processes: usize, store: StoreKind) -> Vec<Self> {
-        // Each seed has kinds of its own, and its own pace.
-        let share = rng.pick(&[200_000, 500_000, 1_000_000]);
-        let mut kinds: Vec<Kind> =
-            Kind::INJECTED.into_iter().filter(|_| rng.chance(share)).collect();
-        kinds.retain(|kind| store.can_have(*kind));
-        // Tokens may fall if the data and the time are lost.
-        if kinds.contains(&Kind::Emptied) {
-            kinds.retain(|kind| *kind != Kind::ClockBack);
-        }
-        let pause = rng.pick(&[50_000, 200_000, 800_000]);
-        let (mut faults, mut at) = (Vec::new(), 300_000);
-        // How far the server's clock is behind the latest time that it has shown before a step.
-        let mut behind = 0;
-        while at < storm && !kinds.is_empty() {
-            let mut what = What::draw(rng, &kinds, processes);
-            if let What::Step { by } = &mut what {
-                *by = (*by).max(behind - BACK);
-                behind = (behind - *by).max(0);
-            }
-            if !matches!(what, What::Step { by: 0 }) {
-                faults.push(Self { number: faults.len(), at, what });
-            }
-            at += rng.within(1..2 * pause);
-        }
-        faults
+/// Draws the faults of a storm of this length, for a store with so many servers.
+fn draw_faults(
+    rng: &mut Rng,
+    storm: Micros,
+    processes: usize,
+    (possible, hosts): (&[Kind], usize),
+) -> Vec<Fault> {
+    // Each seed has kinds of its own, and its own pace.
+    let share = rng.pick(&[200_000, 500_000, 1_000_000]);
+    let of_store = possible.iter().copied().filter(|kind| !INJECTED.contains(kind));
+    let kinds = INJECTED.into_iter().chain(of_store);
+    let mut kinds: Vec<Kind> = kinds.filter(|_| rng.chance(share)).collect();
+    kinds.retain(|kind| possible.contains(kind));
+    // Tokens may fall if the data and the time are lost.
+    if [faults::EMPTIED, faults::CLOCK_BACK].iter().all(|kind| kinds.contains(kind)) {
+        let without = rng.pick(&[faults::EMPTIED, faults::CLOCK_BACK]);
+        kinds.retain(|kind| *kind != without);
     }
+    let pause = rng.pick(&[50_000, 200_000, 800_000]);
+    let (mut all, mut at) = (Vec::new(), 300_000);
+    // How far each server's clock is behind the latest time that it has shown before a step.
+    let mut behind = vec![0; hosts];
+    while at < storm && !kinds.is_empty() {
+        let mut fault = Fault { at, ..Fault::draw(rng, &kinds, processes, hosts) };
+        let steps = [faults::CLOCK_FORWARD, faults::CLOCK_BACK].contains(&fault.kind);
+        if steps {
+            let behind = &mut behind[fault.host];
+            fault.by = fault.by.max(*behind - BACK);
+            *behind = (*behind - fault.by).max(0);
+        }
+        if !steps || fault.by != 0 {
+            all.push(Fault { number: all.len(), ..fault });
+        }
+        at += rng.within(1..2 * pause);
+    }
+    all
 }

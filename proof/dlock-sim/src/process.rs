@@ -5,11 +5,11 @@
 //! process does not run. When it goes on, its clock shows the true time at once, and all timers that
 //! are due fire together, before or after the bytes that have arrived meanwhile are read.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use dlock_core::{DynBackend, Error, Instant, Locks, Note, Noted, sim};
+use dlock_core::{Error, Instant, Locks, Note, Noted, sim};
 use dlock_soak::{Story, ToWorld};
-use dlock_testkit::{Stop, Verdict};
+use dlock_testkit::Stop;
 use tokio::{
     runtime::{Builder, Runtime},
     task::JoinHandle,
@@ -17,10 +17,9 @@ use tokio::{
 
 use crate::{
     faults::Micros,
-    machine::MachineBackend,
-    network::Port,
-    plan::{Plan, StoreKind},
-    world::{self, say},
+    mutant, network,
+    plan::Plan,
+    world::{self, NOTE, Store, say},
 };
 
 /// How long a process tries to connect before it asks again.
@@ -52,6 +51,9 @@ impl ProcessClock {
     }
 }
 
+/// How the work of a process ended: as [`Story::work`] returns it.
+type Ended = Result<Option<Error>, Stop>;
+
 /// A process from its birth to its death.
 pub(crate) struct Process {
     /// Its number; no other process has had it.
@@ -60,17 +62,19 @@ pub(crate) struct Process {
     clock: ProcessClock,
     /// The milliseconds that tokio's clock has shown.
     ticks: u64,
+    /// The deliberate mistake in its code.
+    mistake: Option<&'static str>,
     /// Until when it is frozen, and whether its timers come first then.
     frozen: Option<(Micros, bool)>,
     /// It was told to leave.
     pub(crate) leaves: bool,
-    main: Option<JoinHandle<Verdict>>,
+    main: Option<JoinHandle<Ended>>,
 }
 
 impl Process {
     /// Begins to work.
     pub(crate) fn begin(number: usize, ppm: i64, plan: &Plan, story: &Arc<Story>) -> Self {
-        let now = world::with(|world| world.now);
+        let (now, store) = world::with(|world| (world.now, world.store));
         let runtime = Builder::new_current_thread()
             .enable_time()
             .start_paused(true)
@@ -83,6 +87,7 @@ impl Process {
             runtime: None,
             clock,
             ticks: 0,
+            mistake: mutant::of_process(plan.mutant, number),
             frozen: None,
             leaves: false,
             main: None,
@@ -92,7 +97,7 @@ impl Process {
         let (story, plan) = (Arc::clone(story), plan.clone());
         let to_world: Arc<ToWorld> = Arc::new(move |at| clock.in_world(at));
         process.main = Some(runtime.spawn(async move {
-            let locks = connected(number, &plan).await?;
+            let locks = connected(store, number, &plan).await?;
             story.work(number, plan.seed.wrapping_add(number as u64), locks, to_world).await
         }));
         process.runtime = Some(runtime);
@@ -107,13 +112,17 @@ impl Process {
             None => {}
         }
         self.enter(now);
-        let Some(runtime) = &self.runtime else { return };
-        let due = self.clock.passed(now) / 1_000_000;
-        let ticks = due - self.ticks;
-        self.ticks = due;
-        if ticks > 0 {
-            runtime.block_on(async { tokio::time::sleep(Duration::from_millis(ticks)).await });
+        let ticks = self.ticks_until(now);
+        if let Some(runtime) = self.runtime.as_ref().filter(|_| !ticks.is_zero()) {
+            runtime.block_on(async { tokio::time::sleep(ticks).await });
         }
+    }
+
+    /// The time until now that tokio's clock has not shown yet, in whole milliseconds. It will show
+    /// it.
+    fn ticks_until(&mut self, now: Micros) -> Duration {
+        let due = self.clock.passed(now) / 1_000_000;
+        Duration::from_millis(due - std::mem::replace(&mut self.ticks, due))
     }
 
     /// Freezes until this time. Returns false if it is frozen already.
@@ -125,21 +134,12 @@ impl Process {
         begins
     }
 
-    /// Goes on before its time.
-    pub(crate) fn wake(&mut self, now: Micros) {
-        if let Some((until, _)) = &mut self.frozen {
-            *until = now.min(*until);
-        }
-    }
-
     /// Goes on after it was frozen. Either its timers or the bytes that have arrived come first.
     fn thaw(&mut self, now: Micros, timers_first: bool) {
         self.frozen = None;
         self.enter(now);
+        let ticks = self.ticks_until(now);
         let Some(runtime) = &self.runtime else { return };
-        let due = self.clock.passed(now) / 1_000_000;
-        let ticks = Duration::from_millis(due - self.ticks);
-        self.ticks = due;
         runtime.block_on(async {
             if !timers_first {
                 tokio::task::yield_now().await;
@@ -161,11 +161,11 @@ impl Process {
         self.main.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends a process that has ended by itself. Returns its verdict.
-    pub(crate) fn end(&mut self, now: Micros) -> Verdict {
+    /// Ends a process that has ended by itself.
+    pub(crate) fn end(&mut self, now: Micros) -> Ended {
         self.enter(now);
         let (Some(runtime), Some(main)) = (self.runtime.take(), self.main.take()) else {
-            return Ok(());
+            return Ok(None);
         };
         let verdict = runtime.block_on(main);
         drop(runtime);
@@ -173,37 +173,28 @@ impl Process {
         verdict.map_err(|panic| Stop::failed(format!("a panic: {panic}")))?
     }
 
-    /// The clock and the network of this process are those of the thread from now on.
+    /// The code that runs is that of this process from now on.
     fn enter(&self, now: Micros) {
-        sim::set_clock(BORN_AT + self.clock.passed(now));
-        sim::set_network(Rc::new(Port(self.number)));
+        sim::run(sim::Process {
+            clock: BORN_AT + self.clock.passed(now),
+            number: self.number,
+            mistake: self.mistake,
+            connect: network::connect,
+        });
     }
 }
 
-/// Connects to the store. Each claim has the number of its process as a note.
-async fn connected(number: usize, plan: &Plan) -> Result<Locks, Error> {
-    let backend = match plan.store {
-        StoreKind::Redis => redis(&plan.url).await?,
-        StoreKind::Machine => {
-            let response_timeout = Duration::from_micros(plan.response_timeout);
-            Arc::new(MachineBackend::new(number, response_timeout, plan.mutant))
-        }
-    };
-    Locks::new(Noted::new(backend, Note::new(&note(number))?))
-}
-
-/// Connects to Redis, as often as it takes.
-async fn redis(url: &str) -> Result<DynBackend, Error> {
+/// Connects to the store, as often as it takes. Each claim has the number of its process as a note.
+async fn connected(store: &'static dyn Store, number: usize, plan: &Plan) -> Result<Locks, Error> {
     loop {
-        let config = dlock_redis::RedisConfig::from_url(url)?;
-        match dlock_redis::Redis::connect(config).await {
+        match store.connect(number, plan).await {
             Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
-            answer => return answer,
+            answer => return Locks::new(Noted::new(answer?, Note::new(&note(number))?)),
         }
     }
 }
 
 /// The note of all claims of a process.
 pub(crate) fn note(number: usize) -> String {
-    format!("process-{number}.")
+    format!("{NOTE}{number}.")
 }

@@ -51,9 +51,7 @@ pub(crate) struct Rng(u64);
 
 impl Rng {
     pub(crate) fn new(seed: u64, part: &str) -> Self {
-        let part = part
-            .bytes()
-            .fold(0, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
+        let part = crate::fnv(0, part.as_bytes());
         let mut rng = Self(seed.wrapping_mul(0xD134_2543_DE82_EF95) ^ part);
         rng.any();
         rng

@@ -6,79 +6,144 @@
 
 use std::{
     cell::RefCell,
-    cmp::Ordering,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
-    fmt::{self, Write as _},
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    rc::Rc,
+    time::Duration,
 };
 
+use async_trait::async_trait;
+use dlock_core::{DynBackend, Error};
+
 use crate::{
-    faults::{Effects, Micros},
-    machine::{messages::Mail, server::MachineServer},
-    network::{Connection, Latency, Link},
+    faults::{Kind, Latency, MessageFaults, Micros},
+    fnv,
+    network::{Connection, Link},
+    plan::Plan,
     random::Rng,
-    redis::Redis,
 };
+
+/// A kind of store, with its servers and its clients.
+#[async_trait]
+pub(crate) trait Store: fmt::Debug + Sync {
+    /// The name, as in `--store NAME`.
+    fn name(&self) -> &'static str;
+
+    /// The addresses of its servers.
+    fn addresses(&self) -> &'static [&'static str] {
+        &["10.0.0.1:6379"]
+    }
+
+    /// Returns whether faults of this kind can take effect.
+    fn can_have(&self, _: Kind) -> bool {
+        true
+    }
+
+    /// The names of the faults that only this store has.
+    fn own_faults(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Draws what only this store needs, such as [`Plan::url`]. All else has been drawn.
+    fn draw(&self, plan: &mut Plan, rng: &mut Rng);
+
+    /// Returns its servers, one for each address.
+    fn servers(&self, plan: &Plan, world: &mut World) -> Vec<Rc<RefCell<dyn Server>>>;
+
+    /// Connects a process. A transient failure is tried again.
+    async fn connect(&self, process: usize, plan: &Plan) -> Result<DynBackend, Error>;
+
+    /// Injects one of its [own faults](Self::own_faults), for this time if the fault lasts. Returns
+    /// whether it took effect.
+    fn inject(&self, fault: &str, host: usize, time: Micros, world: &mut World) -> bool {
+        let server = Rc::clone(&world.hosts[host].server);
+        server.borrow_mut().inject(world, fault, time)
+    }
+
+    /// Returns a line for each thing that clients left behind. Each claim is shown with its note.
+    fn left(&self, world: &World) -> Vec<String> {
+        let hosts = world.hosts.iter();
+        hosts.flat_map(|host| host.server.borrow_mut().left(host.clock.at(world.now))).collect()
+    }
+
+    /// Returns the grants that are in the store now.
+    fn held(&self, world: &World) -> Vec<Held> {
+        let hosts = world.hosts.iter();
+        hosts.flat_map(|host| host.server.borrow_mut().held(host.clock.at(world.now))).collect()
+    }
+}
+
+/// A server process, with the data of its machine.
+pub(crate) trait Server {
+    /// Receives bytes of a connection. It answers with [`World::answer`], now or later.
+    fn receive(&mut self, world: &mut World, connection: u64, bytes: &[u8]);
+
+    /// A connection has ended.
+    fn closed(&mut self, _connection: u64) {}
+
+    /// The process starts again, with its data or without. Its ends of all connections are gone.
+    fn restart(&mut self, world: &mut World, keeps_data: bool);
+
+    /// Injects one of the store's own faults. Returns whether it took effect.
+    fn inject(&mut self, _: &mut World, _fault: &str, _time: Micros) -> bool {
+        false
+    }
+
+    /// Scripts and other things that a server may drop at any time are gone.
+    fn forget_cache(&mut self) {}
+
+    /// Returns a line for each thing that clients left behind, at this time of its clock. Each claim
+    /// is shown with its note.
+    fn left(&mut self, _clock: Micros) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the grants whose leases are not over at this time of its clock.
+    fn held(&mut self, _clock: Micros) -> Vec<Held> {
+        Vec::new()
+    }
+}
+
+/// A grant in a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) name: String,
+    /// The first and the last token of the grant. Local hand-off uses the later ones.
+    pub(crate) tokens: (u64, u64),
+    /// The time that is left of its lease, by the clock of the store.
+    pub(crate) remaining: Micros,
+    /// The process whose claim it is. `None` also if the end of the claim was lost.
+    pub(crate) process: Option<usize>,
+}
+
+/// The notes of all claims of a process have this text, and then its number and a dot.
+pub(crate) const NOTE: &str = "process-";
+
+/// Returns the process whose note is in a text.
+pub(crate) fn process_in(text: &str) -> Option<usize> {
+    text.split_once(NOTE)?.1.split_once('.')?.0.parse().ok()
+}
+
+impl Held {
+    /// Whether both are the same grant.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.name == other.name && self.tokens.0 == other.tokens.0
+    }
+
+    /// Whether this token is of the grant.
+    pub(crate) fn has(&self, name: &str, token: u64) -> bool {
+        self.name == name && (self.tokens.0..=self.tokens.1).contains(&token)
+    }
+}
 
 /// What happens at a time.
 pub(crate) type Event = Box<dyn FnOnce(&mut World)>;
 
-/// A server process, with the data of its machine.
-pub(crate) enum Server {
-    Redis(Redis),
-    Machine(MachineServer),
-}
-
-impl Server {
-    /// Receives bytes of a connection at this time of the server's clock. Returns the bytes to send
-    /// to connections, in order.
-    pub(crate) fn receive(
-        &mut self,
-        connection: u64,
-        bytes: &[u8],
-        clock: Micros,
-    ) -> Vec<(u64, Vec<u8>)> {
-        match self {
-            Self::Redis(redis) => redis.receive(connection, bytes, clock),
-            Self::Machine(_) => Vec::new(),
-        }
-    }
-
-    /// A connection has ended.
-    pub(crate) fn closed(&mut self, connection: u64) {
-        if let Self::Redis(redis) = self {
-            redis.closed(connection);
-        }
-    }
-
-    /// The process starts again, with its data or without.
-    pub(crate) fn restart(&mut self, seed: u64, keeps_data: bool) {
-        match self {
-            Self::Redis(redis) => redis.restart(seed, keeps_data),
-            Self::Machine(machine) => machine.restart(keeps_data),
-        }
-    }
-
-    /// Scripts and other things that a server may drop at any time are gone.
-    pub(crate) fn forget_cache(&mut self) {
-        if let Self::Redis(redis) = self {
-            redis.forget_scripts();
-        }
-    }
-
-    /// Returns what clients left behind.
-    pub(crate) fn left(&mut self, clock: Micros) -> Vec<String> {
-        match self {
-            Self::Redis(redis) => redis.left(clock),
-            Self::Machine(machine) => machine.left(clock),
-        }
-    }
-}
-
 /// A server in the world.
 pub(crate) struct Host {
     pub(crate) address: String,
-    pub(crate) server: Server,
-    pub(crate) clock: StoreClock,
+    pub(crate) server: Rc<RefCell<dyn Server>>,
+    pub(crate) clock: ServerClock,
     /// It executes nothing until then.
     pub(crate) busy_until: Micros,
     /// What has arrived while it was busy.
@@ -88,11 +153,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(address: &str, server: Server) -> Self {
+    pub(crate) fn new(address: &str, server: Rc<RefCell<dyn Server>>) -> Self {
         Self {
             address: address.to_owned(),
             server,
-            clock: StoreClock::new(),
+            clock: ServerClock::new(),
             busy_until: 0,
             waiting: VecDeque::new(),
             down_until: 0,
@@ -102,13 +167,13 @@ impl Host {
 
 /// The clock of a server: it runs at a rate of its own, and steps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StoreClock {
+pub(crate) struct ServerClock {
     base: i128,
     since: Micros,
     ppm: i64,
 }
 
-impl StoreClock {
+impl ServerClock {
     /// A date of 2023, in microseconds.
     const EPOCH: i128 = 1_700_000_000_000_000;
 
@@ -145,45 +210,32 @@ pub(crate) struct World {
     pub(crate) hosts: Vec<Host>,
     pub(crate) connections: BTreeMap<u64, Connection>,
     pub(crate) opened: u64,
-    pub(crate) mail: Mail,
-    pub(crate) effects: Effects,
-    queue: BinaryHeap<Due>,
+    pub(crate) messages: MessageFaults,
+    /// How often each kind of fault took effect.
+    pub(crate) effects: BTreeMap<Kind, u64>,
+    /// The losses of grants that nobody has looked at yet.
+    pub(crate) losses: Vec<Loss>,
+    /// When the last fault ends.
+    pub(crate) storm: Micros,
+    /// Two servers have granted the same locks, so tokens need not be in order.
+    pub(crate) is_split: bool,
+    pub(crate) store: &'static dyn Store,
+    /// What happens later, by its time and its number.
+    queue: BTreeMap<(Micros, u64), Event>,
     scheduled: u64,
-    log: Log,
+    /// The hash of all that has happened.
+    pub(crate) hash: u64,
+    /// All that happens is printed.
+    pub(crate) prints: bool,
 }
 
-struct Due {
-    at: Micros,
-    number: u64,
-    event: Event,
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> Ordering {
-        // The heap gives the greatest first, which is the one that is due first.
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Due {}
-
-/// The text of all that happens, as a hash, and printed if wanted.
-struct Log {
-    hash: u64,
-    prints: bool,
-    line: String,
+/// Grants that the store has lost at a time, or whose leases it has cut.
+#[derive(Clone, Debug)]
+pub(crate) struct Loss {
+    pub(crate) at: Micros,
+    pub(crate) grants: Vec<Held>,
+    /// The store grants nothing until their leases are over.
+    pub(crate) is_guarded: bool,
 }
 
 thread_local! {
@@ -223,70 +275,84 @@ macro_rules! say {
 pub(crate) use say;
 
 impl World {
-    pub(crate) fn new(seed: u64, latency: Latency, prints: bool) -> Self {
+    pub(crate) fn new(store: &'static dyn Store, plan: &Plan, prints: bool) -> Self {
         Self {
             now: 0,
-            rng: Rng::new(seed, "network"),
-            latency,
+            rng: Rng::new(plan.seed, "network"),
+            latency: plan.latency.clone(),
             links: BTreeMap::new(),
             hosts: Vec::new(),
             connections: BTreeMap::new(),
             opened: 0,
-            mail: Mail::default(),
-            effects: Effects::default(),
-            queue: BinaryHeap::new(),
+            messages: plan.messages.clone(),
+            effects: BTreeMap::new(),
+            losses: Vec::new(),
+            storm: plan.storm,
+            is_split: false,
+            store,
+            queue: BTreeMap::new(),
             scheduled: 0,
-            log: Log { hash: 0xCBF2_9CE4_8422_2325, prints, line: String::new() },
+            hash: 0xCBF2_9CE4_8422_2325,
+            prints,
         }
     }
 
     /// Schedules an event.
     pub(crate) fn after(&mut self, delay: Micros, event: impl FnOnce(&mut Self) + 'static) {
         self.scheduled += 1;
-        let due = Due { at: self.now + delay, number: self.scheduled, event: Box::new(event) };
-        self.queue.push(due);
+        self.queue.insert((self.now + delay, self.scheduled), Box::new(event));
+    }
+
+    /// A fault of this kind has taken effect.
+    pub(crate) fn took(&mut self, kind: Kind) {
+        *self.effects.entry(kind).or_default() += 1;
+    }
+
+    /// Returns when a fault ends that would last for this time. None outlasts the storm.
+    pub(crate) fn until(&self, time: Micros) -> Micros {
+        (self.now + time).min(self.storm.max(self.now))
     }
 
     /// Lets everything happen that is due at this time or earlier.
     pub(crate) fn advance(&mut self, to: Micros) {
-        while self.queue.peek().is_some_and(|due| due.at <= to) {
-            let Some(due) = self.queue.pop() else { break };
-            self.now = due.at;
-            (due.event)(self);
+        while let Some(first) = self.queue.first_entry()
+            && first.key().0 <= to
+        {
+            let ((at, _), event) = first.remove_entry();
+            self.now = at;
+            event(self);
         }
         self.now = to;
     }
 
+    /// Does something to the store by which it may lose grants or cut their leases, and records which.
+    pub(crate) fn losing(&mut self, is_guarded: bool, work: impl FnOnce(&mut Self)) {
+        let before = self.held();
+        work(self);
+        let after = self.held();
+        let is_kept = |grant: &Held| {
+            after.iter().any(|other| other.is(grant) && other.remaining >= grant.remaining)
+        };
+        let grants = before.into_iter().filter(|grant| !is_kept(grant)).collect();
+        self.losses.push(Loss { at: self.now, grants, is_guarded });
+    }
+
     pub(crate) fn say(&mut self, what: fmt::Arguments<'_>) {
-        let log = &mut self.log;
-        log.line.clear();
-        let _ = writeln!(
-            log.line,
-            "{:>12.6} {what}",
-            std::time::Duration::from_micros(self.now).as_secs_f64()
-        );
-        for byte in log.line.bytes() {
-            log.hash = (log.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
-        }
-        if log.prints {
-            print!("{}", log.line);
+        let at = Duration::from_micros(self.now).as_secs_f64();
+        let line = format!("{at:>12.6} {what}\n");
+        self.hash = fnv(self.hash, line.as_bytes());
+        if self.prints {
+            print!("{line}");
         }
     }
 
-    /// Returns the hash of all that has happened.
-    pub(crate) fn hash(&self) -> u64 {
-        self.log.hash
+    /// Returns a line for each thing that clients left behind. Each claim is shown with its note.
+    pub(crate) fn left(&self) -> Vec<String> {
+        self.store.left(self)
     }
 
-    /// Returns whether the whole log is printed.
-    pub(crate) fn prints(&self) -> bool {
-        self.log.prints
-    }
-
-    /// Returns what clients left behind in the stores.
-    pub(crate) fn left(&mut self) -> Vec<String> {
-        let now = self.now;
-        let left = self.hosts.iter_mut().map(|host| host.server.left(host.clock.at(now)));
-        left.flatten().collect()
+    /// Returns the grants that are in the store now.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        self.store.held(self)
     }
 }

@@ -20,17 +20,18 @@ use std::{
     time::Duration,
 };
 
-use dlock_core::{Clock, DynBackend, Error, Fairness, Instant, Locks, Permits};
+use dlock_core::{DynBackend, Error, Fairness, Instant, Locks, OrphanRelease, Permits};
 use dlock_testkit::{
     Stop, Verdict,
-    support::{ensure, now},
+    support::{connected, ensure, now},
 };
 use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::sleep};
 
 use super::{
     line::{Phase, What, When},
+    log::Log,
     plan::{Kind, Orders, Target},
-    worker::{Cancels, Log, Worker},
+    worker::{Cancels, Worker},
 };
 
 /// The variable that makes a process a child.
@@ -38,10 +39,6 @@ pub(super) const CHILD: &str = "DLOCK_TEST_LOAD";
 
 /// The number of threads of its runtime.
 const THREADS: usize = 2;
-
-/// The time for which it tries to connect, since the store may be unreachable or busy when it
-/// starts.
-const CONNECTS: Duration = Duration::from_secs(30);
 
 /// The longest time that the releases of dropped guards may take.
 const RELEASES: Duration = Duration::from_secs(10);
@@ -96,7 +93,11 @@ where
         }
         orders.take(&line)?;
     }
-    let locks = runtime.block_on(connected(connect, &orders.store))?;
+    // The store may be unreachable or busy when the process starts.
+    let locks = runtime.block_on(async {
+        let backend = connected(|| connect(orders.store.clone())).await?;
+        Ok::<_, Stop>(Locks::new(backend)?)
+    })?;
     let (phase, phases) = watch::channel(Phase::Storm);
     let log = Log::open(orders.process, Path::new(&orders.log), Path::new(&orders.resource))?;
     let mut crew = runtime.block_on(async { Crew::begin(locks, orders, phases, log) })?;
@@ -120,7 +121,7 @@ where
                 let next = line.parse()?;
                 phase.send_replace(next);
                 if next == Phase::End {
-                    runtime.block_on(crew.end())?;
+                    runtime.block_on(crew.end())?.map_or(Ok(()), Err)?;
                     say("done");
                     return Ok(());
                 }
@@ -128,23 +129,6 @@ where
         }
     }
     Err(Stop::failed("the parent has gone"))
-}
-
-async fn connected<C, F>(connect: C, store: &str) -> Result<Locks, Stop>
-where
-    C: Fn(String) -> F,
-    F: Future<Output = Result<DynBackend, Error>>,
-{
-    let end = Clock::Boot.now().saturating_add(CONNECTS);
-    loop {
-        match connect(store.to_owned()).await {
-            Ok(backend) => return Ok(Locks::new(backend)?),
-            Err(error) if !error.is_transient() || Clock::Boot.now() >= end => {
-                return Err(error.into());
-            }
-            Err(_) => sleep(Duration::from_millis(100)).await,
-        }
-    }
 }
 
 fn say(what: &str) {
@@ -166,6 +150,8 @@ fn die_with_parent() {
 /// The tasks of a process.
 pub(super) struct Crew {
     locks: Locks,
+    /// A second client of the store.
+    second: Locks,
     orders: Orders,
     log: Arc<Log>,
     targets: Arc<[Target]>,
@@ -189,18 +175,33 @@ impl Crew {
         let can = |target: &&Target| match target.kind {
             Kind::Fair => given.fairness >= Fairness::Fifo,
             Kind::Semaphore(_) => given.permits >= Permits::Counted,
-            Kind::Mutex | Kind::ReadWrite | Kind::Multi => true,
+            _ => true,
         };
-        let targets: Arc<[Target]> = orders.targets.iter().filter(can).cloned().collect();
+        let mut targets: Vec<Target> = orders.targets.iter().filter(can).cloned().collect();
+        if given.orphan_release == OrphanRelease::SessionEnd {
+            let jobs = targets.iter_mut().filter(|target| matches!(target.kind, Kind::Job(_)));
+            jobs.for_each(|job| job.kind = Kind::Job(Duration::ZERO));
+        }
+        let targets = targets.into();
         let log = Arc::new(log);
         let cancels = Arc::new(Cancels::default());
         cancels.percent.store(orders.cancels, Ordering::Relaxed);
         let mut self_check = JoinSet::new();
         self_check.spawn(record_pauses(Arc::clone(&log)));
         self_check.spawn(record_early(Arc::clone(&log)));
-        let workers = JoinSet::new();
-        let mut crew =
-            Self { locks, orders, log, targets, phases, cancels, workers, next: 0, self_check };
+        let (workers, second) = (JoinSet::new(), Locks::new(Arc::clone(locks.backend()))?);
+        let mut crew = Self {
+            locks,
+            second,
+            orders,
+            log,
+            targets,
+            phases,
+            cancels,
+            workers,
+            next: 0,
+            self_check,
+        };
         crew.work();
         Ok(crew)
     }
@@ -215,7 +216,8 @@ impl Crew {
                 Arc::clone(&self.targets),
                 self.phases.clone(),
             );
-            let worker = worker.with_lease(self.orders.lease, self.orders.long);
+            let Orders { lease, lock_delay, long, .. } = self.orders;
+            let worker = worker.with_lease(lease, lock_delay, long).with_second(&self.second);
             self.workers.spawn(worker.with_cancels(Arc::clone(&self.cancels)).work());
             self.next += 1;
         }
@@ -248,16 +250,22 @@ impl Crew {
         dropped.load(Ordering::Relaxed) - before
     }
 
-    /// Shuts down in order, once the phase requires it.
-    pub(super) async fn end(mut self) -> Verdict {
+    /// Shuts down in order, once the phase requires it. Returns the error of the shutdown, if the
+    /// store has not answered in time.
+    pub(super) async fn end(mut self) -> Result<Option<Error>, Stop> {
         while let Some(task) = self.workers.join_next().await {
             task??;
         }
         self.self_check.shutdown().await;
         sleep(SETTLE).await;
         record_resources(&self.log, When::Idle)?;
-        self.locks.shutdown(RELEASES).await?;
-        record_resources(&self.log, When::End)
+        for locks in [&self.locks, &self.second] {
+            if let Err(error) = locks.shutdown(RELEASES).await {
+                return Ok(Some(error));
+            }
+        }
+        record_resources(&self.log, When::End)?;
+        Ok(None)
     }
 }
 

@@ -78,8 +78,8 @@ fn judge(file: &Path) -> ExitCode {
     };
     println!("{report}");
     let violations = report.violations();
-    for (check, text) in &violations {
-        println!("{check}: {text}");
+    for violation in &violations {
+        println!("{violation}");
     }
     if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -11,7 +11,7 @@ use dlock_testkit::{
 
 use super::{
     line::{CLOCK_STEP, EXPIRED, GONE, Line, Phase, RELEASED, STORE_RESET, Wanted, What},
-    record::Excuse,
+    record::{Excuse, LostGrant},
     times::Times,
 };
 
@@ -39,6 +39,8 @@ pub(crate) struct Acquisition {
     pub(super) heard: Option<Instant>,
     /// The time at which the release began.
     pub(crate) release_began: Option<Instant>,
+    /// The time until which the store has promised to keep the lock after the work.
+    pub(super) promised: Option<Instant>,
     /// The time and the content of the answer to the release.
     pub(crate) left: Option<(Instant, String)>,
     pub(crate) lost: Option<(Instant, String)>,
@@ -132,6 +134,7 @@ impl Acquisition {
             heard: None,
             shared: None,
             release_began: None,
+            promised: None,
             left: None,
             lost: None,
             not: None,
@@ -150,7 +153,8 @@ impl Acquisition {
             What::Keep { until } => self.until = self.until.max(*until),
             What::Share {} => self.shared = Some(at),
             What::Look {} => self.looked = at,
-            What::Let {} => self.release_began = Some(at),
+            What::Let {} => self.release_began = self.release_began.or(Some(at)),
+            What::Promise { until } => self.promised = Some(*until),
             What::Left { how } => self.left = Some((at, how.clone())),
             What::Lost { how } => self.lost = Some((at, how.clone())),
             What::Not { how, text } => self.not = Some((at, how.clone(), text.clone())),
@@ -239,18 +243,35 @@ impl Acquisition {
 }
 
 impl Excuse {
+    /// Returns an excuse for any grant that began before its end.
+    pub(super) fn of_any(at: Instant, excused_until: Instant) -> Self {
+        Self { at, excused_until, lost: None, is_guarded: false }
+    }
+
     /// Whether the store may have lost this hold.
     pub(super) fn covers(&self, acquisition: &Acquisition) -> bool {
-        self.may_have_met(acquisition) && acquisition.ended() > self.at
+        self.covers_release(acquisition, acquisition.ended())
     }
 
-    /// Whether the store may have lost this hold before it answered the release.
+    /// Whether the store may have lost this hold before it answered the release, or afterwards the
+    /// record of the release, so that it answers a repeated one like a loss.
     pub(super) fn covers_release(&self, acquisition: &Acquisition, answered: Instant) -> bool {
-        self.may_have_met(acquisition) && answered > self.at
+        let began = acquisition.release_began.is_some_and(|began| began <= self.at);
+        answered > self.at && (began || self.over(acquisition, Duration::ZERO).is_some())
     }
 
-    fn may_have_met(&self, acquisition: &Acquisition) -> bool {
-        acquisition.heard.is_some_and(|heard| heard <= self.excused_until)
+    /// Returns until when a holder may rely on a lease that the store has lost, if it may have lost
+    /// this one. The longest lease is `lease`.
+    fn over(&self, acquisition: &Acquisition, lease: Duration) -> Option<Instant> {
+        let Some(lost) = &self.lost else {
+            let may_have_met = acquisition.heard? <= self.excused_until;
+            return may_have_met.then(|| self.excused_until.saturating_add(lease));
+        };
+        let token = acquisition.got?.1.get();
+        let is_of = |grant: &&LostGrant| {
+            grant.name == acquisition.name && (grant.tokens.0..=grant.tokens.1).contains(&token)
+        };
+        lost.iter().find(is_of).map(|grant| grant.until)
     }
 }
 
@@ -279,7 +300,7 @@ pub(super) fn excused_parts(
 ) -> History {
     history(acquisitions.iter().flat_map(|acquisition| {
         let of_it = excuses.iter().filter(|excuse| excuse.covers(acquisition));
-        let again = of_it.map(|excuse| excuse.excused_until.saturating_add(lease)).max();
+        let again = of_it.filter_map(|excuse| excuse.over(acquisition, lease)).max();
         let rest = again.zip(acquisition.got).map(|(again, (got, token))| {
             // A process that was frozen may hear of its grant later than that.
             let since = again.max(got);
@@ -290,6 +311,30 @@ pub(super) fn excused_parts(
         let rest = rest.filter(Acquisition::was_held).map(|rest| rest.events());
         excused(acquisition, excuses).into_iter().chain(rest.unwrap_or_default())
     }))
+}
+
+/// Returns the times in which the store has promised to grant the lock to nobody else, whether or
+/// not the holder still exists: until its lease and the lock-delay are over, unless it has released
+/// the lock before; and the minimum time of a job.
+pub(super) fn kept_by_store(
+    acquisitions: &[Acquisition],
+    excuses: &[Excuse],
+    delay: Duration,
+) -> History {
+    let kept = acquisitions.iter().map(|of| {
+        let (until, release_began) = match of.promised {
+            // The clocks of the machines have different rates.
+            Some(until) => {
+                let margin = until.since(of.asked) / 100 + Duration::from_millis(5);
+                (until.saturating_sub(margin), None)
+            }
+            // Work that has ended may have been released since.
+            None if matches!(of.kind, Wanted::Job | Wanted::Election) => (of.until, None),
+            None => (of.until.saturating_add(delay - delay / 100), of.release_began),
+        };
+        Acquisition { until, release_began, lost: None, cut: None, ..of.clone() }
+    });
+    excused_holds(&kept.collect::<Vec<_>>(), excuses)
 }
 
 fn excused(acquisition: &Acquisition, excuses: &[Excuse]) -> Vec<Event> {
@@ -419,7 +464,7 @@ mod tests {
         let both = acquisitions(&[(first, None), (LATER, None)]);
         let is_right = |at, until| {
             let at = Instant::from_nanos(at);
-            let excuse = Excuse { at, excused_until: Instant::from_nanos(until) };
+            let excuse = Excuse::of_any(at, Instant::from_nanos(until));
             exclusion::check(&excused_holds(&both, &[excuse])).is_ok()
         };
         assert!(is_right(40, 45));
@@ -433,13 +478,29 @@ mod tests {
         let first = "1 ask 0 storm x 1 a\n1 got 5 7 80\n1 let 70\n";
         let both = acquisitions(&[(first, None), (LATER, None)]);
         let (at, excused_until) = (Instant::from_nanos(40), Instant::from_nanos(45));
-        let excuses = [Excuse { at, excused_until }];
+        let excuses = [Excuse::of_any(at, excused_until)];
         let is_right = |lease| {
             let lease = Duration::from_nanos(lease);
             exclusion::check(&excused_parts(&both, &excuses, lease)).is_ok()
         };
         assert!(is_right(25), "it ends in time");
         assert!(!is_right(5), "it goes on beside the next one");
+    }
+
+    #[test]
+    fn an_excuse_covers_one_lock_its_tokens_and_its_lease() {
+        let first = "1 ask 0 storm x 1 a\n1 got 5 7 80\n1 let 70\n";
+        let both = acquisitions(&[(first, None), (LATER, None)]);
+        let is_right = |name: &str, tokens, until| {
+            let (name, until) = (name.to_owned(), Instant::from_nanos(until));
+            let lost = Some(vec![LostGrant { name, tokens, until }]);
+            let at = Instant::from_nanos(40);
+            let excuse = Excuse { lost, ..Excuse::of_any(at, at) };
+            exclusion::check(&excused_parts(&both, &[excuse], Duration::ZERO)).is_ok()
+        };
+        assert!(is_right("a", (6, 7), 80));
+        assert!(!is_right("a", (6, 7), 45), "its lease ended before");
+        assert!(!is_right("b", (6, 7), 80) && !is_right("a", (8, 8), 80), "it was not lost");
     }
 
     #[test]

@@ -65,12 +65,17 @@ impl Lateness {
         self.most
     }
 
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Checks the delays.
+    ///
+    /// # Errors
+    /// The time of the largest one, and the text.
+    pub(super) fn check(&self) -> Result<(), (Option<Instant>, String)> {
         let Self { notified, p99, most } = self;
         if *most > MOST || (notified.len() >= ENOUGH && *p99 > P99) {
             let when = notified.iter().find(|(_, late)| late == most).map(|(at, _)| *at);
             let count = notified.len();
-            return Err(format!("late: lost() of {count} by {p99:?} p99, {most:?} at {when:?}"));
+            let text = format!("late: lost() of {count} by {p99:?} p99, {most:?} at {when:?}");
+            return Err((when, text));
         }
         Ok(())
     }

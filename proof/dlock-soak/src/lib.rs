@@ -84,6 +84,7 @@
 //! excuses), `write` (a write that reached the resource), `broke`, and `run`. Times are nanoseconds
 //! of the clock that all processes of the machine share, since it was started.
 
+mod breach;
 #[cfg(feature = "topologies")]
 mod cases;
 mod child;
@@ -97,6 +98,7 @@ pub mod fuzzing;
 mod history;
 mod lateness;
 mod line;
+mod log;
 mod parent;
 mod plan;
 mod process;
@@ -116,6 +118,7 @@ mod verdict;
 mod waits;
 mod worker;
 
+pub use breach::{Breach, Check};
 #[cfg(feature = "topologies")]
 pub use cases::scenarios;
 #[cfg(feature = "topologies")]
@@ -123,9 +126,9 @@ pub use fault::{Fault, Promise};
 pub use lateness::Lateness;
 pub use parent::Running;
 pub use plan::{Kind, Load};
+pub use record::LostGrant;
 pub use report::Report;
 pub use run::{Judged, Scenario, Storm, effort, run};
 #[cfg(feature = "topologies")]
 pub use setups::{FaultRow, FaultRows, SETUPS, Setup};
 pub use story::{Story, ToWorld};
-pub use verdict::Check;

@@ -58,6 +58,11 @@ pub(crate) enum What {
     Look {},
     /// The release begins.
     Let {},
+    /// The store has promised to keep the lock until then, after the work.
+    Promise {
+        #[serde(with = "wire::nanos")]
+        until: Instant,
+    },
     /// The release was answered: released, gone or unknown.
     Left { how: String },
     /// The holder knows that the lock is lost: expired or revoked.
@@ -85,6 +90,9 @@ pub(crate) enum Wanted {
     ReadWrite,
     Semaphore,
     Multi,
+    Reentrant,
+    Job,
+    Election,
 }
 
 /// The time at which a process reports its resources.
@@ -242,6 +250,7 @@ mod tests {
             What::Share {},
             What::Look {},
             What::Let {},
+            What::Promise { until: at },
             What::Left { how: GONE.to_owned() },
             What::Lost { how: REVOKED.to_owned() },
             What::Not { how: UNAVAILABLE.to_owned(), text },
@@ -287,7 +296,7 @@ mod tests {
 /// ```text
 /// HOLD ask TASK PHASE MODE NS NAME [KIND]
 /// HOLD got NS TOKEN UNTIL
-/// HOLD keep UNTIL
+/// HOLD keep|promise UNTIL
 /// HOLD again|share|look|let NS
 /// HOLD left|lost|not NS HOW [TEXT]
 /// - late NS SINCE
@@ -327,6 +336,7 @@ pub(crate) mod short {
                 (at(ns), What::Got { token, until: at(until) })
             }
             ["keep", until] => (at("0"), What::Keep { until: at(until) }),
+            ["promise", until] => (at("0"), What::Promise { until: at(until) }),
             ["again", ns] => (at(ns), What::Again {}),
             ["share", ns] => (at(ns), What::Share {}),
             ["look", ns] => (at(ns), What::Look {}),

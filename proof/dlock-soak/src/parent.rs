@@ -166,6 +166,7 @@ impl Running {
             began: self.began,
             names: self.load.names(),
             longest_lease: self.load.longest_lease(),
+            lock_delay: self.load.lock_delay,
             faults_noted: self.load.faults_noted,
             calm,
             well,
@@ -308,7 +309,7 @@ impl Running {
     /// of tokens and of the resource do not change.
     pub fn excuse(&self, at: Instant, until: Instant) {
         let excused_until = until.saturating_add(ON_ITS_WAY);
-        self.story.lock().push(Record::Excuse(Excuse { at, excused_until }));
+        self.story.lock().push(Record::Excuse(Excuse::of_any(at, excused_until)));
     }
 
     fn done(&self, fault: &str, at: Instant, process: Option<usize>) {

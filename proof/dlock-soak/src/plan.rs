@@ -16,6 +16,7 @@ pub struct Load {
     pub(super) processes: usize,
     pub(super) tasks: usize,
     pub(super) leases: Vec<Duration>,
+    pub(super) lock_delay: Duration,
     /// The percentage of attempts that are cancelled.
     pub(super) cancels: u32,
     /// The percentage of holds that last for about a lease or longer.
@@ -42,6 +43,16 @@ pub enum Kind {
     Semaphore(u32),
     /// A multi-lock over mutexes of all the names.
     Multi,
+    /// As [`Multi`](Self::Multi), over the mutexes of two clients in turn.
+    Across,
+    /// A reentrant lock, which some holders enter again.
+    Reentrant,
+    /// A job with this minimum time, or without one if the store keeps nothing for a process that
+    /// has ended. Its work is judged exactly only in a simulation: elsewhere, a process may be
+    /// stopped within a step of the work.
+    Job(Duration),
+    /// An election, whose leader works for a while, as a job does.
+    Election,
 }
 
 /// A lock that the processes acquire.
@@ -61,6 +72,7 @@ impl Load {
             processes: 4,
             tasks: 4,
             leases: [300, 400, 500].map(Duration::from_millis).into(),
+            lock_delay: Duration::ZERO,
             cancels: 15,
             long: 5,
             targets: Vec::new(),
@@ -98,6 +110,13 @@ impl Load {
     pub fn with_leases(mut self, leases: &[Duration]) -> Self {
         assert!(!leases.is_empty(), "a lock needs a lease");
         self.leases = leases.to_vec();
+        self
+    }
+
+    /// Sets the lock-delay.
+    #[must_use]
+    pub fn with_lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
         self
     }
 
@@ -159,9 +178,10 @@ impl Load {
         self
     }
 
-    /// Returns the longest lease, which is how long a lock of a dead holder stays unavailable.
+    /// Returns how long a lock of a dead holder stays unavailable: the longest lease with the
+    /// lock-delay.
     pub fn longest_lease(&self) -> Duration {
-        self.leases.iter().copied().max().unwrap_or_default()
+        self.leases.iter().copied().max().unwrap_or_default() + self.lock_delay
     }
 
     /// Returns the names of the locks.
@@ -186,6 +206,7 @@ impl Load {
             format!("process {number}"),
             format!("tasks {}", self.tasks),
             format!("lease {lease}"),
+            format!("delay {}", self.lock_delay.as_millis()),
             format!("cancels {}", self.cancels),
             format!("long {}", self.long),
         ];
@@ -196,6 +217,10 @@ impl Load {
                 Kind::ReadWrite => "rw".to_owned(),
                 Kind::Semaphore(permits) => format!("semaphore={permits}"),
                 Kind::Multi => "multi".to_owned(),
+                Kind::Across => "across".to_owned(),
+                Kind::Reentrant => "reentrant".to_owned(),
+                Kind::Job(at_least) => format!("job={}", at_least.as_millis()),
+                Kind::Election => "election".to_owned(),
             };
             lines.push(format!("lock {kind} {}", target.names.join(" ")));
         }
@@ -210,7 +235,10 @@ impl Kind {
             Self::Fair => Wanted::Fair,
             Self::ReadWrite => Wanted::ReadWrite,
             Self::Semaphore(_) => Wanted::Semaphore,
-            Self::Multi => Wanted::Multi,
+            Self::Multi | Self::Across => Wanted::Multi,
+            Self::Reentrant => Wanted::Reentrant,
+            Self::Job(_) => Wanted::Job,
+            Self::Election => Wanted::Election,
         }
     }
 }
@@ -223,11 +251,15 @@ impl FromStr for Target {
         let (kind, names) = text.split_once(' ').ok_or_else(|| Stop::failed("no name"))?;
         let kind = match kind.split_once('=') {
             Some(("semaphore", permits)) => Kind::Semaphore(permits.parse()?),
+            Some(("job", ms)) => Kind::Job(Duration::from_millis(ms.parse()?)),
             _ => match kind {
                 "mutex" => Kind::Mutex,
                 "fair" => Kind::Fair,
                 "rw" => Kind::ReadWrite,
                 "multi" => Kind::Multi,
+                "across" => Kind::Across,
+                "reentrant" => Kind::Reentrant,
+                "election" => Kind::Election,
                 _ => return Err(Stop::failed(format!("no kind of lock: {kind}"))),
             },
         };
@@ -245,6 +277,7 @@ pub(super) struct Orders {
     pub(super) seed: u64,
     pub(super) tasks: usize,
     pub(super) lease: Duration,
+    pub(super) lock_delay: Duration,
     pub(super) cancels: u32,
     pub(super) long: u32,
     pub(super) targets: Vec<Target>,
@@ -262,6 +295,7 @@ impl Orders {
             "seed" => self.seed = rest.parse()?,
             "tasks" => self.tasks = rest.parse()?,
             "lease" => self.lease = Duration::from_millis(rest.parse()?),
+            "delay" => self.lock_delay = Duration::from_millis(rest.parse()?),
             "cancels" => self.cancels = rest.parse()?,
             "long" => self.long = rest.parse()?,
             "lock" => self.targets.push(rest.parse()?),
@@ -286,7 +320,11 @@ mod tests {
 
     #[test]
     fn a_child_reads_what_it_is_to_take() {
-        let load = Load::new("x");
+        let load = Load::new("x")
+            .with_lock(Kind::Reentrant, &["x/b"])
+            .with_lock(Kind::Across, &["x/a", "x/b"])
+            .with_lock(Kind::Job(Duration::from_secs(1)), &["x/b"])
+            .with_lock(Kind::Election, &["x/b"]);
         let lines = load.clone().with_mutexes("y", 64).lines(1);
         assert_eq!(lines.iter().filter(|line| line.starts_with("lock mutex y/")).count(), 64);
         let lines = load.lines(1);

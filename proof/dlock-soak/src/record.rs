@@ -47,12 +47,30 @@ pub(crate) struct FaultRecord {
 pub(super) const KILL: &str = "holder-kill";
 
 /// A time after which a store may have lost its record of holders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Excuse {
     #[serde(with = "wire::nanos")]
     pub(super) at: Instant,
     #[serde(with = "wire::nanos")]
     pub(super) excused_until: Instant,
+    /// The grants that it has lost. Without this list, it may have lost any that began before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lost: Option<Vec<LostGrant>>,
+    /// Whether the store grants nothing until the leases of the lost grants are over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_guarded: bool,
+}
+
+/// A grant that a store has lost, or whose lease it has cut.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostGrant {
+    /// The lock.
+    pub name: String,
+    /// The first and the last token of the grant.
+    pub tokens: (u64, u64),
+    /// The time at which its lease would have ended.
+    #[serde(with = "wire::nanos")]
+    pub until: Instant,
 }
 
 /// A failure that no process may have: it panicked, exited unexpectedly, or did not end.
@@ -73,6 +91,9 @@ pub(crate) struct Run {
     #[serde(rename = "run")]
     pub(super) names: Vec<String>,
     pub(super) longest_lease: Duration,
+    /// For how long the store keeps a lock whose lease has ended and that was not released.
+    #[serde(default)]
+    pub(super) lock_delay: Duration,
     /// Whether the history contains every fault.
     pub(super) faults_noted: bool,
     /// The time at which the last fault ended.
@@ -92,6 +113,7 @@ impl Run {
             began: never,
             names: Vec::new(),
             longest_lease: Duration::ZERO,
+            lock_delay: Duration::ZERO,
             faults_noted: true,
             calm: never,
             well: never,

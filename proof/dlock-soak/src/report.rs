@@ -1,16 +1,22 @@
 //! The results of a load.
 
-use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path,
+    time::Duration,
+};
 
 use dlock_core::{DynBackend, Instant, LockName, Mode};
 use dlock_testkit::{Stop, Verdict, support::now};
 use tokio::time::sleep;
 
 use super::{
+    breach::{Breach, Check},
     history::{self, Acquisition},
     lateness::Lateness,
     line::{BUSY, CANCELLED, Line, Phase, REFUSED, TIMEOUT, UNAVAILABLE, What},
-    record::{self, Excuse, FaultRecord, KILL, Record, Run},
+    record::{self, Broke, Excuse, FaultRecord, KILL, Record, Run},
     resource::{self, Write},
     times::Times,
 };
@@ -42,7 +48,7 @@ impl Report {
             match record {
                 Record::Wrote(write) => writes.push(write.clone()),
                 Record::Fault(fault) => faults.push(fault.clone()),
-                Record::Excuse(excuse) => excuses.push(*excuse),
+                Record::Excuse(excuse) => excuses.push(excuse.clone()),
                 Record::Run(of) => run = Some(of.clone()),
                 Record::Did(_) | Record::Broke(_) => {}
             }
@@ -163,10 +169,12 @@ impl Report {
     }
 
     /// Returns actions that no process may ever do.
-    pub(super) fn broken(&self) -> impl Iterator<Item = String> {
-        self.records.iter().filter_map(|record| match record {
-            Record::Broke(broke) => Some(format!("process {}: {}", broke.process, broke.broke)),
-            _ => None,
+    pub(super) fn broken(&self) -> impl Iterator<Item = Breach> {
+        self.records.iter().filter_map(|record| {
+            let Record::Broke(Broke { at, process, broke }) = record else { return None };
+            let text = format!("process {process}: {broke}");
+            let (process, at) = (Some(*process), Some(*at));
+            Some(Breach { process, at, ..Breach::new(Check::Hangs, text) })
         })
     }
 
@@ -280,39 +288,30 @@ impl Report {
     }
 }
 
-/// The time around a violation that its timeline shows.
-const AROUND: Duration = Duration::from_millis(300);
+/// The times before and after a violation that its timeline shows.
+const AROUND: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(300));
 /// The largest number of lines of a timeline.
 const SHOWN: usize = 200;
 
 impl Report {
-    /// Returns what happened to a lock around the times that the text of a violation names, one line
-    /// for each event, in order of time.
-    pub fn timeline(&self, violation: &str) -> Vec<String> {
-        let is_named = |name: &&String| violation.contains(&format!("{name:?}"));
-        let name = self.by_name.keys().find(is_named);
-        let name = name.or_else(|| self.by_name.keys().find(|name| violation.contains(*name)));
-        let times = times_in(violation);
-        let (Some(name), Some(from), Some(to)) = (name, times.iter().min(), times.iter().max())
-        else {
-            return Vec::new();
-        };
-        let (from, to) = (from.saturating_sub(AROUND), to.saturating_add(AROUND));
-        let of_name = |process, hold| {
-            self.lines().any(|line| {
-                (line.process, line.hold) == (process, hold)
-                    && matches!(&line.what, What::Ask { name: of, .. } if of == name)
-            })
-        };
+    /// Returns what happened to the lock of a violation around its time, one line for each event, in
+    /// order of time.
+    pub fn timeline(&self, breach: &Breach) -> Vec<String> {
+        let (Some(name), Some(at)) = (&breach.lock, breach.at) else { return Vec::new() };
+        let (from, to) = (at.saturating_sub(AROUND.0), at.saturating_add(AROUND.1));
+        let is_of = |line: &&Line| matches!(&line.what, What::Ask { name: of, .. } if of == name);
+        let holds: BTreeSet<_> =
+            self.lines().filter(is_of).map(|line| (line.process, line.hold)).collect();
+        let is_shown =
+            |line: &Line| line.hold.is_none() || holds.contains(&(line.process, line.hold));
         let mut shown = Vec::new();
         for record in self.records.iter().filter(|one| one.at() >= from && one.at() <= to) {
             let text = match record {
                 Record::Did(Line { what: What::Keep { .. }, .. }) => continue,
-                Record::Did(line) if line.hold.is_none() || of_name(line.process, line.hold) => {
+                Record::Did(line) if is_shown(line) => {
                     let hold = line.hold.map(|hold| format!(" hold {hold}")).unwrap_or_default();
                     format!("process {}{hold}: {:?}", line.process, line.what)
                 }
-                Record::Did(_) => continue,
                 Record::Wrote(write) if &write.name == name => {
                     let passed = if write.passed { "passes" } else { "is refused" };
                     let (process, hold) = write.grant;
@@ -321,32 +320,13 @@ impl Report {
                         write.token
                     )
                 }
-                Record::Wrote(_) | Record::Run(_) => continue,
+                Record::Did(_) | Record::Wrote(_) | Record::Run(_) => continue,
                 other => format!("{other:?}"),
             };
             shown.push(format!("{:?} {text}", record.at()));
         }
-        shown.truncate(SHOWN);
-        shown
+        shown.split_off(shown.len().saturating_sub(SHOWN))
     }
-}
-
-/// Returns the times in a text, as [`Instant`] prints them.
-fn times_in(text: &str) -> Vec<Instant> {
-    let times = text.split("Instant(").skip(1).filter_map(|rest| {
-        let number = rest.split(')').next()?;
-        let (number, unit) =
-            number.split_at(number.find(|c: char| c.is_ascii_alphabetic() || c == '\u{b5}')?);
-        let unit = match unit {
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "ns" => 1e-9,
-            _ => 1e-6,
-        };
-        let time = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok()?;
-        Some(Instant::from_nanos(0).saturating_add(time))
-    });
-    times.collect()
 }
 
 #[cfg(test)]
@@ -374,6 +354,7 @@ mod tests {
             began: at(0),
             names: Vec::new(),
             longest_lease: Duration::ZERO,
+            lock_delay: Duration::ZERO,
             faults_noted: false,
             calm: at(0),
             well: at(0),

@@ -132,15 +132,19 @@ pub(super) fn late(writes: &[Write]) -> usize {
 /// token, and that the fence refused no write without need.
 ///
 /// # Errors
-/// The first violation.
-pub(super) fn check(writes: &[Write]) -> Result<(), String> {
+/// The first write that violates this, and how.
+pub(super) fn check(writes: &[Write]) -> Result<(), (&Write, String)> {
     let mut last: BTreeMap<&str, &Write> = BTreeMap::new();
     for write in writes {
         let before = last.get(write.name.as_str()).copied();
         let is_late = before.is_some_and(|before| write.token < before.token);
         match (write.passed, is_late) {
-            (true, true) => return Err(format!("passed late: {write:?} after {before:?}")),
-            (false, false) => return Err(format!("refused in time: {write:?} after {before:?}")),
+            (true, true) => {
+                return Err((write, format!("passed late: {write:?} after {before:?}")));
+            }
+            (false, false) => {
+                return Err((write, format!("refused in time: {write:?} after {before:?}")));
+            }
             (false, true) => continue,
             (true, false) => {}
         }
@@ -148,7 +152,7 @@ pub(super) fn check(writes: &[Write]) -> Result<(), String> {
             && before.token == write.token
             && before.grant != write.grant
         {
-            return Err(format!("one token of two holders: {before:?} and {write:?}"));
+            return Err((write, format!("one token of two holders: {before:?} and {write:?}")));
         }
         last.insert(&write.name, write);
     }
@@ -187,7 +191,7 @@ mod tests {
             (vec![write(1, 5, true), write(2, 7, false)], "refused in time"),
             (vec![write(1, 5, true), write(2, 5, true)], "two holders"),
         ] {
-            assert!(check(&wrong).unwrap_err().contains(what), "{wrong:?}");
+            assert!(check(&wrong).unwrap_err().1.contains(what), "{wrong:?}");
         }
         assert!(Write::parse("1 2 x a").is_err());
     }

@@ -3,20 +3,23 @@
 
 use std::time::Duration;
 
-use dlock_core::{DynBackend, Instant};
-use dlock_testkit::{Stop, support::now};
+use dlock_core::Instant;
+use dlock_testkit::{
+    Stop,
+    support::{connected, now},
+};
 use dlock_testlab::SteppedClock;
 use futures_util::future::join;
 use tokio::{process::Command, time::sleep};
 
 use super::{
+    breach::{Breach, Check},
     fault::{Effect, Fault, Promise},
     parent::Running,
     plan::Load,
     report::Report,
     setups::{FaultRows, faults},
     topology::{Connect, Topology},
-    verdict::Check,
 };
 
 /// The longest time for which leftovers may remain. It is a backstop for a busy machine: the
@@ -51,7 +54,7 @@ pub(crate) struct Findings {
     /// The report; `None` if the run of the holders failed.
     pub(crate) report: Option<Report>,
     /// All violations.
-    pub(crate) violations: Vec<(Check, String)>,
+    pub(crate) violations: Vec<Breach>,
 }
 
 impl Scene {
@@ -133,7 +136,7 @@ impl Scene {
         match self.running.finish().await {
             Ok(report) => {
                 found.violations = report.violations();
-                found.violations.retain(|(check, _)| !weak || *check != Check::Losses);
+                found.violations.retain(|breach| !weak || breach.check != Check::Losses);
                 found.report = Some(report);
             }
             Err(stop) => found.wrong(Check::Hangs, vec![stop.into_text()]),
@@ -146,7 +149,7 @@ impl Scene {
         found.wrong(Check::Leaks, linked.await?);
         let Some(report) = &found.report else { return Ok(found) };
         // Some stores delete old records only while a client is connected.
-        let backend: DynBackend = connect(topology.direct_url()).await?;
+        let backend = connected(|| connect(topology.direct_url())).await?;
         let orphans = report.orphans(&backend).await?;
         found.wrong(Check::Orphans, orphans);
         let sweeper = topology.is_swept_by_clients().then_some(backend);
@@ -169,7 +172,7 @@ impl Scene {
 
 impl Findings {
     fn wrong(&mut self, check: Check, texts: Vec<String>) {
-        self.violations.extend(texts.into_iter().map(|text| (check, text)));
+        self.violations.extend(texts.into_iter().map(|text| Breach::new(check, text)));
     }
 }
 

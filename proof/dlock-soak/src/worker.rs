@@ -2,25 +2,20 @@
 //! the log file of its process.
 
 use std::{
-    fmt,
-    fs::{File, OpenOptions},
-    io::Write,
-    path::Path,
-    pin::pin,
     sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use dlock_core::{
     Certainty, Ended, Error, ErrorKind, FencingToken, Guard, Instant, Lock, LockOptions, Locks,
-    Mode, Released, Renew,
+    Mode, MultiMutex, Owner, Released, Renew,
 };
 use dlock_testkit::{
     Stop, Verdict,
-    support::{now, polls},
+    support::{ensure, now, polls},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::{
@@ -29,9 +24,9 @@ use tokio::{
 };
 
 use super::{
-    line::{self, Line, Phase, REFUSED, What},
+    line::{self, Phase, REFUSED, What},
+    log::Log,
     plan::{Kind, Target},
-    resource::Writer,
 };
 
 /// The interval at which a holder checks whether it still holds the lock.
@@ -42,10 +37,14 @@ pub(super) struct Worker {
     task: usize,
     rng: StdRng,
     locks: Locks,
+    second: Locks,
     log: Arc<Log>,
     targets: Arc<[Target]>,
     phases: watch::Receiver<Phase>,
+    /// The identity of the task as a holder of reentrant locks.
+    owner: Owner,
     lease: Duration,
+    lock_delay: Duration,
     /// The percentage of long holds.
     long: u32,
     cancels: Arc<Cancels>,
@@ -68,13 +67,31 @@ impl Worker {
         phases: watch::Receiver<Phase>,
     ) -> Self {
         let rng = StdRng::seed_from_u64(seed.wrapping_mul(1000).wrapping_add(task as u64));
-        let lease = LockOptions::MIN_LEASE;
-        let cancels = Arc::default();
-        Self { task, rng, locks, log, targets, phases, lease, long: 0, cancels }
+        let (lease, lock_delay) = (LockOptions::MIN_LEASE, Duration::ZERO);
+        let (owner, long, cancels, second) = (Owner::new(), 0, Arc::default(), locks.clone());
+        Self {
+            task,
+            rng,
+            locks,
+            second,
+            log,
+            targets,
+            phases,
+            owner,
+            lease,
+            lock_delay,
+            long,
+            cancels,
+        }
     }
 
-    pub(super) fn with_lease(self, lease: Duration, long: u32) -> Self {
-        Self { lease, long, ..self }
+    pub(super) fn with_lease(self, lease: Duration, lock_delay: Duration, long: u32) -> Self {
+        Self { lease, lock_delay, long, ..self }
+    }
+
+    /// Sets the second client, for multi-locks over two of them.
+    pub(super) fn with_second(self, second: &Locks) -> Self {
+        Self { second: second.clone(), ..self }
     }
 
     pub(super) fn with_cancels(self, cancels: Arc<Cancels>) -> Self {
@@ -103,10 +120,13 @@ impl Worker {
         }
         let percent = self.cancels.percent.load(Ordering::Relaxed);
         let cancel = phase == Phase::Storm && self.rng.random_range(0..100) < percent;
+        if let (Kind::Job(_) | Kind::Election, &[hold]) = (attempt.target.kind, &*holds) {
+            return self.run(&attempt, hold, cancel).await;
+        }
         let answer = if cancel {
             self.until_cancelled(attempt.take()).await
         } else {
-            let (again, answer) = attempt.insist().await;
+            let (again, answer) = attempt.insist(|| attempt.take()).await;
             if again > 0 {
                 self.write_all(&holds, now(), &What::Again {})?;
             }
@@ -138,8 +158,13 @@ impl Worker {
             _ => Mode::Exclusive,
         };
         // The options vary little: tasks with equal options hand off locks to each other.
-        let renew = if rng.random_bool(0.4) { Renew::Auto } else { Renew::Never };
+        let (renew, limit) = match rng.random_range(0..10) {
+            0..4 => (Renew::Auto, None),
+            4 => (Renew::For(self.lease * 3 / 2), Some(self.lease * 3 / 2)),
+            _ => (Renew::Never, Some(self.lease)),
+        };
         let options = LockOptions::new().with_lease(self.lease).with_renew(renew);
+        let options = options.with_lock_delay(self.lock_delay);
         let mut locks = self.locks.with_options(options)?;
         if rng.random_bool(0.4) {
             locks = locks.without_handoff();
@@ -150,7 +175,49 @@ impl Worker {
             (_, 1) => Wait::Ever,
             _ => Wait::For(Duration::from_millis(rng.random_range(5..1500))),
         };
-        Ok(Attempt { target, mode, locks, wait, phase })
+        let (owner, second) = (self.owner, self.second.with_options(options)?);
+        Ok(Attempt { second, target, mode, locks, wait, phase, limit, owner })
+    }
+
+    /// How long a holder keeps the lock.
+    fn time(&mut self, phase: Phase) -> Duration {
+        let is_long = self.rng.random_range(0..100) < self.long;
+        match phase {
+            // This time may exceed the lease, unless the lease is renewed.
+            Phase::Storm if is_long => self.lease.mul_f64(self.rng.random_range(0.8..2.0)),
+            Phase::Storm => Duration::from_micros(self.rng.random_range(0..20_000)),
+            _ => Duration::from_micros(self.rng.random_range(0..4_000)),
+        }
+    }
+
+    /// Runs a job, or leads once.
+    async fn run(&mut self, attempt: &Attempt, hold: u64, cancel: bool) -> Verdict {
+        let (log, time) = (Arc::clone(&self.log), self.time(attempt.phase));
+        let work = Work { log: &log, attempt, hold, time, began: OnceLock::new() };
+        let ran = match cancel {
+            true => self.until_cancelled(attempt.run(&work)).await,
+            false => Some(attempt.insist(|| attempt.run(&work)).await.1),
+        };
+        let at = now();
+        if work.began.get().is_some() {
+            log.write(hold, at, What::Let {})?;
+            if let (Kind::Job(at_least), Some(Ok(true))) = (attempt.target.kind, ran)
+                && !at_least.is_zero()
+            {
+                work.log_promise(at_least).await?;
+            }
+            return Ok(());
+        }
+        let (how, text) = match ran {
+            Some(Ok(_)) => (line::BUSY.to_owned(), String::new()),
+            // It was lost before the work began.
+            Some(Err(error)) if error.kind() == ErrorKind::Lost => {
+                (line::EXPIRED.to_owned(), error.to_string())
+            }
+            Some(Err(error)) => (kind(&error), error.to_string()),
+            None => (line::CANCELLED.to_owned(), String::new()),
+        };
+        log.write(hold, at, What::Not { how, text })
     }
 
     /// Drops the future after a random number of polls or a random time.
@@ -210,13 +277,11 @@ impl Worker {
         writes: &mut Vec<(u64, FencingToken, &str)>,
         since: Instant,
     ) -> Verdict {
-        let is_long = self.rng.random_range(0..100) < self.long;
-        let time = match attempt.phase {
-            // This time may exceed the lease, unless the lease is renewed.
-            Phase::Storm if is_long => self.lease.mul_f64(self.rng.random_range(0.8..2.0)),
-            Phase::Storm => Duration::from_micros(self.rng.random_range(0..20_000)),
-            _ => Duration::from_micros(self.rng.random_range(0..4_000)),
-        };
+        let time = self.time(attempt.phase);
+        if attempt.target.kind == Kind::Reentrant && self.rng.random_bool(0.5) {
+            self.enter_again(guard, attempt).await?;
+            self.write_all(holds, now(), &What::Look {})?;
+        }
         let writer = attempt.target.kind == Kind::ReadWrite && attempt.mode == Mode::Exclusive;
         if writer && self.rng.random_bool(0.3) {
             self.write_all(holds, now(), &What::Share {})?;
@@ -224,6 +289,9 @@ impl Worker {
             let _ = guard.downgrade().await;
             self.write_all(holds, now(), &What::Look {})?;
             writes.clear();
+            if !self.look(guard, holds).await? {
+                return Ok(());
+            }
         }
         let end = since.saturating_add(time);
         loop {
@@ -239,20 +307,40 @@ impl Worker {
             if left.is_zero() || calm {
                 return Ok(());
             }
-            let mut lost = pin!(guard.lost());
-            let ended = timeout(left.min(LOOK), &mut lost).await;
-            let (at, until) = hold_times(guard);
-            match (until, ended) {
-                (Some(until), _) => self.write_all(holds, at, &What::Keep { until })?,
-                (None, ended) => {
-                    let how = match ended {
-                        Ok(ended) => loss_label(ended),
-                        Err(_) => loss_label(lost.await),
-                    };
-                    return self.write_all(holds, at, &What::Lost { how: how.to_owned() });
-                }
+            let _ = timeout(left.min(LOOK), guard.lost()).await;
+            if !self.look(guard, holds).await? {
+                return Ok(());
             }
+            let limit = attempt.limit.map(|limit| since.saturating_add(limit));
+            let until =
+                hold_times(guard).1.filter(|until| limit.is_some_and(|limit| *until > limit));
+            ensure!(until.is_none(), "renewed beyond the limit {limit:?}, until {until:?}");
         }
+    }
+
+    /// Enters a reentrant lock again, and drops the first or the second guard. The lock stays held.
+    async fn enter_again(&mut self, guard: &mut Guard, attempt: &Attempt) -> Verdict {
+        // It fails if the lock is lost.
+        if let Ok(Some(mut other)) = attempt.take().await
+            && other.token() == guard.token()
+        {
+            if self.rng.random_bool(0.5) {
+                std::mem::swap(guard, &mut other);
+            }
+            drop(other);
+        }
+        Ok(())
+    }
+
+    /// Logs the local deadline of the guard, or its loss. Returns whether the lock is held.
+    async fn look(&self, guard: &Guard, holds: &[u64]) -> Result<bool, Stop> {
+        let (at, until) = hold_times(guard);
+        let what = match until {
+            Some(until) => What::Keep { until },
+            None => What::Lost { how: loss_label(guard.lost().await).to_owned() },
+        };
+        self.write_all(holds, at, &what)?;
+        Ok(until.is_some())
     }
 
     fn write_all(&self, holds: &[u64], at: Instant, what: &What) -> Verdict {
@@ -280,8 +368,12 @@ pub(super) struct Attempt {
     pub(super) target: Target,
     pub(super) mode: Mode,
     pub(super) locks: Locks,
+    pub(super) second: Locks,
     pub(super) wait: Wait,
     pub(super) phase: Phase,
+    /// The longest time from the grant to the end of the last lease, if there is a limit.
+    pub(super) limit: Option<Duration>,
+    pub(super) owner: Owner,
 }
 
 #[derive(Clone, Copy)]
@@ -294,11 +386,14 @@ pub(super) enum Wait {
 impl Attempt {
     /// Acquires the lock. After the faults, it retries while the store is unreachable. Returns the
     /// number of retries, and the result.
-    pub(super) async fn insist(&self) -> (usize, Result<Option<Guard>, Error>) {
+    async fn insist<T, F>(&self, take: impl Fn() -> F) -> (usize, Result<T, Error>)
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         let end = now().saturating_add(LONGEST_WAIT);
         let mut again = 0;
         loop {
-            match self.take().await {
+            match take().await {
                 Err(error)
                     if error.kind() == ErrorKind::Unavailable
                         && self.phase != Phase::Storm
@@ -313,8 +408,7 @@ impl Attempt {
     }
 
     pub(super) async fn take(&self) -> Result<Option<Guard>, Error> {
-        let (locks, names) = (&self.locks, &self.target.names);
-        let name = names.first().map_or("", String::as_str);
+        let (locks, names, name) = (&self.locks, &self.target.names, self.name());
         match (self.target.kind, self.mode) {
             (Kind::Mutex, _) => self.take_one(&locks.mutex(name)?).await,
             (Kind::Fair, _) => self.take_one(&locks.fair(name)?).await,
@@ -322,6 +416,23 @@ impl Attempt {
                 let names = names.iter().map(String::as_str);
                 self.take_one(&locks.multi(names)?).await
             }
+            (Kind::Across, _) => {
+                let clients = [locks, &self.second].into_iter().cycle();
+                let parts =
+                    names.iter().zip(clients).map(|(name, client)| client.mutex(name.as_str()));
+                let parts = parts.collect::<Result<Vec<_>, _>>()?;
+                self.take_one(&MultiMutex::across(parts)?).await
+            }
+            (Kind::Reentrant, _) => {
+                let (lock, owner) = (locks.reentrant(name)?, &self.owner);
+                match self.wait {
+                    Wait::Try => lock.try_lock_as(owner).await,
+                    Wait::For(wait) => lock.lock_timeout_as(owner, wait).await.map(Some),
+                    Wait::Ever => lock.lock_as(owner).await.map(Some),
+                }
+            }
+            // These run work: see `run`.
+            (Kind::Job(_) | Kind::Election, _) => Ok(None),
             (Kind::ReadWrite, Mode::Shared) => self.take_one(locks.rw(name)?.read()).await,
             (Kind::ReadWrite, _) => self.take_one(locks.rw(name)?.write()).await,
             (Kind::Semaphore(permits), mode) => {
@@ -335,12 +446,86 @@ impl Attempt {
         }
     }
 
+    /// Runs work as a job, or as the leader of an election. Returns whether it ran.
+    async fn run(&self, work: &Work<'_>) -> Result<bool, Error> {
+        let name = self.name();
+        if let Kind::Job(at_least) = self.target.kind {
+            let job = self.locks.job(name)?.with_at_least(at_least)?;
+            return Ok(job.run(|token| work.steps(token)).await?.done().is_some());
+        }
+        let options = self.locks.options().with_wait(match self.wait {
+            Wait::For(wait) => wait,
+            Wait::Try | Wait::Ever => Duration::MAX,
+        });
+        let election = self.locks.with_options(options)?.election(name)?;
+        let leadership = match self.wait {
+            Wait::Try => election.try_campaign().await?,
+            _ => Some(election.campaign().await?),
+        };
+        let Some(leadership) = leadership else { return Ok(false) };
+        leadership.run(work.steps(leadership.term())).await?;
+        let _ = leadership.resign().await;
+        Ok(true)
+    }
+
+    fn name(&self) -> &str {
+        self.target.names.first().map_or("", String::as_str)
+    }
+
     async fn take_one(&self, lock: &dyn Lock) -> Result<Option<Guard>, Error> {
         match self.wait {
             Wait::Try => lock.try_lock().await,
             Wait::For(wait) => lock.lock_timeout(wait).await.map(Some),
             Wait::Ever => lock.lock().await.map(Some),
         }
+    }
+}
+
+/// Work that runs under a lock, and that is dropped if the lock is lost.
+struct Work<'a> {
+    log: &'a Log,
+    attempt: &'a Attempt,
+    hold: u64,
+    time: Duration,
+    /// When it began, and its token.
+    began: OnceLock<(Instant, FencingToken)>,
+}
+
+impl Work<'_> {
+    /// Works in steps. The lock is held in each of them, so the last one is the end of the hold.
+    async fn steps(&self, token: FencingToken) {
+        let (log, hold, name, since) = (self.log, self.hold, self.attempt.name(), now());
+        let _ = self.began.set((since, token));
+        let (mut at, mut what) = (since, What::Got { token, until: since });
+        while log.write(hold, at, what).and_then(|()| log.apply(hold, token, name)).is_ok() {
+            let left = self.time.saturating_sub(at.since(since));
+            if left.is_zero() {
+                // The release begins here, and not when it is answered.
+                let _ = log.write(hold, at, What::Let {});
+                return;
+            }
+            sleep(left.min(LOOK.max(self.time / 20))).await;
+            // An answer of the store wakes the work, and not only a timer.
+            let _ = self.attempt.locks.inspect(name).await;
+            at = now();
+            what = What::Keep { until: at };
+        }
+    }
+
+    /// Logs until when the store keeps the lock of a job that has ended well. Without faults, it is
+    /// the minimum time; otherwise the store is asked for it.
+    async fn log_promise(&self, at_least: Duration) -> Verdict {
+        let Some((since, token)) = self.began.get() else { return Ok(()) };
+        let (asked, most) = (now(), since.saturating_add(at_least));
+        let until = if self.attempt.phase == Phase::Well {
+            Some(most)
+        } else {
+            let shown = self.attempt.locks.inspect(self.attempt.name()).await;
+            let holders = shown.map(|state| state.holders).unwrap_or_default();
+            let of_it = holders.into_iter().find(|holder| holder.token == Some(*token));
+            of_it.map(|holder| asked.saturating_add(holder.remaining).min(most))
+        };
+        until.map_or(Ok(()), |until| self.log.write(self.hold, now(), What::Promise { until }))
     }
 }
 
@@ -360,87 +545,6 @@ pub(super) fn kind(error: &Error) -> String {
         (ErrorKind::Unavailable, Certainty::NotApplied) => REFUSED.to_owned(),
         // The text may contain a value in brackets with spaces.
         (kind, _) => format!("{kind:?}").replace(' ', ""),
-    }
-}
-
-/// The log of one process. A written line survives the death of the process.
-#[derive(Debug)]
-pub(super) struct Log {
-    to: To,
-    next: AtomicU64,
-}
-
-#[derive(Debug)]
-enum To {
-    Files { process: usize, file: File, resource: Writer },
-    Simulation(Box<dyn Collector>),
-}
-
-/// Receives the lines and the writes of a simulated process.
-pub(super) trait Collector: fmt::Debug + Send + Sync {
-    fn line(&self, hold: Option<u64>, at: Instant, what: What);
-    fn write(&self, hold: u64, at: Instant, token: FencingToken, name: &str);
-}
-
-impl Log {
-    /// Opens the log file to append to it, and connects to the resource.
-    pub(super) fn open(process: usize, path: &Path, resource: &Path) -> Result<Self, Stop> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        let resource = Writer::open(process, resource)?;
-        Ok(Self { to: To::Files { process, file, resource }, next: AtomicU64::new(1) })
-    }
-
-    /// Returns the log of a simulated process.
-    pub(super) fn of(collector: impl Collector + 'static) -> Self {
-        Self { to: To::Simulation(Box::new(collector)), next: AtomicU64::new(1) }
-    }
-
-    /// Returns whether the process is simulated.
-    pub(super) fn is_simulated(&self) -> bool {
-        matches!(self.to, To::Simulation(_))
-    }
-
-    /// Records that an attempt begins. Returns the number that identifies it in later lines.
-    pub(super) fn ask(&self, what: What) -> Result<u64, Stop> {
-        let hold = self.next.fetch_add(1, Ordering::Relaxed);
-        self.write(hold, now(), what)?;
-        Ok(hold)
-    }
-
-    /// Writes to the resource that the lock protects, and not to the log.
-    pub(super) fn apply(&self, hold: u64, token: FencingToken, name: &str) -> Verdict {
-        match &self.to {
-            To::Files { resource, .. } => resource.write(hold, token, name),
-            To::Simulation(collector) => {
-                collector.write(hold, now(), token, name);
-                Ok(())
-            }
-        }
-    }
-
-    /// Writes one line about an acquisition, in one system call.
-    pub(super) fn write(&self, hold: u64, at: Instant, what: What) -> Verdict {
-        self.append(Some(hold), at, what)
-    }
-
-    /// Writes one line about the process, in one system call.
-    pub(super) fn write_own(&self, at: Instant, what: What) -> Verdict {
-        self.append(None, at, what)
-    }
-
-    fn append(&self, hold: Option<u64>, at: Instant, what: What) -> Verdict {
-        match &self.to {
-            To::Files { process, file, .. } => {
-                let line = Line { process: *process, hold, at, what };
-                // Several tasks write at the same time: the system appends each write as a whole.
-                let mut file = file;
-                Ok(file.write_all(format!("{line}\n").as_bytes())?)
-            }
-            To::Simulation(collector) => {
-                collector.line(hold, at, what);
-                Ok(())
-            }
-        }
     }
 }
 

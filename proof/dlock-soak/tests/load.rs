@@ -82,7 +82,7 @@ async fn misbehaviour_is_found(how: &'static str, what: &'static str) -> Verdict
     let report = load.finish().await?;
     let found = report.violations();
     is(
-        found.iter().any(|(_, wrong)| wrong.contains(what)),
+        found.iter().any(|breach| breach.text.contains(what)),
         &format!("not found: {what}: {found:?}"),
     )?;
     is(report.check().is_err(), "it is to be wrong")
@@ -96,7 +96,7 @@ async fn an_exit_before_a_kill_is_found() -> Verdict {
     sleep(Duration::from_millis(1800)).await;
     is(load.kill_one().await.is_err(), "a process is killed that has exited")?;
     let found = load.finish().await?.violations();
-    let is_found = found.iter().any(|(_, wrong)| wrong.contains("was to be killed"));
+    let is_found = found.iter().any(|breach| breach.text.contains("was to be killed"));
     is(is_found, &format!("not found: {found:?}"))
 }
 

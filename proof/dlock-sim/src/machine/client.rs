@@ -14,14 +14,18 @@ use dlock_core::{
     Mode, Notes, OrphanRelease, Permits, Released, Renewal, Renewed, Scope, StoreClocks,
     StoreEvents, WakeUp,
     machine::{Granted, Op, Outcome, conflict, spent},
+    sim::has_mistake,
 };
 use tokio::{
     sync::{Notify, oneshot},
     time::timeout,
 };
 
-use super::messages::{Request, Response, Validity, home_of};
-use crate::{faults::Micros, mutant::Mutant, world};
+use super::messages::{Applied, Request, Response, Validity, home_of, mail};
+use crate::{
+    faults::{Micros, micros},
+    world,
+};
 
 /// How often a request is sent before its client gives up.
 const SENDINGS: u32 = 3;
@@ -39,7 +43,6 @@ struct Client {
     response_timeout: Duration,
     clocks: StoreClocks,
     known: Mutex<Known>,
-    mutant: Option<Mutant>,
 }
 
 #[derive(Debug, Default)]
@@ -69,10 +72,10 @@ struct Pending {
 impl Pending {
     fn new() -> Self {
         let (sender, answer) = oneshot::channel();
-        let id = world::with(|world| {
-            world.mail.requests += 1;
-            world.mail.answers.insert(world.mail.requests, sender);
-            world.mail.requests
+        let id = mail(|mail| {
+            mail.requests += 1;
+            mail.answers.insert(mail.requests, sender);
+            mail.requests
         });
         Self { id, answer }
     }
@@ -80,7 +83,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        world::try_with(|world| drop(world.mail.answers.remove(&self.id)));
+        drop(mail(|mail| mail.answers.remove(&self.id)));
     }
 }
 
@@ -93,29 +96,25 @@ struct Turn {
 impl Turn {
     fn of(claim: ClaimId) -> Self {
         let comes = Arc::new(Notify::new());
-        world::with(|world| world.mail.turns.insert(claim, Arc::clone(&comes)));
+        mail(|mail| mail.turns.insert(claim, Arc::clone(&comes)));
         Self { claim, comes }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        world::try_with(|world| drop(world.mail.turns.remove(&self.claim)));
+        mail(|mail| mail.turns.remove(&self.claim));
     }
 }
 
 impl MachineBackend {
-    pub(crate) fn new(process: usize, response_timeout: Duration, mutant: Option<Mutant>) -> Self {
+    pub(crate) fn new(process: usize, response_timeout: Duration) -> Self {
         let (clocks, known) = (StoreClocks::new(), Mutex::default());
-        Self(Arc::new(Client { process, response_timeout, clocks, known, mutant }))
+        Self(Arc::new(Client { process, response_timeout, clocks, known }))
     }
 }
 
 impl Client {
-    fn has(&self, mutant: Mutant) -> bool {
-        self.mutant == Some(mutant)
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,7 +139,7 @@ impl Client {
         let Ok(Ok(response)) = answered.await else {
             let text = format!("no answer within {limit:?}: check the server and the network");
             let error = Error::new(ErrorKind::Unavailable, text);
-            return Err(match self.has(Mutant::UnknownAsNotApplied) {
+            return Err(match has_mistake("unknown-as-not-applied") {
                 true => error.with_certainty(Certainty::NotApplied),
                 false => error,
             });
@@ -213,7 +212,7 @@ impl Client {
     /// Returns the grant of an answer to a request that was sent at `sent`.
     fn grant(&self, granted: &Granted, sent: Instant, clock: Micros) -> Result<Grant, Error> {
         let ago = Duration::from_micros(clock.saturating_sub(granted.since));
-        let since = match self.has(Mutant::BeliefFromAnswer) {
+        let since = match has_mistake("lease-from-answer") {
             true => Clock::Boot.now(),
             false => sent.saturating_sub(ago),
         };
@@ -223,7 +222,7 @@ impl Client {
     async fn granted(&self, request: &AcquireRequest) -> Result<Grant, Error> {
         // From before the first poll, so that no notification is missed.
         let mut turn = Some(Turn::of(request.claim));
-        if self.has(Mutant::LostWakeUp) {
+        if has_mistake("lost-wake-up") {
             turn = None;
         }
         loop {
@@ -241,7 +240,7 @@ impl Client {
                 }
             }
             let turn = turn.get_or_insert_with(|| Turn::of(request.claim));
-            if self.has(Mutant::LostWakeUp) || self.has(Mutant::NoNotification) {
+            if has_mistake("lost-wake-up") || has_mistake("no-notification") {
                 turn.comes.notified().await;
             }
             // After the first expiry the poll itself grants the lock, if no other client sends
@@ -256,30 +255,28 @@ impl Client {
         let ops = renewals.iter().map(|one| renewal(&one.claim, one.mode, one.lease, one.is_last));
         let longest = renewals.iter().map(|one| one.lease).max().unwrap_or_default();
         let mut limit = self.limit(longest);
-        if self.has(Mutant::UnansweredRenewalKept) {
+        if has_mistake("unanswered-renewal-kept") {
             // Before the core stops to wait.
             limit = limit.min(longest / 4);
         }
         let request = Request::Apply { ops: ops.collect(), valid: None };
         let (_, response) = match self.exchange(request, limit).await {
-            Err(_) if self.has(Mutant::UnansweredRenewalKept) => {
+            Err(_) if has_mistake("unanswered-renewal-kept") => {
                 return Ok(vec![Renewed::Kept; renewals.len()]);
             }
             answer => answer?,
         };
         let answers = renewals.iter().zip(&response.applied).map(|(renewal, applied)| {
-            match (applied.outcome, renewal.token) {
-                (Outcome::Granted(_), _) => Renewed::Kept,
-                _ if self.has(Mutant::FailedRenewalKept) => Renewed::Kept,
-                (_, Some(token)) if token.get() > applied.last_token => Renewed::Forgotten,
-                _ => Renewed::Lost,
+            match has_mistake("failed-renewal-kept") {
+                true => Renewed::Kept,
+                false => renewed(renewal.token, applied),
             }
         });
         Ok(answers.collect())
     }
 
     async fn release(&self, claim: &Claim) -> Result<Released, Error> {
-        if claim.used == 0 && self.has(Mutant::CancelNotSent) {
+        if claim.used == 0 && has_mistake("cancel-not-sent") {
             return Ok(Released::Released);
         }
         let bar = self.known().barred_until.get(&claim.id).copied().unwrap_or(0);
@@ -294,6 +291,18 @@ impl Client {
     }
 }
 
+/// Returns the answer to the renewal of a grant with this token.
+fn renewed(token: Option<FencingToken>, applied: &Applied) -> Renewed {
+    match (applied.outcome, token) {
+        // The server has lost the grant, but not the place in the queue, and has granted the claim
+        // anew.
+        (Outcome::Granted(granted), Some(own)) if granted.token != own.get() => Renewed::Forgotten,
+        (Outcome::Granted(_), _) => Renewed::Kept,
+        (_, Some(own)) if own.get() > applied.last_token => Renewed::Forgotten,
+        _ => Renewed::Lost,
+    }
+}
+
 fn is_late(response: &Response) -> bool {
     response.applied.iter().any(|applied| applied.outcome == Outcome::Late)
 }
@@ -301,10 +310,6 @@ fn is_late(response: &Response) -> bool {
 fn renewal(claim: &Claim, mode: Mode, lease: Duration, is_last: bool) -> (LockName, Op) {
     let op = Op::Renew { claim: claim.id, mode, lease: micros(lease), is_last };
     (claim.name.clone(), op)
-}
-
-fn micros(duration: Duration) -> Micros {
-    Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX)
 }
 
 #[async_trait]

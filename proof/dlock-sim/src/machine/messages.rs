@@ -1,6 +1,6 @@
 //! The messages between clients and the server, and what the network does to them.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, sync::Arc};
 
 use dlock_core::{
     ClaimId, LockName, LockState,
@@ -8,7 +8,8 @@ use dlock_core::{
 };
 use tokio::sync::{Notify, oneshot};
 
-use crate::{faults::Micros, random::Rng};
+use super::server::MachineServer;
+use crate::faults::Micros;
 
 /// A request of a client.
 #[derive(Debug)]
@@ -50,35 +51,22 @@ pub(super) struct Applied {
     pub(super) next_expiry: Option<Micros>,
 }
 
-/// What the network does to single messages, as chances in a million.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct MessageFaults {
-    pub(super) lost: u64,
-    pub(super) twice: u64,
-    /// The chance of a very late message, and how late it is.
-    pub(super) late: (u64, Range<Micros>),
-}
-
-impl MessageFaults {
-    /// Draws the faults of this seed.
-    pub(crate) fn of(seed: u64) -> Self {
-        let mut rng = Rng::new(seed, "messages");
-        let latest = rng.pick(&[500_000, 1_000_000, 3_000_000]);
-        Self {
-            lost: rng.pick(&[0, 2_000, 10_000, 50_000]),
-            twice: rng.pick(&[0, 10_000, 100_000]),
-            late: (rng.pick(&[0, 2_000, 10_000, 50_000]), 100_000..latest),
-        }
-    }
-}
-
-/// The clients that wait for messages of the server, and the faults of the messages.
+/// The server, and the clients that wait for its messages.
 #[derive(Debug, Default)]
-pub(crate) struct Mail {
-    pub(crate) faults: MessageFaults,
+pub(super) struct Mail {
+    pub(super) server: Option<Rc<RefCell<MachineServer>>>,
     pub(super) requests: u64,
     pub(super) answers: BTreeMap<u64, oneshot::Sender<Response>>,
     pub(super) turns: BTreeMap<ClaimId, Arc<Notify>>,
+}
+
+thread_local! {
+    static MAIL: RefCell<Mail> = RefCell::default();
+}
+
+/// Uses the mail of the world of this thread.
+pub(super) fn mail<T>(work: impl FnOnce(&mut Mail) -> T) -> T {
+    MAIL.with_borrow_mut(work)
 }
 
 /// The number by which the machine knows a process; 0 is none.

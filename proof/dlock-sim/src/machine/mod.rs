@@ -15,17 +15,27 @@
 //! a notification to the client whose claim it grants later.
 
 mod client;
-pub(crate) mod messages;
-pub(crate) mod server;
+mod messages;
+mod server;
 
-use std::sync::Arc;
+pub(crate) use self::server::{held, left};
 
-pub(crate) use self::client::MachineBackend;
-use self::messages::{Request, process_of};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use dlock_core::{DynBackend, Error};
+
+use self::{
+    client::MachineBackend,
+    messages::{Mail, Request, mail, process_of},
+    server::MachineServer,
+};
 use crate::{
-    faults::Kind,
+    faults::{self, Kind, MessageFaults},
     network::{AGAIN, To},
-    world::{Server, World},
+    plan::Plan,
+    random::Rng,
+    world::{Server, Store, World},
 };
 
 /// The index of the host.
@@ -33,17 +43,48 @@ const HOST: usize = 0;
 /// The chance of a message to stay in a cut link, in a million, for [`AGAIN`].
 const HELD: u64 = 700_000;
 
+/// The store of single messages.
+#[derive(Debug)]
+pub(crate) struct MachineStore;
+
+#[async_trait]
+impl Store for MachineStore {
+    fn name(&self) -> &'static str {
+        "machine"
+    }
+
+    fn can_have(&self, kind: Kind) -> bool {
+        // It has neither connections nor scripts.
+        ![faults::RESET, faults::CACHE_FORGOTTEN].contains(&kind)
+    }
+
+    fn draw(&self, plan: &mut Plan, rng: &mut Rng) {
+        plan.messages = MessageFaults::draw(rng);
+    }
+
+    fn servers(&self, plan: &Plan, _: &mut World) -> Vec<Rc<RefCell<dyn Server>>> {
+        let server = Rc::new(RefCell::new(MachineServer::new(plan.mutant)));
+        mail(|mail| *mail = Mail { server: Some(Rc::clone(&server)), ..Mail::default() });
+        vec![server]
+    }
+
+    async fn connect(&self, process: usize, plan: &Plan) -> Result<DynBackend, Error> {
+        let response_timeout = Duration::from_micros(plan.response_timeout);
+        Ok(Arc::new(MachineBackend::new(process, response_timeout)))
+    }
+}
+
 impl World {
     /// Lets a message of a process, or to it, travel.
     fn post(&mut self, process: usize, to: To, deliver: impl Fn(&mut Self) + Clone + 'static) {
-        let faults = self.mail.faults.clone();
-        let copies = if self.happens(faults.twice, Kind::MessageTwice) { 2 } else { 1 };
+        let chances = self.messages.clone();
+        let copies = if self.happens(chances.twice, faults::MESSAGE_TWICE) { 2 } else { 1 };
         for _ in 0..copies {
-            if self.happens(faults.lost, Kind::MessageLost) {
+            if self.happens(chances.lost, faults::MESSAGE_LOST) {
                 continue;
             }
-            let time = match self.happens(faults.late.0, Kind::MessageLate) {
-                true => self.rng.within(faults.late.1.clone()),
+            let time = match self.happens(chances.late.0, faults::MESSAGE_LATE) {
+                true => self.rng.within(chances.late.1.clone()),
                 false => self.travel(),
             };
             let deliver = deliver.clone();
@@ -51,10 +92,11 @@ impl World {
         }
     }
 
-    fn happens(&mut self, chance: u64, kind: Kind) -> bool {
+    /// Returns whether something happens that has this chance in a million.
+    pub(crate) fn happens(&mut self, chance: u64, kind: Kind) -> bool {
         let happens = self.rng.chance(chance);
         if happens {
-            self.effects.took(kind);
+            self.took(kind);
         }
         happens
     }
@@ -79,21 +121,20 @@ impl World {
     }
 
     fn serve(&mut self, process: usize, id: u64, request: &Request) {
-        let now = self.now;
-        let host = &mut self.hosts[HOST];
-        let Server::Machine(server) = &mut host.server else { return };
-        let (response, granted) = server.serve(request, host.clock.at(now));
+        let Some(server) = mail(|mail| mail.server.clone()) else { return };
+        let clock = self.hosts[HOST].clock.at(self.now);
+        let (response, granted) = server.borrow_mut().serve(request, clock);
         self.say(format_args!("process {process} request {id} {request:?}: {response:?}"));
         for (home, claim) in granted {
-            self.post(process_of(home), To::Client, move |world| {
-                if let Some(turn) = world.mail.turns.get(&claim) {
+            self.post(process_of(home), To::Client, move |_| {
+                if let Some(turn) = mail(|mail| mail.turns.get(&claim).cloned()) {
                     turn.notify_one();
                 }
             });
         }
-        self.post(process, To::Client, move |world| {
+        self.post(process, To::Client, move |_| {
             // Without an entry the client no longer waits, or is dead.
-            if let Some(waits) = world.mail.answers.remove(&id) {
+            if let Some(waits) = mail(|mail| mail.answers.remove(&id)) {
                 let _ = waits.send(response.clone());
             }
         });

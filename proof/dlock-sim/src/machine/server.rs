@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_core::{
-    ClaimId, LockName, LockState,
+    ClaimId, ClaimState, LockName, LockState,
     machine::{Machine, Op, Outcome},
 };
 
 use super::messages::{Applied, Request, Response, Validity};
-use crate::{faults::Micros, mutant::Mutant};
+use crate::{
+    faults::{Micros, micros},
+    world::{Held, Server, World, process_in},
+};
 
 /// A claim that an operation of another client has granted, and the client to notify.
 type Granted = (u32, ClaimId);
@@ -21,36 +24,18 @@ pub(crate) struct MachineServer {
     /// What the clock showed last.
     clock: Micros,
     epoch: u64,
-    mutant: Option<Mutant>,
+    mutant: Option<&'static str>,
 }
 
 impl MachineServer {
-    pub(crate) const fn new(mutant: Option<Mutant>) -> Self {
+    pub(super) const fn new(mutant: Option<&'static str>) -> Self {
         Self { names: BTreeMap::new(), released: BTreeSet::new(), clock: 0, epoch: 0, mutant }
     }
 
-    /// Starts again, with the data or without.
-    pub(crate) fn restart(&mut self, keeps_data: bool) {
-        if !keeps_data {
-            self.names.clear();
-            self.released.clear();
-            self.epoch += 1;
-        }
-    }
-
-    /// Returns the claims that are left, each with its note.
-    pub(crate) fn left(&self, clock: Micros) -> Vec<String> {
-        let mut left = Vec::new();
-        for (name, machine) in &self.names {
-            let state = machine.inspect(clock);
-            let claims = state.holders.iter().map(|claim| ("held", claim));
-            let claims = claims.chain(state.waiters.iter().map(|claim| ("queued", claim)));
-            left.extend(claims.map(|(how, claim)| {
-                let (id, note, time) = (claim.claim, &claim.note, claim.remaining);
-                format!("{name}: claim {id} {how} with the note {note:?} for {time:?}")
-            }));
-        }
-        left
+    fn lose_data(&mut self) {
+        self.names.clear();
+        self.released.clear();
+        self.epoch += 1;
     }
 
     /// Executes a request. Returns the answer, and the claims of other clients that it grants.
@@ -72,19 +57,19 @@ impl MachineServer {
                 state = self.names.get(name).map(|of| of.inspect(clock)).unwrap_or_default();
             }
         }
-        if self.has(Mutant::NoNotification) {
+        if self.has("no-notification") {
             granted.clear();
         }
         (Response { clock, epoch: self.epoch, applied, state }, granted)
     }
 
-    fn has(&self, mutant: Mutant) -> bool {
+    fn has(&self, mutant: &str) -> bool {
         self.mutant == Some(mutant)
     }
 
     fn deadline(&self, valid: Validity) -> Option<Micros> {
         match valid.epoch == self.epoch {
-            _ if self.has(Mutant::LateRequests) => None,
+            _ if self.has("late-requests") => None,
             true => Some(valid.deadline),
             false => Some(0),
         }
@@ -128,94 +113,77 @@ impl MachineServer {
     }
 }
 
+impl Server for MachineServer {
+    /// It has no connections.
+    fn receive(&mut self, _: &mut World, _: u64, _: &[u8]) {}
+
+    fn restart(&mut self, _: &mut World, keeps_data: bool) {
+        if !keeps_data {
+            self.lose_data();
+        }
+    }
+
+    fn left(&mut self, clock: Micros) -> Vec<String> {
+        let names = self.names.iter();
+        names.flat_map(|(name, machine)| left(name.as_str(), machine, clock)).collect()
+    }
+
+    fn held(&mut self, clock: Micros) -> Vec<Held> {
+        let names = self.names.iter();
+        names.flat_map(|(name, machine)| held(name.as_str(), machine, clock)).collect()
+    }
+}
+
+/// Returns a line for each claim of a lock.
+pub(crate) fn left(name: &str, machine: &Machine, clock: Micros) -> Vec<String> {
+    let state = machine.inspect(clock);
+    let claims = state.holders.iter().map(|claim| ("held", claim));
+    let claims = claims.chain(state.waiters.iter().map(|claim| ("queued", claim)));
+    let line = |(how, claim): (&str, &ClaimState)| {
+        let (id, note, time) = (claim.claim, &claim.note, claim.remaining);
+        format!("{name}: claim {id} {how} with the note {note:?} for {time:?}")
+    };
+    claims.map(line).collect()
+}
+
+/// Returns the grants of a lock.
+pub(crate) fn held(name: &str, machine: &Machine, clock: Micros) -> Vec<Held> {
+    let holders = machine.inspect(clock).holders.into_iter();
+    let held = holders.filter_map(|holder| {
+        let grant = machine.grant_of(holder.claim)?;
+        let tokens = (grant.token, grant.token + u64::from(grant.block) - 1);
+        let remaining = micros(holder.remaining);
+        let process = holder.note.as_ref().and_then(|note| process_in(note.as_str()));
+        Some(Held { name: name.to_owned(), tokens, remaining, process })
+    });
+    held.collect()
+}
+
 /// What a broken server does in place of this operation.
-fn mutated(mutant: Mutant, op: &Op, machine: &mut Machine, now: Micros) -> Op {
+fn mutated(mutant: &str, op: &Op, machine: &mut Machine, now: Micros) -> Op {
     let holder = machine.grants().next().map(|grant| grant.claim);
     match (mutant, op.clone(), holder) {
-        (Mutant::ReleaseOfAnother, Op::Release { used, bar, .. }, Some(claim)) => {
+        ("release-of-another", Op::Release { used, bar, .. }, Some(claim)) => {
             Op::Release { claim, used, bar }
         }
-        (Mutant::LateRequests, Op::Release { claim, used, .. }, _) => {
+        ("late-requests", Op::Release { claim, used, .. }, _) => {
             Op::Release { claim, used, bar: 0 }
         }
-        (Mutant::RenewalOfAnother, Op::Renew { claim, mode, lease, is_last }, Some(holder)) => {
+        ("renewal-of-another", Op::Renew { claim, mode, lease, is_last }, Some(holder)) => {
             let claim = if machine.ahead_of(claim).is_none() { holder } else { claim };
             Op::Renew { claim, mode, lease, is_last }
         }
-        (
-            Mutant::RepeatedAcquire,
-            Op::Acquire { claim, mode, lease, block, queue, home, note },
-            _,
-        ) => {
+        ("repeated-acquire", Op::Acquire { claim, mode, lease, block, queue, home, note }, _) => {
             let is_known = machine.ahead_of(claim).is_some();
             let claim = if is_known { ClaimId::from_bits(claim.to_bits() ^ 1) } else { claim };
             Op::Acquire { claim, mode, lease, block, queue, home, note }
         }
-        (Mutant::FreeLockForgotten, op, _) => {
+        ("free-lock-forgotten", op, _) => {
             if machine.is_free(now) {
                 *machine = Machine::default();
             }
             op
         }
         (_, op, _) => op,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use dlock_core::{Mode, Queue};
-
-    use super::*;
-
-    const NOW: Micros = 1_000_000;
-
-    fn acquire(claim: u128, queue: Queue) -> Op {
-        let (claim, lease) = (ClaimId::from_bits(claim), 500_000);
-        Op::Acquire { claim, mode: Mode::Exclusive, lease, block: 1, queue, home: 7, note: None }
-    }
-
-    fn release(claim: u128, bar: Micros) -> Op {
-        Op::Release { claim: ClaimId::from_bits(claim), used: 0, bar }
-    }
-
-    /// Executes an operation that was sent in this epoch, at this time.
-    fn send(server: &mut MachineServer, op: Op, epoch: u64, at: Micros) -> (Outcome, usize) {
-        let valid = Some(Validity { deadline: NOW + 10, epoch });
-        let ops = vec![(LockName::new("a").unwrap(), op)];
-        let (response, granted) = server.serve(&Request::Apply { ops, valid }, at);
-        (response.applied[0].outcome, granted.len())
-    }
-
-    #[test]
-    fn all_copies_of_a_request_have_one_effect() {
-        let mut server = MachineServer::new(None);
-        let send = |server: &mut _, op| send(server, op, 0, NOW);
-        for _ in 0..2 {
-            assert!(matches!(send(&mut server, acquire(1, Queue::Enqueue)).0, Outcome::Granted(_)));
-        }
-        assert_eq!(send(&mut server, acquire(2, Queue::FailIfBusy)).0, Outcome::Busy);
-        assert_eq!(send(&mut server, acquire(3, Queue::Enqueue)).0, Outcome::Queued { ahead: 1 });
-        assert_eq!(send(&mut server, release(1, NOW + 10)), (Outcome::Released, 1));
-        assert_eq!(send(&mut server, release(1, NOW + 10)), (Outcome::Released, 0));
-        for claim in [1, 2] {
-            assert_eq!(send(&mut server, acquire(claim, Queue::Enqueue)).0, Outcome::Late);
-        }
-        assert_eq!(server.left(NOW).len(), 1);
-    }
-
-    #[test]
-    fn an_acquire_after_its_deadline_or_of_another_epoch_is_late() {
-        let mut server = MachineServer::new(None);
-        server.restart(true);
-        let first = send(&mut server, acquire(1, Queue::Enqueue), 0, NOW).0;
-        assert!(matches!(first, Outcome::Granted(_)), "{first:?}");
-        let mut second = |epoch, at| send(&mut server, acquire(2, Queue::Enqueue), epoch, at).0;
-        assert_eq!(second(0, NOW + 11), Outcome::Late);
-        assert_eq!(second(0, NOW), Outcome::Late, "the clock was set back");
-        assert_eq!(second(1, NOW), Outcome::Queued { ahead: 1 });
-        server.restart(false);
-        assert_eq!(send(&mut server, acquire(3, Queue::Enqueue), 1, NOW).0, Outcome::Late);
-        assert_eq!(server.left(NOW), [""; 0]);
-        assert_eq!(send(&mut server, release(1, 0), 2, NOW).0, Outcome::NotFound);
     }
 }

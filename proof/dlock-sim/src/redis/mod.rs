@@ -1,14 +1,24 @@
 //! A Redis server in memory: what a client of dlock can ask of a single server, and its scripts.
 //!
-//! It behaves as Redis 7.0 does, with a clock that its user sets, and without replicas, transactions,
-//! rights and further databases. Each connection speaks RESP3 from its beginning. The tests compare
-//! it with a real server.
+//! It behaves as Redis 7.0 does, with a clock that its user sets. Its user also carries its data to
+//! its replicas. Each connection speaks RESP3 from its beginning. The tests compare it with a real
+//! server.
 
+#[cfg(dlock_sim)]
+mod cluster;
 mod data;
+mod peers;
+#[cfg(dlock_sim)]
+mod quorum;
 mod resp;
 mod scripts;
+#[cfg(dlock_sim)]
+mod sentinel;
+mod slots;
+#[cfg(dlock_sim)]
+mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     cell::RefCell,
@@ -16,20 +26,21 @@ use std::{
     rc::Rc,
 };
 
+#[cfg(dlock_sim)]
+pub(crate) use self::{
+    cluster::ClusterStore, quorum::QuorumStore, sentinel::SentinelStore, store::RedisStore,
+};
 use self::{
-    data::{Data, integer, matches},
+    data::{Data, notice},
+    peers::Replication,
     resp::{Bytes, Value, next_command},
     scripts::Scripts,
+    slots::Member,
 };
 
-/// The settings that `CONFIG GET` returns.
-const SETTINGS: [(&str, &str); 5] = [
-    ("appendfsync", "always"),
-    ("min-replicas-to-write", "0"),
-    ("no-appendfsync-on-rewrite", "no"),
-    ("tcp-keepalive", "300"),
-    ("timeout", "0"),
-];
+/// What `CONFIG GET *appendfsync*` returns.
+const SETTINGS: [(&str, &str); 2] =
+    [("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
 
 /// The fields of `INFO` that dlock reads. `RUN` stands for the id of the run.
 const INFO: &str = "\
@@ -52,7 +63,7 @@ aof_last_write_status:ok
 # Replication
 role:master
 connected_slaves:0
-master_replid:RUN
+master_replid:HISTORY-RUN
 
 # Cluster
 cluster_enabled:0
@@ -63,6 +74,11 @@ cluster_enabled:0
 /// It says that every write is on disk before it is answered.
 pub(crate) struct Redis {
     run_id: u64,
+    /// The id of the history that its data belong to. Replicas share it with their master.
+    history: u64,
+    replication: Replication,
+    /// Its place in a cluster.
+    member: Option<Member>,
     data: Rc<RefCell<Data>>,
     scripts: Scripts,
     /// The bytes of each connection that are no complete command yet.
@@ -73,6 +89,9 @@ pub(crate) struct Redis {
 struct KeyLine<'a> {
     kind: &'a str,
     name: &'a str,
+    /// Milliseconds; 0 if it has no end.
+    #[cfg_attr(not(dlock_sim), expect(dead_code, reason = "the simulation reads it"))]
+    lifetime: u64,
     claim: &'a str,
     value: &'a str,
 }
@@ -80,25 +99,36 @@ struct KeyLine<'a> {
 impl<'a> KeyLine<'a> {
     fn read(line: &'a str) -> Option<Self> {
         let (key, entry) = line.strip_prefix("dlock:{")?.split_once("): ")?;
-        let key = key.split_once('}')?.1.rsplit_once(" (")?.0;
+        let (key, lifetime) = key.split_once('}')?.1.rsplit_once(" (")?;
+        let lifetime = lifetime.trim_end_matches(" ms").parse().unwrap_or(0);
         let (kind, name) = key.split_once(':')?;
         let (claim, value) = entry.split_once(' ').unwrap_or((entry, ""));
-        Some(Self { kind, name, claim, value })
+        Some(Self { kind, name, lifetime, claim, value })
     }
 }
 
 impl Redis {
     pub(crate) fn new(run_id: u64) -> Self {
         let data = Rc::default();
-        Self { run_id, scripts: Scripts::new(&data), data, received: BTreeMap::new() }
+        let (scripts, replication) = (Scripts::new(&data), Replication::default());
+        let received = BTreeMap::new();
+        Self { run_id, history: run_id, replication, member: None, scripts, data, received }
+    }
+
+    /// Changes the scripts that clients send.
+    #[cfg(dlock_sim)]
+    pub(crate) fn with_patches(mut self, patches: &'static [(&'static str, &'static str)]) -> Self {
+        self.scripts = self.scripts.with_patches(patches);
+        self
     }
 
     /// Starts the server process again. Connections, channels and cached scripts are gone, and the
     /// data too unless the server keeps it.
     pub(crate) fn restart(&mut self, run_id: u64, keeps_data: bool) {
         self.data.borrow_mut().restart(keeps_data);
-        self.run_id = run_id;
-        self.scripts = Scripts::new(&self.data);
+        (self.run_id, self.history) = (run_id, run_id);
+        self.replication.reset();
+        self.scripts = Scripts::new(&self.data).with_patches(self.scripts.patches);
         self.received.clear();
     }
 
@@ -111,22 +141,29 @@ impl Redis {
         now: u64,
     ) -> Vec<(u64, Vec<u8>)> {
         self.data.borrow_mut().now = now;
+        self.received.entry(connection).or_default().extend_from_slice(bytes);
+        self.serve(connection)
+    }
+
+    /// Executes what a connection has sent, unless it waits for replicas.
+    fn serve(&mut self, connection: u64) -> Vec<(u64, Vec<u8>)> {
         let mut received = self.received.remove(&connection).unwrap_or_default();
-        received.extend_from_slice(bytes);
         let mut sent = Vec::new();
-        while let Some(words) = next_command(&mut received) {
-            let answers = self.execute(connection, &words);
+        while !self.replication.waits.contains_key(&connection)
+            && let Some(words) = next_command(&mut received)
+        {
+            let answers = match self.redirect(connection, &words) {
+                Some(answer) => vec![answer],
+                None => self.execute(connection, &words),
+            };
+            self.replicate(connection);
             // A message comes before the answer to the command that publishes it.
             let messages = std::mem::take(&mut self.data.borrow_mut().messages);
             let answers = answers.into_iter().map(|answer| (connection, answer));
             for (connection, value) in messages.into_iter().chain(answers) {
                 match sent.last_mut() {
                     Some((last, bytes)) if *last == connection => value.write(bytes),
-                    _ => {
-                        let mut bytes = Vec::new();
-                        value.write(&mut bytes);
-                        sent.push((connection, bytes));
-                    }
+                    _ => sent.push((connection, value.encoded())),
                 }
             }
         }
@@ -137,25 +174,23 @@ impl Redis {
     /// Ends a connection.
     pub(crate) fn closed(&mut self, connection: u64) {
         self.received.remove(&connection);
-        for verb in [&b"UNSUBSCRIBE"[..], b"SUNSUBSCRIBE"] {
-            self.unsubscribe(connection, verb, &[]);
-        }
+        self.replication.closed(connection);
+        self.data.borrow_mut().subscriptions.retain(|(.., of)| *of != connection);
     }
 
-    /// Forgets the cached scripts, as `SCRIPT FLUSH` does.
-    pub(crate) fn forget_scripts(&mut self) {
-        self.scripts.forget();
+    /// Returns a line for each key, field and member at this time of the server's clock.
+    fn lines(&mut self, now: u64) -> Vec<String> {
+        let mut data = self.data.borrow_mut();
+        data.now = now;
+        let lines = data.lines().into_iter();
+        lines.map(|line| String::from_utf8_lossy(&line).into_owned()).collect()
     }
 
     /// Returns a line for each key, field and member that clients left behind, at this time of the
     /// server's clock. Last tokens and the marks of the restart guard are meant to stay. Claims that
     /// have expired stay until the next operation on their name.
     pub(crate) fn left(&mut self, now: u64) -> Vec<String> {
-        let mut data = self.data.borrow_mut();
-        data.now = now;
-        let lines = data.lines().into_iter();
-        let lines: Vec<String> =
-            lines.map(|line| String::from_utf8_lossy(&line).into_owned()).collect();
+        let lines = self.lines(now);
         let entries: Vec<_> = lines.iter().filter_map(|line| KeyLine::read(line)).collect();
         let is_later = |time: &str| time.parse::<u64>().is_ok_and(|time| time > now);
         // A shared holder has a record among the waiters, too.
@@ -180,117 +215,50 @@ impl Redis {
 
     fn execute(&mut self, connection: u64, words: &[Bytes]) -> Vec<Value> {
         let name = words.first().expect("a command has a name").to_ascii_uppercase();
-        let answer = match (name.as_slice(), words.len()) {
-            (b"SUBSCRIBE" | b"SSUBSCRIBE", 2..) => {
-                return self.subscribe(connection, &name, &words[1..]);
-            }
-            (b"UNSUBSCRIBE" | b"SUNSUBSCRIBE", _) => {
-                return self.unsubscribe(connection, &name, &words[1..]);
-            }
-            (b"EVAL", 3..) => self.scripts.eval(words),
-            (b"EVALSHA", 3..) => self.scripts.eval_by_digest(words),
-            (b"SCRIPT", 2..) => self.scripts.script(words),
-            (b"HELLO", _) => hello(connection, words),
-            (b"SELECT", 2) => select(words),
-            (b"CLIENT", 2..) => client(connection, words),
-            (b"CONFIG", 2..) => config(words),
-            (b"INFO", _) => Value::Verbatim(self.info()),
+        vec![match name.as_slice() {
+            b"SUBSCRIBE" => return self.subscribe(connection, false, &words[1..]),
+            b"SSUBSCRIBE" => return self.subscribe(connection, true, &words[1..]),
+            b"WAIT" => return self.wait(connection, words).into_iter().collect(),
+            b"EVAL" => self.scripts.eval(words),
+            b"EVALSHA" => self.scripts.eval_by_digest(words),
+            b"HELLO" => map(&[("proto", "3")]),
+            b"CLIENT" => client(words),
+            b"CONFIG" => map(&SETTINGS),
+            b"INFO" => Value::Verbatim(self.info()),
             _ => self.data.borrow_mut().run(words),
-        };
-        vec![answer]
+        }]
     }
 
-    fn subscribe(&mut self, connection: u64, verb: &[u8], channels: &[Bytes]) -> Vec<Value> {
+    fn subscribe(&mut self, connection: u64, is_sharded: bool, channels: &[Bytes]) -> Vec<Value> {
+        let verb = if is_sharded { "ssubscribe" } else { "subscribe" };
         let mut data = self.data.borrow_mut();
         let subscribe = |channel: &Bytes| {
-            let count = data.subscribe(connection, verb.starts_with(b"SS"), channel);
-            notice(verb, Value::text(channel), count)
+            notice(verb, channel, data.subscribe(connection, is_sharded, channel))
         };
         channels.iter().map(subscribe).collect()
     }
 
-    /// Ends these subscriptions, or all if there are none.
-    fn unsubscribe(&mut self, connection: u64, verb: &[u8], channels: &[Bytes]) -> Vec<Value> {
-        let (mut data, is_sharded) = (self.data.borrow_mut(), verb.starts_with(b"SU"));
-        let mut channels = channels.to_vec();
-        if channels.is_empty() {
-            channels = data.subscriptions(connection, is_sharded);
-        }
-        if channels.is_empty() {
-            return vec![notice(verb, Value::Null, 0)];
-        }
-        let unsubscribe = |channel: &Bytes| {
-            let count = data.unsubscribe(connection, is_sharded, channel);
-            notice(verb, Value::text(channel), count)
-        };
-        channels.iter().map(unsubscribe).collect()
-    }
-
     /// All sections, whichever were asked for.
     fn info(&self) -> String {
-        INFO.replace('\n', "\r\n").replace("RUN", &format!("{:040x}", self.run_id))
+        let role = if self.data.borrow().is_replica { "role:slave" } else { "role:master" };
+        let replicas = format!("connected_slaves:{}", self.replication.acknowledged.len());
+        let is_member = u8::from(self.member.is_some());
+        INFO.replace("role:master", role)
+            .replace("cluster_enabled:0", &format!("cluster_enabled:{is_member}"))
+            .replace("connected_slaves:0", &replicas)
+            .replace('\n', "\r\n")
+            .replace("HISTORY-RUN", &format!("{:040x}", self.history))
+            .replace("RUN", &format!("{:040x}", self.run_id))
     }
 }
 
-/// `HELLO 3 [AUTH user password] [SETNAME name]`. Any password is right.
-fn hello(connection: u64, words: &[Bytes]) -> Value {
-    if words.get(1).is_some_and(|version| version != b"3") {
-        return Value::error("NOPROTO unsupported protocol version");
-    }
-    let fields = [
-        ("server", Value::text("redis")),
-        ("version", Value::text("7.0.15")),
-        ("proto", Value::Integer(3)),
-        ("id", id(connection)),
-        ("mode", Value::text("standalone")),
-        ("role", Value::text("master")),
-        ("modules", Value::Array(Vec::new())),
-    ];
-    Value::Map(fields.into_iter().map(|(name, value)| (Value::text(name), value)).collect())
+/// `CLIENT SETINFO name value`, which Redis 7.0 does not know.
+fn client(words: &[Bytes]) -> Value {
+    let subcommand = String::from_utf8_lossy(&words[1]);
+    Value::error(format!("ERR unknown subcommand '{subcommand}'. Try CLIENT HELP."))
 }
 
-fn select(words: &[Bytes]) -> Value {
-    match integer(&words[1]) {
-        Ok(0) => Value::ok(),
-        Ok(_) => Value::error("ERR DB index is out of range"),
-        Err(refusal) => refusal,
-    }
-}
-
-/// `CLIENT ID` and `CLIENT SETNAME name`. Redis 7.0 does not know `CLIENT SETINFO`.
-fn client(connection: u64, words: &[Bytes]) -> Value {
-    match (words[1].to_ascii_uppercase().as_slice(), words.len()) {
-        (b"ID", 2) => id(connection),
-        (b"SETNAME", 3) => Value::ok(),
-        _ => unknown_subcommand(words),
-    }
-}
-
-/// `CONFIG GET pattern [pattern ...]`.
-fn config(words: &[Bytes]) -> Value {
-    match (words[1].to_ascii_uppercase().as_slice(), &words[2..]) {
-        (b"GET", patterns @ [_, ..]) => {
-            let found = SETTINGS.iter().filter(|(name, _)| {
-                patterns.iter().any(|pattern| matches(pattern, name.as_bytes()))
-            });
-            Value::Map(found.map(|(name, value)| (Value::text(name), Value::text(value))).collect())
-        }
-        _ => unknown_subcommand(words),
-    }
-}
-
-/// The answer to a subscription or to its end, with the number of those that are left.
-fn notice(verb: &[u8], channel: Value, left: usize) -> Value {
-    Value::Push(vec![Value::text(verb.to_ascii_lowercase()), channel, Value::count(left)])
-}
-
-fn id(connection: u64) -> Value {
-    Value::Integer(i64::try_from(connection).unwrap_or(i64::MAX))
-}
-
-fn unknown_subcommand(words: &[Bytes]) -> Value {
-    let (name, subcommand) =
-        (String::from_utf8_lossy(&words[0]), String::from_utf8_lossy(&words[1]));
-    let name = name.to_uppercase();
-    Value::error(format!("ERR unknown subcommand '{subcommand}'. Try {name} HELP."))
+/// A map of texts.
+fn map(pairs: &[(&str, &str)]) -> Value {
+    Value::Map(pairs.iter().map(|(name, value)| (Value::text(name), Value::text(value))).collect())
 }

@@ -38,6 +38,13 @@ impl Value {
         Self::Integer(i64::try_from(number).unwrap_or(i64::MAX))
     }
 
+    /// Returns the value as a client receives it.
+    pub(super) fn encoded(&self) -> Bytes {
+        let mut bytes = Bytes::new();
+        self.write(&mut bytes);
+        bytes
+    }
+
     /// Writes the value as a client receives it.
     pub(super) fn write(&self, out: &mut Bytes) {
         match self {

@@ -14,7 +14,7 @@ use mlua::{
 };
 
 use super::{
-    data::{Data, INTEGER},
+    data::{Data, integer},
     resp::{Bytes, Value, number_text},
 };
 
@@ -31,6 +31,8 @@ pub(super) struct Scripts {
     on_error: Function,
     /// By digest.
     loaded: BTreeMap<String, Function>,
+    /// Texts in scripts that are replaced, as deliberate mistakes.
+    pub(super) patches: &'static [(&'static str, &'static str)],
 }
 
 impl Scripts {
@@ -56,78 +58,51 @@ impl Scripts {
         let (environment, globals) =
             lua.load(ENVIRONMENT).set_name("=environment").call((call, pcall, text_of))?;
         let (xpcall, on_error) = (lua.globals().get("xpcall")?, lua.create_function(located)?);
-        Ok(Self { lua, environment, globals, xpcall, on_error, loaded: BTreeMap::new() })
+        let loaded = BTreeMap::new();
+        Ok(Self { lua, environment, globals, xpcall, on_error, loaded, patches: &[] })
     }
 
+    pub(super) fn with_patches(self, patches: &'static [(&'static str, &'static str)]) -> Self {
+        Self { patches, ..self }
+    }
+
+    #[cfg(dlock_sim)]
     pub(super) fn forget(&mut self) {
         self.loaded.clear();
     }
 
     /// `EVAL text keys [key ...] [argument ...]`.
     pub(super) fn eval(&mut self, words: &[Bytes]) -> Value {
-        match parted(words) {
-            Ok((keys, arguments)) => match self.load(&words[1]) {
-                Ok(digest) => self.run(&digest, keys, arguments),
-                Err(refusal) => refusal,
-            },
-            Err(refusal) => refusal,
-        }
+        let digest = self.load(&words[1]);
+        self.run(&digest, &words[2..])
     }
 
     /// `EVALSHA digest keys [key ...] [argument ...]`.
     pub(super) fn eval_by_digest(&mut self, words: &[Bytes]) -> Value {
-        let digest = String::from_utf8_lossy(&words[1]).to_ascii_lowercase();
-        match parted(words) {
-            _ if digest.len() != 40 => Value::error(NO_SCRIPT),
-            Ok((keys, arguments)) => self.run(&digest, keys, arguments),
-            Err(refusal) => refusal,
-        }
-    }
-
-    /// `SCRIPT LOAD`, `SCRIPT EXISTS` and `SCRIPT FLUSH`.
-    pub(super) fn script(&mut self, words: &[Bytes]) -> Value {
-        match (words[1].to_ascii_uppercase().as_slice(), &words[2..]) {
-            (b"LOAD", [text]) => self.load(text).map_or_else(|refusal| refusal, Value::text),
-            (b"EXISTS", digests @ [_, ..]) => {
-                let is_loaded = |digest: &Bytes| {
-                    let digest = String::from_utf8_lossy(digest).to_ascii_lowercase();
-                    Value::Integer(self.loaded.contains_key(&digest).into())
-                };
-                Value::Array(digests.iter().map(is_loaded).collect())
-            }
-            (b"FLUSH", _) => {
-                self.forget();
-                Value::ok()
-            }
-            _ => super::unknown_subcommand(words),
-        }
+        self.run(&String::from_utf8_lossy(&words[1]), &words[2..])
     }
 
     /// Returns the digest.
-    fn load(&mut self, text: &[u8]) -> std::result::Result<String, Value> {
+    pub(super) fn load(&mut self, text: &[u8]) -> String {
         let digest = sha1_smol::Sha1::from(text).digest().to_string();
         if !self.loaded.contains_key(&digest) {
-            let chunk = self.lua.load(text).set_name("@user_script");
+            let patched = self.patches.iter().fold(text.to_vec(), |text, (from, to)| {
+                String::from_utf8_lossy(&text).replace(from, to).into_bytes()
+            });
+            let chunk = self.lua.load(patched).set_name("@user_script");
             let script = chunk.set_environment(self.environment.clone()).into_function();
-            let script = script.map_err(|error| {
-                let why = match error {
-                    Error::SyntaxError { message, .. } => message,
-                    error => error.to_string(),
-                };
-                Value::error(format!("ERR Error compiling script (new function): {why}"))
-            })?;
-            self.loaded.insert(digest.clone(), script);
+            self.loaded.insert(digest.clone(), script.expect("a script can be compiled"));
         }
-        Ok(digest)
+        digest
     }
 
-    fn run(&self, digest: &str, keys: &[Bytes], arguments: &[Bytes]) -> Value {
-        match self.loaded.get(digest) {
-            Some(script) => self
-                .try_run(script, digest, keys, arguments)
-                .expect("a script ends with an answer or with an error"),
-            None => Value::error(NO_SCRIPT),
-        }
+    /// Runs a script with these words: the number of its keys, the keys, and its arguments.
+    fn run(&self, digest: &str, words: &[Bytes]) -> Value {
+        let Some(script) = self.loaded.get(digest) else { return Value::error(NO_SCRIPT) };
+        let keys = usize::try_from(integer(&words[0])).expect("it is the number of the keys");
+        let (keys, arguments) = words[1..].split_at(keys);
+        self.try_run(script, digest, keys, arguments)
+            .expect("a script ends with an answer or with an error")
     }
 
     fn try_run(
@@ -156,17 +131,6 @@ impl Scripts {
     }
 }
 
-/// Returns the keys and the arguments of an `EVAL`.
-fn parted(words: &[Bytes]) -> std::result::Result<(&[Bytes], &[Bytes]), Value> {
-    let digits = str::from_utf8(&words[2]).ok().and_then(|digits| digits.parse::<i64>().ok());
-    let count = digits.ok_or_else(|| Value::error(INTEGER))?;
-    let count =
-        usize::try_from(count).map_err(|_| Value::error("ERR Number of keys can't be negative"))?;
-    words[3..]
-        .split_at_checked(count)
-        .ok_or_else(|| Value::error("ERR Number of keys can't be greater than number of args"))
-}
-
 /// An error of `redis.call`, which ends the script unless it is caught.
 #[derive(Debug)]
 struct Refusal(Bytes);
@@ -181,17 +145,12 @@ impl error::Error for Refusal {}
 
 /// Executes a command of a script.
 fn run_command(data: &RefCell<Data>, words: &MultiValue) -> Value {
-    if words.is_empty() {
-        return Value::error("ERR Please specify at least one argument for this redis lib call");
-    }
     let word = |word: &LuaValue| match word {
         LuaValue::String(text) => Some(text.as_bytes().to_vec()),
         other => number(other).map(|number| number_text(number).into_bytes()),
     };
-    match words.iter().map(word).collect::<Option<Vec<_>>>() {
-        Some(words) => data.borrow_mut().run_for_script(&words),
-        None => Value::error("ERR Lua redis lib command arguments must be strings or integers"),
-    }
+    let words = words.iter().map(word).collect::<Option<Vec<_>>>();
+    data.borrow_mut().run(&words.expect("a command consists of texts and numbers"))
 }
 
 /// Returns the table of an error with its text, and with the place in the script where it was

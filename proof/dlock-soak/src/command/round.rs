@@ -10,11 +10,11 @@ use tokio::time::sleep;
 
 use super::options::{StoreArg, connect};
 use crate::{
+    breach::Breach,
     fault::{Effect, Fault},
     report::Report,
     scene::{Findings, Injection, Scene},
     setups::faults,
-    verdict::Check,
 };
 
 /// The length of each part of a round.
@@ -58,7 +58,7 @@ pub(super) struct Round {
     /// The report; `None` if the run of the holders failed.
     pub(super) report: Option<Report>,
     /// All violations.
-    pub(super) violations: Vec<(Check, String)>,
+    pub(super) violations: Vec<Breach>,
 }
 
 impl Round {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::verdict::{Judgement, Tally};
-use crate::verdict::Check;
+use crate::breach::Check;
 
 /// One store's row.
 #[derive(Debug, Serialize)]
@@ -18,7 +18,7 @@ pub(super) struct Row {
 
 /// The columns that must be zero, with the checks that each of them counts.
 const ZEROS: [(&str, &[Check]); 6] = [
-    ("overlaps", &[Check::Exclusion]),
+    ("overlaps", &[Check::Exclusion, Check::Kept]),
     ("tokens out of order", &[Check::Tokens]),
     ("stale writes accepted", &[Check::Resource]),
     ("lost wake-ups", &[Check::Liveness, Check::Fairness]),

@@ -9,8 +9,8 @@ use super::{
     round::{RECOVERY, Round, WARM_UP},
 };
 use crate::{
+    breach::Check,
     fault::{Effect, Fault},
-    verdict::Check,
 };
 
 /// The number of examples that are kept for each kind of violation.
@@ -89,8 +89,8 @@ impl Tally {
         for round in rounds {
             tally.rounds += 1;
             tally.add_deeds(round);
-            for (check, text) in &round.violations {
-                tally.add(*check, text);
+            for breach in &round.violations {
+                tally.add(breach.check, &breach.text);
             }
             let Some(report) = &round.report else { continue };
             tally.grants += report.grants();

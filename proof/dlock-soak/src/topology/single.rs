@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use dlock_testkit::{Stop, Verdict};
+use dlock_testkit::{Stop, Verdict, support::connected};
 use dlock_testlab::{
     Protocol, Proxy, Snapshot, SteppedClock,
     etcd::EtcdServer,
@@ -101,7 +101,7 @@ impl Single {
         let mut single = Self { server, network, outages, clock, copy: None, is_guarded };
         if forgets {
             // A database without its tables would be useless.
-            drop(connect(single.direct_url()).await?);
+            drop(connected(|| connect(single.direct_url())).await?);
             single.copy = Some(single.server.snapshot().await?);
         }
         Ok(single)
