@@ -15,6 +15,7 @@ use crate::{
     crew::{
         contestant::Contestant,
         peers::{self, LeftOut, Peer},
+        relays::Relays,
         team::{Figures, Team},
     },
     figures::{Figure, Spread},
@@ -23,10 +24,11 @@ use crate::{
     processors::{Awake, Placed},
     report::{
         self,
+        record::{self, Record},
         results::{Entry, Part, Results},
         targets,
     },
-    scenario::{self, Counter, Scenario},
+    scenario::{self, Counter, Profile, Scenario},
     store::{Server, Store, Sweeps},
 };
 
@@ -36,6 +38,9 @@ pub(crate) const WORD: &str = "compare";
 /// The time for which a Java program runs before its rounds count, until Java has compiled its
 /// code.
 const WARM_UP: Duration = Duration::from_secs(4);
+
+/// The exit code if there is nothing to compare with.
+const UNKNOWN: u8 = 3;
 
 /// The maximum length of a reason in the report, in characters.
 const MOST_SAID: usize = 200;
@@ -53,13 +58,30 @@ pub(crate) fn compare(rest: Parser) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::SUCCESS);
         }
     };
+    let setting = setting(&options);
+    let recorded = match &options.check {
+        None => None,
+        Some(file) => match Record::read(file, &setting)? {
+            Some(record) => Some(record),
+            None => {
+                println!("{}: {}", file.display(), record::NONE);
+                return Ok(ExitCode::from(UNKNOWN));
+            }
+        },
+    };
     let (peers, missing) = peers::ready(&options.peers, &options.stores);
-    let mut results = run(&options, &peers, missing)?;
+    let mut results = run(&options, setting, &peers, missing)?;
     results.targets = targets::judge(&results.parts);
     report::end(&results, options.report.as_deref())?;
+    if let Some(file) = &options.record {
+        Record::of(&results).write(file)?;
+    }
+    let asked = |store, scenario: &str| options.stores.contains(&store) && options.wants(scenario);
+    let is_as_recorded = recorded.is_none_or(|record| report::compared(&record, &results, asked));
     let missed = results.targets.iter().any(|verdict| !verdict.met);
     Ok(match options.ends_with {
         EndsWith::Targets if missed => ExitCode::FAILURE,
+        _ if !is_as_recorded => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     })
 }
@@ -67,7 +89,8 @@ pub(crate) fn compare(rest: Parser) -> Result<ExitCode, Failure> {
 fn list() {
     println!("stores: {}\n\nscenarios:", Store::ALL.map(Store::name).join(", "));
     for scenario in scenario::all() {
-        println!("  {:<16}{}", scenario.name(), scenario.about());
+        let Profile { name, about, .. } = scenario.profile();
+        println!("  {name:<28}{about}");
     }
     println!("\npeers:");
     for peer in peers::PEERS {
@@ -76,28 +99,35 @@ fn list() {
 }
 
 /// Runs everything that the options ask for.
-fn run(options: &Options, peers: &[Peer], missing: Vec<LeftOut>) -> Result<Results, Failure> {
-    let mut results = Results { setting: setting(options), missing, ..Results::default() };
+fn run(
+    options: &Options,
+    setting: BTreeMap<&'static str, String>,
+    peers: &[Peer],
+    missing: Vec<LeftOut>,
+) -> Result<Results, Failure> {
+    let versions = peers.iter().filter_map(|peer| peer.version()).collect();
+    let mut results = Results { setting, missing, peers: versions, ..Results::default() };
     report::begin(&results);
     let runtime = Flavour::CurrentThread.start()?;
     for store in &options.stores {
         let server = runtime.block_on(Server::start(*store, options.setup, Sweeps::Seldom));
         let mut server = server.map_err(|failure| format!("{}: {failure}", store.name()))?;
         for scenario in scenario::all() {
-            if !options.wants(&*scenario) {
+            let Profile { name, about, main, is_long, .. } = scenario.profile();
+            if !options.wants(&name) {
                 continue;
             }
             let mut part = Part {
                 store: *store,
                 version: server.version.clone(),
-                scenario: scenario.name(),
-                about: scenario.about(),
-                main: scenario.main(),
+                scenario: name,
+                about,
+                main,
                 entries: Vec::new(),
                 left_out: Vec::new(),
             };
             // A scenario that is named explicitly runs in a quick run too.
-            if options.quick && scenario.is_long() && options.scenarios.is_empty() {
+            if options.quick && is_long && options.scenarios.is_empty() {
                 part.leave_out("all", "it takes too long for a quick run");
             } else {
                 let race = Race { scenario: &*scenario, options, runtime: &runtime };
@@ -133,7 +163,7 @@ impl Race<'_> {
                 return Ok(());
             }
         };
-        let _awake = if self.scenario.is_awake() { Some(Awake::keep()?) } else { None };
+        let _awake = if self.scenario.profile().is_awake { Some(Awake::keep()?) } else { None };
         let _placed = match (self.options.places, server.threads()) {
             (Places::Chosen, threads) if !threads.is_empty() => Some(Placed::keep(&threads)?),
             _ => None,
@@ -189,7 +219,9 @@ impl Race<'_> {
             return Err(reason.into());
         }
         let size = self.scenario.processes(server.store, &contestant);
-        let mut team = Team::start(contestant, server, size, self.options.flavour)?;
+        let relays = self.scenario.delay().map(|delay| Relays::start(server, size, delay));
+        let relays = relays.transpose()?;
+        let mut team = Team::start(contestant, server, size, self.options.flavour, relays)?;
         let warm_up = match (team.contestant.is_slow_to_warm(), self.options.quick) {
             (false, _) => self.options.lasts,
             (true, false) => WARM_UP,
@@ -265,13 +297,15 @@ fn setting(options: &Options) -> BTreeMap<&'static str, String> {
         Places::Any => "left to the system",
         Places::Chosen => "the server on one, the clients on the others",
     };
-    let lasts = options.lasts.as_secs_f64();
+    let build = if cfg!(debug_assertions) { "dev" } else { "release" };
     BTreeMap::from([
         ("processor", model.map_or("unknown", |(_, model)| model).to_owned()),
         ("processors", processors.to_string()),
         ("places", places.to_owned()),
         ("load when it began", load.split(' ').next().unwrap_or_default().to_owned()),
-        ("rounds", format!("{} of {lasts} s", options.rounds)),
+        ("rounds", options.rounds.to_string()),
+        ("seconds of a round", options.lasts.as_secs_f64().to_string()),
+        ("build", build.to_owned()),
         ("tasks of a client", options.flavour.label().to_owned()),
         ("dlock", env!("CARGO_PKG_VERSION").to_owned()),
     ])

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A quantity that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Figure {
     /// The median of a cycle or of a hand-off, in microseconds.
     P50,
     /// The 99th percentile of the same.
     P99,
+    /// The median in round trips of the network.
+    Trips,
     /// Cycles or hand-offs per second.
     Rate,
     /// Jain's index over the clients: 1 if all have the same share.
@@ -46,16 +48,38 @@ pub(crate) enum Figure {
     Left,
     /// Seconds from the last use of any name until the store contained nothing of all names.
     Gone,
+    /// The median time from the death of a holder to the next hold, in seconds.
+    KilledP50,
+    /// The 99th percentile of the same.
+    KilledP99,
+    /// The median time from the freeze of a holder to the next hold, in seconds.
+    FrozenP50,
+    /// The 99th percentile of the same.
+    FrozenP99,
+    /// The median time from the cut of a holder's network to the next hold, in seconds.
+    CutP50,
+    /// The 99th percentile of the same.
+    CutP99,
+    /// Locks that had another holder although nothing had happened to the first one.
+    Needless,
+    /// Clients that did not get the lock within the limit.
+    Unserved,
     /// Fencing tokens that were not larger after the store had forgotten their names.
     Stale,
 }
 
 impl Figure {
+    /// Whether a higher value is better.
+    pub(crate) const fn is_better_high(self) -> bool {
+        matches!(self, Self::Rate | Self::Fairness | Self::Cycles)
+    }
+
     /// Returns the text for a table.
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::P50 => "p50, us",
             Self::P99 => "p99, us",
+            Self::Trips => "p50, round trips",
             Self::Rate => "per second",
             Self::Fairness => "Jain fairness",
             Self::Commands => "commands each",
@@ -73,6 +97,14 @@ impl Figure {
             Self::Table => "table, KiB",
             Self::Left => "entries left",
             Self::Gone => "s until gone",
+            Self::KilledP50 => "killed: p50, s",
+            Self::KilledP99 => "killed: p99, s",
+            Self::FrozenP50 => "frozen: p50, s",
+            Self::FrozenP99 => "frozen: p99, s",
+            Self::CutP50 => "cut off: p50, s",
+            Self::CutP99 => "cut off: p99, s",
+            Self::Needless => "lost needlessly",
+            Self::Unserved => "without the lock",
             Self::Stale => "tokens not grown",
         }
     }
@@ -89,6 +121,8 @@ pub(crate) struct Spread {
     pub(crate) p90: f64,
     /// The median of the ratios to the baseline in the same round.
     pub(crate) to_baseline: Option<f64>,
+    /// The ratios to the baseline of all rounds that have one.
+    pub(crate) ratios: Vec<f64>,
     /// All rounds in order.
     pub(crate) rounds: Vec<f64>,
 }
@@ -98,12 +132,14 @@ impl Spread {
     /// rounds.
     pub(crate) fn of(rounds: &[f64], baseline: Option<&[f64]>) -> Option<Self> {
         let pairs = rounds.iter().zip(baseline.unwrap_or_default());
-        let ratios: Vec<f64> = pairs.map(|(own, baseline)| own / baseline).collect();
+        let ratios = pairs.map(|(own, baseline)| own / baseline);
+        let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
         Some(Self {
             median: quantile(rounds, 50)?,
             p10: quantile(rounds, 10)?,
             p90: quantile(rounds, 90)?,
             to_baseline: quantile(&ratios, 50),
+            ratios,
             rounds: rounds.to_vec(),
         })
     }

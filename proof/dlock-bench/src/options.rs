@@ -8,7 +8,7 @@ use crate::{
     Failure,
     crew::peers::{PEERS, Peer},
     own::Flavour,
-    scenario::{self, Scenario},
+    scenario,
     store::{Disk, Members, Setup, Store},
 };
 
@@ -28,7 +28,17 @@ pub(crate) struct Options {
     pub(crate) flavour: Flavour,
     pub(crate) report: Option<PathBuf>,
     pub(crate) ends_with: EndsWith,
+    /// The file in which the ratios are recorded.
+    pub(crate) record: Option<PathBuf>,
+    /// The file with the recorded ratios that are compared.
+    pub(crate) check: Option<PathBuf>,
 }
+
+/// The rounds of a run whose ratios are recorded, and of one that is compared with them. If both have
+/// the same distribution, all rounds of the second are worse than all rounds of the first in one of
+/// 15,504 cases.
+const RECORDED_ROUNDS: usize = 15;
+const CHECKED_ROUNDS: usize = 5;
 
 /// The placement of processes on processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +76,7 @@ impl Options {
         let (mut quick, mut seconds, mut rounds, mut report) = (false, None, None, None);
         let (mut places, mut disk) = (Places::Any, Disk::Waited);
         let mut members = Members::One;
+        let (mut record, mut check) = (None, None);
         let (mut flavour, mut ends_with) = (Flavour::CurrentThread, EndsWith::Success);
         while let Some(arg) = parser.next()? {
             match arg {
@@ -81,6 +92,8 @@ impl Options {
                 Arg::Long("three-members") => members = Members::Three,
                 Arg::Long("two-threads") => flavour = Flavour::TwoWorkers,
                 Arg::Long("targets") => ends_with = EndsWith::Targets,
+                Arg::Long("record") => record = Some(PathBuf::from(parser.value()?)),
+                Arg::Long("check") => check = Some(PathBuf::from(parser.value()?)),
                 Arg::Long("list") => return Ok(Asked::List),
                 Arg::Long("help") | Arg::Short('h') => return Ok(Asked::Help),
                 other => return Err(other.unexpected().into()),
@@ -90,13 +103,21 @@ impl Options {
             stores = Store::ALL.to_vec();
         }
         let known = scenario::all();
-        if let Some(name) = scenarios.iter().find(|name| !known.iter().any(|s| is(&**s, name))) {
-            let known: Vec<_> = known.iter().map(|scenario| scenario.name()).collect();
+        if let Some(name) =
+            scenarios.iter().find(|name| !known.iter().any(|s| is(&s.profile().name, name)))
+        {
+            let known: Vec<_> = known.iter().map(|scenario| scenario.profile().name).collect();
             return Err(format!("no scenario {name}: there are {}", known.join(", ")).into());
         }
         let lasts = seconds.unwrap_or(if quick { 0.1 } else { 0.5 });
         let lasts = Duration::try_from_secs_f64(lasts)?.max(Duration::from_millis(10));
-        let rounds = rounds.unwrap_or(if quick { 2 } else { 5 }).max(1);
+        let usual = match (&record, &check) {
+            (Some(_), _) => RECORDED_ROUNDS,
+            (None, Some(_)) => CHECKED_ROUNDS,
+            (None, None) if quick => 2,
+            (None, None) => 5,
+        };
+        let rounds = rounds.unwrap_or(usual).max(1);
         let peers = peers_of(&peers)?;
         Ok(Asked::Compare(Self {
             stores,
@@ -110,19 +131,20 @@ impl Options {
             flavour,
             report,
             ends_with,
+            record,
+            check,
         }))
     }
 
     /// Whether this scenario is selected.
-    pub(crate) fn wants(&self, scenario: &dyn Scenario) -> bool {
+    pub(crate) fn wants(&self, scenario: &str) -> bool {
         self.scenarios.is_empty() || self.scenarios.iter().any(|name| is(scenario, name))
     }
 }
 
 /// Whether a scenario, or its family, has this name.
-fn is(scenario: &dyn Scenario, name: &str) -> bool {
-    let full = scenario.name();
-    full == name || full.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
+fn is(scenario: &str, name: &str) -> bool {
+    scenario == name || scenario.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
 }
 
 fn store(name: &str) -> Result<Store, Failure> {
@@ -165,6 +187,10 @@ Usage: dlock-bench [compare] [OPTIONS]
   --two-threads    two threads for the tasks of each client instead of one
   --report DIR     writes results.json, results.md and plots into a directory
   --targets        exit with 1 when a target is missed
+  --record FILE    keeps the ratios of this processor in a file (15 rounds)
+  --check FILE     compares them with those of the file (5 rounds); exits with 1
+                   when one is worse, with 3 when the file has none of this
+                   processor
   --list           what stores, scenarios and peers there are
   --help           this text
 ";
@@ -185,14 +211,14 @@ mod tests {
         let options = parse(&[]).unwrap();
         assert_eq!(options.stores.len(), 7);
         assert_eq!(options.peers.len(), PEERS.len());
-        assert!(scenario::all().iter().all(|scenario| options.wants(&**scenario)));
+        assert!(scenario::all().iter().all(|scenario| options.wants(&scenario.profile().name)));
     }
 
     #[test]
     fn a_family_is_all_of_its_scenarios() {
         let options = parse(&["--scenario", "crowd", "--scenario", "many-64"]).unwrap();
-        let names = scenario::all().into_iter().filter(|scenario| options.wants(&**scenario));
-        let names: Vec<_> = names.map(|scenario| scenario.name()).collect();
+        let names = scenario::all().into_iter().map(|scenario| scenario.profile().name);
+        let names: Vec<_> = names.filter(|name| options.wants(name)).collect();
         assert_eq!(names, ["many-64", "crowd-8", "crowd-64", "crowd-512"]);
     }
 

@@ -106,7 +106,8 @@ pub(crate) fn bind(_thread: Option<Pid>, _processors: &[usize]) -> Result<(), Fa
     Ok(())
 }
 
-/// The environment variable that makes a process spin.
+/// The environment variable that makes a process spin, with the priority of idle or of busy
+/// processes.
 const SPINS: &str = "DLOCK_BENCH_SPINS";
 
 /// While this value lives, no processor sleeps.
@@ -116,8 +117,12 @@ pub(crate) struct Awake(Child);
 impl Awake {
     /// Starts the spinning process.
     pub(crate) fn keep() -> Result<Self, Failure> {
+        Self::spinning("idle")
+    }
+
+    fn spinning(priority: &str) -> Result<Self, Failure> {
         let spins = Command::new(std::env::current_exe()?)
-            .env(SPINS, "1")
+            .env(SPINS, priority)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()?;
@@ -132,6 +137,20 @@ impl Drop for Awake {
     }
 }
 
+/// While this value lives, each processor has work of the usual priority, which competes with that
+/// of the measured processes.
+#[derive(Debug)]
+pub(crate) struct Busy(
+    #[expect(dead_code, reason = "it ends the process when it is dropped")] Awake,
+);
+
+impl Busy {
+    /// Starts the spinning process.
+    pub(crate) fn keep() -> Result<Self, Failure> {
+        Ok(Self(Awake::spinning("busy")?))
+    }
+}
+
 /// Whether this process is the spinning one.
 pub(crate) fn is_spinning() -> bool {
     std::env::var_os(SPINS).is_some()
@@ -139,7 +158,9 @@ pub(crate) fn is_spinning() -> bool {
 
 /// Spins until the parent has ended, however it ended.
 pub(crate) fn spin() -> Result<(), Failure> {
-    nice(19)?;
+    if std::env::var_os(SPINS).is_some_and(|priority| priority == "idle") {
+        nice(19)?;
+    }
     for processor in all()? {
         std::thread::spawn(move || {
             // Two spinning threads on one processor would let another processor sleep.

@@ -6,5 +6,10 @@ import redis
 
 from subject import serve
 
-client = redis.Redis.from_url(sys.argv[1])
+# As many connections as redis-py permits by default. A thread that finds all of them in use waits for
+# one instead of failing.
+CONNECTIONS = 100
+
+pool = redis.BlockingConnectionPool.from_url(sys.argv[1], max_connections=CONNECTIONS, timeout=60)
+client = redis.Redis(connection_pool=pool)
 serve(lambda name: client.lock(name, timeout=30))

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Crew, Java, Talk, peers::Peer};
+use super::{Crew, Java, Talk, peers::Peer, relays::Relays};
 use crate::{
     Failure,
     own::{Flavour, Own},
@@ -53,6 +53,22 @@ impl Contestant {
         Self::Own(Own::Dlock, option)
     }
 
+    /// Returns dlock with options that suit a lease of some seconds: on ZooKeeper and etcd a session
+    /// of this length, on databases an answer within it.
+    pub(crate) fn hurried(store: Store, seconds: u64) -> Self {
+        let option = match (store, seconds) {
+            (Store::Zk | Store::Etcd, 1) => "dlock.session_timeout=1s",
+            (Store::Zk | Store::Etcd, 2) => "dlock.session_timeout=2s",
+            (Store::Zk | Store::Etcd, 5) => "dlock.session_timeout=5s",
+            (Store::Zk | Store::Etcd, 10) => "dlock.session_timeout=10s",
+            (Store::Zk | Store::Etcd, 30) => "dlock.session_timeout=30s",
+            (Store::Postgres | Store::Mysql, 1) => "dlock.response_timeout=1s",
+            (Store::Postgres | Store::Mysql, 2) => "dlock.response_timeout=2s",
+            _ => "",
+        };
+        Self::Own(Own::Dlock, option)
+    }
+
     /// Returns the name in the report.
     pub(crate) fn name(&self) -> String {
         match self {
@@ -87,27 +103,31 @@ impl Contestant {
         matches!(self, Self::Peer(peer) if peer.is_java())
     }
 
-    /// Starts its processes.
+    /// Starts its processes, each over its relay if there are relays.
     pub(crate) fn start(
         &self,
         server: &Server,
         size: usize,
         flavour: Flavour,
+        relays: Option<&Relays>,
     ) -> Result<Crew, Failure> {
+        let over = |url: String, place| relays.map_or(url.clone(), |all| all.route(&url, place));
         match self {
             Self::Own(own, option) => {
                 let url = match own {
                     Own::Dlock => with_option(server.dlock_url(), option),
                     _ => server.url(),
                 };
-                Crew::of((0..size).map(|_| own.command(&url, flavour)))
+                Crew::of((0..size).map(|place| own.command(&over(url.clone(), place), flavour)))
             }
             Self::Peer(peer) if peer.is_java() => {
-                let started = (0..size).map(|_| Java::start(server));
+                let started = (0..size).map(|place| Java::start(&over(server.url(), place)));
                 let members = started.map(|java| Ok(Box::new(java?) as Box<dyn Talk>));
                 Ok(Crew::of_others(members.collect::<Result<_, Failure>>()?))
             }
-            Self::Peer(peer) => Crew::of((0..size).map(|_| peer.command(&server.url(), flavour))),
+            Self::Peer(peer) => {
+                Crew::of((0..size).map(|place| peer.command(&over(server.url(), place), flavour)))
+            }
         }
     }
 }

@@ -68,6 +68,14 @@ impl Holds {
         u32::try_from(self.holds.len().saturating_sub(1)).map_or(f64::NAN, f64::from)
     }
 
+    /// Returns the time from the first hold to the last one.
+    pub(crate) fn took(&self) -> Duration {
+        match &self.holds[..] {
+            [first, .., last] => clock::between(first.got, last.got),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Returns the times from each release to the return of the next wait of another client. A lock
     /// that is not fair often stays with the same client.
     pub(crate) fn crossings(&self) -> Vec<Duration> {
@@ -110,6 +118,7 @@ mod tests {
         let holds = holds(&["0:9:70:80", "0:7:10:20", "0:8:25:30"]).unwrap();
         assert_eq!(holds.crossings(), [Duration::from_nanos(5), Duration::from_nanos(40)]);
         assert_eq!(holds.hand_offs(), 2.0);
+        assert_eq!(holds.took(), Duration::from_nanos(60));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub(crate) mod contestant;
 mod holds;
 pub(crate) mod peers;
+pub(crate) mod relays;
 pub(crate) mod team;
 
 use std::{
@@ -17,7 +18,7 @@ use dlock_testlab::{Stop, zookeeper::JavaProgram};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
 
-use crate::{Failure, clock, own::Flavour, store::Server};
+use crate::{Failure, clock, own::Flavour};
 
 pub(crate) use holds::{Hold, Holds};
 
@@ -64,6 +65,14 @@ impl Crew {
     /// Returns the number of processes.
     pub(crate) fn size(&self) -> usize {
         self.0.len()
+    }
+
+    /// Returns the first process, to which a line can be sent without waiting for its answer.
+    pub(crate) fn first(&mut self) -> Result<&mut dyn Talk, Failure> {
+        match self.0.first_mut() {
+            Some(member) => Ok(&mut **member),
+            None => Err("no process".into()),
+        }
     }
 
     /// Sends each process its line, then waits for all answers.
@@ -149,9 +158,8 @@ pub(crate) struct Java {
 
 impl Java {
     /// Starts the program.
-    pub(crate) fn start(server: &Server) -> Result<Self, Failure> {
+    pub(crate) fn start(url: &str) -> Result<Self, Failure> {
         let runtime = Flavour::CurrentThread.start()?;
-        let url = server.url();
         let address = url.trim_start_matches("zk://").to_owned();
         // Java's clock leaves out the time for which the machine was suspended.
         let monotonic = clock_gettime(ClockId::Monotonic);

@@ -1,6 +1,7 @@
 //! The locks of other projects, and whether they can run here.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -17,6 +18,13 @@ use crate::{
 /// versions of the drivers.
 const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 const PROGRAM: &str = "dlock-bench-peers";
+const LOCK_FILE: &str = include_str!("../../peers/Cargo.lock");
+
+/// The lock of the SQL driver.
+const ADVISORY: &str = "PgAdvisoryLock";
+
+/// The directory of Debian's jars.
+const JARS: &str = "/usr/share/java";
 
 /// A lock of another project.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +41,13 @@ pub(crate) struct Peer {
 pub(crate) struct LeftOut {
     pub(crate) name: String,
     pub(crate) reason: String,
+}
+
+/// The version of a peer that takes part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Version {
+    pub(crate) name: String,
+    pub(crate) version: String,
 }
 
 /// The environment in which it runs.
@@ -60,7 +75,7 @@ pub(crate) const PEERS: &[Peer] = &[
         how: How::Python { module: "redis", script: "redis_py.py" },
     },
     rust("distributed-lock-postgres", Store::Postgres, true),
-    rust("PgAdvisoryLock", Store::Postgres, true),
+    rust(ADVISORY, Store::Postgres, true),
     rust("distributed-lock-mysql", Store::Mysql, true),
     rust("zookeeper-client", Store::Zk, true),
     Peer { name: "Curator", store: Store::Zk, fair: true, how: How::Java },
@@ -83,6 +98,30 @@ impl Peer {
         self.how == How::Java
     }
 
+    /// Whether each of its tasks is a thread.
+    pub(crate) fn has_threads(self) -> bool {
+        matches!(self.how, How::Java | How::Python { .. })
+    }
+
+    /// Returns its version; `None` if it is the server's, or unknown.
+    pub(crate) fn version(self) -> Option<Version> {
+        let version = match self.how {
+            How::Rust => locked(LOCK_FILE, if self.name == ADVISORY { "sqlx" } else { self.name }),
+            How::Java => {
+                let jars = fs::read_dir(JARS).into_iter().flatten().flatten();
+                let names = jars.filter_map(|jar| jar.file_name().into_string().ok());
+                names.filter_map(|name| curator(&name)).max()
+            }
+            How::Python { module, .. } => {
+                let script =
+                    format!("import importlib.metadata as m; print(m.version('{module}'))");
+                runs("python3", &["-c", &script]).ok()
+            }
+            How::Server => None,
+        };
+        Some(Version { name: self.name.to_owned(), version: version? })
+    }
+
     /// Returns the command that starts a process of it.
     pub(crate) fn command(self, url: &str, flavour: Flavour) -> Result<Command, Failure> {
         match self.how {
@@ -102,6 +141,19 @@ impl Peer {
     }
 }
 
+/// Returns the version of a package in a lock file; the largest if there are several.
+fn locked(lock_file: &str, package: &str) -> Option<String> {
+    let name = format!("name = \"{package}\"\nversion = \"");
+    let versions = lock_file.split("[[package]]\n").filter_map(|text| text.strip_prefix(&name));
+    versions.filter_map(|rest| rest.split('"').next()).max().map(ToOwned::to_owned)
+}
+
+/// Returns the version in the name of Curator's jar.
+fn curator(jar: &str) -> Option<String> {
+    let version = jar.strip_prefix("curator-recipes-")?.strip_suffix(".jar")?;
+    Some(version.to_owned())
+}
+
 /// Builds the peers. Returns those that can run, and the reasons why the others can't.
 pub(crate) fn ready(asked: &[Peer], stores: &[Store]) -> (Vec<Peer>, Vec<LeftOut>) {
     let (mut ready, mut missing) = (Vec::new(), Vec::new());
@@ -113,7 +165,8 @@ pub(crate) fn ready(asked: &[Peer], stores: &[Store]) -> (Vec<Peer>, Vec<LeftOut
             // The program itself reports at its start if something is missing.
             How::Java | How::Server => Ok(()),
             How::Python { module, .. } => {
-                runs("python3", &["-c", &format!("import {module}")]).map_err(|e| e.to_string())
+                let found = runs("python3", &["-c", &format!("import {module}")]);
+                found.map(drop).map_err(|error| error.to_string())
             }
         };
         match found {
@@ -159,12 +212,12 @@ fn target() -> Result<PathBuf, Failure> {
     Ok(target.join("peers"))
 }
 
-/// Checks that a program runs. The error is the reason why it does not.
-fn runs(program: &str, args: &[&str]) -> Result<(), Failure> {
+/// Runs a program, and returns its output. The error is the reason why it does not run.
+fn runs(program: &str, args: &[&str]) -> Result<String, Failure> {
     let done = Command::new(program).args(args).stdin(Stdio::null()).output();
     let done = done.map_err(|error| format!("no {program}: {error}"))?;
     match done.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
         false => {
             let said = String::from_utf8_lossy(&done.stderr);
             let error = said.lines().map(str::trim).find(|line| line.contains("Error"));
@@ -182,7 +235,19 @@ mod tests {
         assert!(runs("/no/such/program", &[]).is_err());
         let fails = runs("sh", &["-c", "echo 'SomeError: no such module' >&2; exit 1"]);
         assert!(fails.unwrap_err().to_string().contains("no such module"));
-        assert!(runs("true", &[]).is_ok());
+        assert_eq!(runs("echo", &["8.1.0"]).unwrap(), "8.1.0");
+    }
+
+    #[test]
+    fn a_version_is_that_of_the_package() {
+        let packages = "[[package]]\nname = \"a-b\"\nversion = \"9.0.0\"\n\n\
+            [[package]]\nname = \"a\"\nversion = \"1.2.3\"\nsource = \"x\"\n";
+        assert_eq!(locked(packages, "a").unwrap(), "1.2.3");
+        assert_eq!(locked(packages, "b"), None);
+        assert_eq!(curator("curator-recipes-5.4.0.jar").unwrap(), "5.4.0");
+        assert_eq!(curator("curator-recipes.jar"), None);
+        let rust = PEERS.iter().filter(|peer| peer.how == How::Rust);
+        assert!(rust.copied().all(|peer| peer.version().is_some()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Crew, Hold, Holds, contestant::Contestant, span};
+use super::{Crew, Hold, Holds, contestant::Contestant, relays::Relays, span};
 use crate::{
     Failure,
     figures::{Figure, fairness},
@@ -24,6 +24,8 @@ pub(crate) struct Team {
     clients: Vec<Usage>,
     server: Option<Usage>,
     round: usize,
+    /// The network of the processes, if it is not the loopback interface alone.
+    pub(crate) relays: Option<Relays>,
 }
 
 /// The results of clients that wanted one lock.
@@ -46,25 +48,41 @@ pub(crate) struct Spent {
 }
 
 impl Team {
-    /// Starts `size` processes on a server.
+    /// Starts `size` processes on a server, each over its relay if there are relays.
     pub(crate) fn start(
         contestant: Contestant,
         server: &Server,
         size: usize,
         flavour: Flavour,
+        relays: Option<Relays>,
     ) -> Result<Self, Failure> {
-        let crew = contestant.start(server, size, flavour)?;
+        let crew = contestant.start(server, size, flavour, relays.as_ref())?;
         let clients = crew.pids().into_iter().map(|pid| Usage::of(Some(pid)));
         let clients = clients.collect::<Result<_, _>>()?;
         // A contestant without requests to the server causes none of its processor time.
         let asked = if contestant.own() == Some(Own::Tokio) { None } else { server.pid() };
         let server = asked.map(|pid| Usage::of(Some(pid))).transpose()?;
-        Ok(Self { contestant, crew, clients, server, round: 0 })
+        Ok(Self { contestant, crew, clients, server, round: 0, relays })
     }
 
     /// Returns the id of the first process.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.crew.pids().first().copied()
+        self.pids().first().copied()
+    }
+
+    /// Returns the ids of all processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.crew.pids()
+    }
+
+    /// Sends the first process a line, whose answer has to be read later.
+    pub(crate) fn say(&mut self, line: &str) -> Result<(), Failure> {
+        self.crew.first()?.say(line)
+    }
+
+    /// Returns the answer of the first process.
+    pub(crate) fn answer(&mut self) -> Result<String, Failure> {
+        self.crew.first()?.answer()
     }
 
     /// Returns a name that no earlier round used. A task that was dropped while it waited may still
@@ -164,7 +182,22 @@ impl Team {
         hold: Duration,
         lasts: Duration,
     ) -> Result<Contest, Failure> {
-        self.crew.ask(|_| format!("contend {name} {tasks} {}", hold.as_micros()))?;
+        self.compete(&format!("contend {name} {tasks} {}", hold.as_micros()), tasks, lasts)
+    }
+
+    /// Runs tasks in each process that want one lock once each. Ends when all have had it, or after
+    /// this time.
+    pub(crate) fn queue(
+        &mut self,
+        name: &str,
+        tasks: usize,
+        limit: Duration,
+    ) -> Result<Contest, Failure> {
+        self.compete(&format!("queue {name} {tasks}"), tasks, limit)
+    }
+
+    fn compete(&mut self, line: &str, tasks: usize, lasts: Duration) -> Result<Contest, Failure> {
+        self.crew.ask(|_| line.to_owned())?;
         let before = self.spent();
         let (from, until) = span(lasts);
         let answers = self.crew.ask(|_| format!("go {from} {until}"))?;

@@ -6,6 +6,7 @@ use dlock::{
     ErrorKind, FairMutex, Guard, LockOptions, Locks, MultiMutex, Mutex, RwLock,
     sqlite::{Sqlite, SqliteConfig},
 };
+use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 
 use super::once::{self, Once};
@@ -18,6 +19,8 @@ use crate::{
 const TASKS: usize = 512;
 /// The text before the retention in a URL.
 const RETENTION: &str = "&dlock.retention=";
+/// The limit for the end of a holder's lease, far above the longest lease.
+const NEXT_LIMIT: Duration = Duration::from_secs(150);
 /// The pause between two checks for late renewals.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -65,6 +68,18 @@ impl Dlock {
             done??;
         }
         Ok(self.kept.lock().await.len().to_string())
+    }
+
+    /// Waits for all of these names, which others hold. Returns the time when each was acquired.
+    async fn next(&self, lease: Duration, names: &[&str]) -> Result<String, Failure> {
+        let locks = self.locks.with_options(LockOptions::new().with_lease(lease))?;
+        let waits = names.iter().map(async |name| {
+            let guard = locks.mutex(*name)?.lock_timeout(NEXT_LIMIT).await?;
+            let got = clock::now();
+            guard.release().await?;
+            Ok::<_, Failure>(format!("{got} "))
+        });
+        Ok(try_join_all(waits).await?.concat())
     }
 
     /// Acquires a name and `count` names below it one after the other, and returns their tokens.
@@ -138,6 +153,9 @@ impl Subject for Dlock {
         match *words {
             ["keep", name, count, lease] => {
                 self.keep(name, count.parse()?, Duration::from_millis(lease.parse()?)).await
+            }
+            ["next", lease, ref names @ ..] => {
+                self.next(Duration::from_millis(lease.parse()?), names).await
             }
             ["watch", lasts] => self.watch(Duration::from_millis(lasts.parse()?)).await,
             ["use", name, count, tasks] => {

@@ -15,6 +15,8 @@ pub(super) fn text(results: &Results) -> String {
         .to_owned();
     let setting = results.setting.iter().map(|(what, value)| format!("- {what}: {value}"));
     text += &paragraph(setting);
+    let peers = &results.peers;
+    text += &paragraph(peers.iter().map(|peer| format!("- {} {}", peer.name, peer.version)));
     let missing = &results.missing;
     text += &paragraph(missing.iter().map(|peer| format!("- no {}: {}", peer.name, peer.reason)));
     let mut named = BTreeSet::new();

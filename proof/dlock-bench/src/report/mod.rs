@@ -2,13 +2,17 @@
 
 mod markdown;
 mod plots;
+pub(crate) mod record;
 pub(crate) mod results;
 pub(crate) mod targets;
 
 use std::{fs, io::Write, path::Path};
 
-use self::results::{Entry, Part, Results};
-use crate::{Failure, crew::contestant::Role};
+use self::{
+    record::Record,
+    results::{Entry, Part, Results},
+};
+use crate::{Failure, crew::contestant::Role, store::Store};
 
 /// Prints whether the targets were met, and writes the files if there is a directory for them.
 pub(crate) fn end(results: &Results, directory: Option<&Path>) -> Result<(), Failure> {
@@ -37,10 +41,13 @@ fn spread(spread: &crate::figures::Spread) -> String {
     }
 }
 
-/// Prints the setting, and the missing peers.
+/// Prints the setting, the versions of the peers, and the missing peers.
 pub(crate) fn begin(results: &Results) {
     for (what, value) in &results.setting {
         say(&format!("{what}: {value}"));
+    }
+    for peer in &results.peers {
+        say(&format!("with {} {}", peer.name, peer.version));
     }
     for peer in &results.missing {
         say(&format!("without {}: {}", peer.name, peer.reason));
@@ -80,6 +87,24 @@ fn judged(results: &Results) {
     }
     let missed = results.targets.iter().filter(|target| !target.met).count();
     say(&format!("targets met: {}, missed: {missed}", results.targets.len() - missed));
+}
+
+/// Prints how the ratios differ from the recorded ones. Returns whether none is worse and all could
+/// be compared.
+pub(crate) fn compared(
+    record: &Record,
+    results: &Results,
+    asked: impl Fn(Store, &str) -> bool,
+) -> bool {
+    let differences = record.compare(results, asked);
+    say(&format!("\ncompared with the ratios of {}:", record.date));
+    for difference in &differences {
+        let sign = if difference.fails { "FAILED" } else { "note" };
+        say(&format!("  {sign}: {}", difference.text));
+    }
+    let failed = differences.iter().filter(|difference| difference.fails).count();
+    say(&format!("ratios that are worse or can't be compared: {failed}"));
+    failed == 0
 }
 
 /// Returns the text after a name.

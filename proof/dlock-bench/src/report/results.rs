@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    crew::{contestant::Role, peers::LeftOut},
+    crew::{
+        contestant::Role,
+        peers::{LeftOut, Version},
+    },
     figures::{Figure, Spread},
     store::Store,
 };
@@ -19,6 +22,8 @@ pub(crate) struct Results {
     pub(crate) parts: Vec<Part>,
     /// The requested peers that can't run.
     pub(crate) missing: Vec<LeftOut>,
+    /// The versions of the peers that take part.
+    pub(crate) peers: Vec<Version>,
     /// The verdicts on the targets.
     pub(crate) targets: Vec<Verdict>,
 }

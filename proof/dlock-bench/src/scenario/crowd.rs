@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Counter, Scenario};
+use super::{Counter, Profile, Scenario};
 use crate::{
     Failure,
     crew::{
@@ -39,16 +39,9 @@ impl Crowd {
 }
 
 impl Scenario for Crowd {
-    fn name(&self) -> String {
-        format!("crowd-{}", self.0)
-    }
-
-    fn about(&self) -> String {
-        format!("{} clients in {PROCESSES} processes that want one lock", self.0)
-    }
-
-    fn main(&self) -> Figure {
-        Figure::Rate
+    fn profile(&self) -> Profile {
+        let about = format!("{} clients in {PROCESSES} processes that want one lock", self.0);
+        Profile::of_rate(format!("crowd-{}", self.0), about)
     }
 
     fn processes(&self, _store: Store, contestant: &Contestant) -> usize {
@@ -124,32 +117,90 @@ impl Scenario for Crowd {
     }
 }
 
+/// The number of waiters of a large crowd, and the limit for all of them to get the lock.
+const WAITERS: usize = 10_000;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Very many clients that want one lock, once each.
+pub(super) struct LargeCrowd;
+
+impl Scenario for LargeCrowd {
+    fn profile(&self) -> Profile {
+        let about = format!("{WAITERS} clients in {PROCESSES} processes that want one lock once");
+        Profile { is_long: true, ..Profile::of_rate("large-crowd", about) }
+    }
+
+    fn processes(&self, _store: Store, _contestant: &Contestant) -> usize {
+        PROCESSES
+    }
+
+    fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
+        match store {
+            Store::Memory => Err("it reaches one process alone"),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn rules_out(&self, contestant: &Contestant) -> Option<&'static str> {
+        match contestant {
+            Contestant::Peer(peer) if peer.has_threads() => {
+                Some("its threads would compete for the processors rather than for the lock")
+            }
+            Contestant::Peer(peer) if !peer.fair => Some("it has no queue"),
+            _ => None,
+        }
+    }
+
+    fn count(
+        &self,
+        team: &mut Team,
+        _counter: &mut Counter<'_>,
+        _lasts: Duration,
+    ) -> Result<Figures, Failure> {
+        let name = team.fresh_name("large-crowd");
+        let contest = team.queue(&name, WAITERS / PROCESSES, LIMIT)?;
+        let (holds, all) = (&contest.holds, f64::from(u32::try_from(WAITERS)?));
+        let mut figures = vec![
+            (Figure::Rate, holds.hand_offs() / holds.took().as_secs_f64()),
+            (Figure::P50, median(holds.crossings())),
+            (Figure::P99, percentile(holds.crossings(), 99)),
+            (Figure::Unserved, all - contest.all),
+        ];
+        figures.extend(contest.spent.each(contest.all));
+        Ok(figures)
+    }
+}
+
 /// The time for which each holds the lock. So the other one waits for it by then.
 const HELD: Duration = Duration::from_millis(2);
 
 /// Two processes that want one lock: the time from the release in one process to the grant in the
 /// other.
-pub(super) struct HandOff;
+pub(super) struct HandOff(Duration);
+
+impl HandOff {
+    /// Returns the scenario over a network with this delay, for which each holds the lock longer.
+    pub(super) fn over(delay: Duration) -> Self {
+        Self(HELD + 8 * delay)
+    }
+}
+
+impl Default for HandOff {
+    fn default() -> Self {
+        Self(HELD)
+    }
+}
 
 impl Scenario for HandOff {
-    fn name(&self) -> String {
-        "hand-off".to_owned()
-    }
-
-    fn about(&self) -> String {
-        "from the release in one process to the next hold in another".to_owned()
-    }
-
-    fn main(&self) -> Figure {
-        Figure::P50
+    fn profile(&self) -> Profile {
+        Profile::of_latency(
+            "hand-off",
+            "from the release in one process to the next hold in another",
+        )
     }
 
     fn processes(&self, _store: Store, contestant: &Contestant) -> usize {
         if contestant.own() == Some(Own::Row) { 1 } else { 2 }
-    }
-
-    fn is_awake(&self) -> bool {
-        true
     }
 
     fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
@@ -163,10 +214,10 @@ impl Scenario for HandOff {
     fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure> {
         let took = match team.contestant.own() {
             Some(Own::Row) => return team.one_task(lasts, "uncontended row"),
-            Some(Own::Push) => team.ring(HELD, lasts)?,
+            Some(Own::Push) => team.ring(self.0, lasts)?,
             _ => {
                 let name = team.fresh_name("hand-off");
-                team.contend(&name, 1, HELD, lasts)?.holds.crossings()
+                team.contend(&name, 1, self.0, lasts)?.holds.crossings()
             }
         };
         // A round without a hand-off has no figure.

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use super::{Counter, Scenario};
+use super::{Counter, Profile, Scenario};
 use crate::{
     Failure, clock,
     crew::{
@@ -31,25 +31,15 @@ pub(super) struct Held(pub(super) usize);
 
 impl Held {
     fn lease(&self, lasts: Duration) -> Duration {
-        if lasts < SHORT && !self.is_long() { SHORT_LEASE } else { LEASE }
+        if lasts < SHORT && !self.profile().is_long { SHORT_LEASE } else { LEASE }
     }
 }
 
 impl Scenario for Held {
-    fn name(&self) -> String {
-        format!("held-{}", self.0)
-    }
-
-    fn about(&self) -> String {
-        format!("{} locks that are held and renewed", self.0)
-    }
-
-    fn main(&self) -> Figure {
-        Figure::ClientCore
-    }
-
-    fn is_long(&self) -> bool {
-        self.0 > 10_000
+    fn profile(&self) -> Profile {
+        let about = format!("{} locks that are held and renewed", self.0);
+        let profile = Profile::of_rate(format!("held-{}", self.0), about);
+        Profile { main: Figure::ClientCore, is_long: self.0 > 10_000, ..profile }
     }
 
     fn baselines(&self, _store: Store) -> Result<Vec<Own>, &'static str> {
@@ -62,11 +52,6 @@ impl Scenario for Held {
             Contestant::Own(..) => Some("its locks have no lease"),
             Contestant::Peer(_) => Some("what its renewals cost is not measured"),
         }
-    }
-
-    /// All work is in [`Self::count`], which is one long round.
-    fn round(&self, _team: &mut Team, _lasts: Duration) -> Result<Figures, Failure> {
-        Ok(Vec::new())
     }
 
     fn count(

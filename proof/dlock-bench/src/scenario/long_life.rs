@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::{Counter, Scenario};
+use super::{Counter, Profile, Scenario};
 use crate::{
     Failure, clock,
     crew::{
@@ -47,20 +47,11 @@ const CLEAN_UP_LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct LongLife;
 
 impl Scenario for LongLife {
-    fn name(&self) -> String {
-        NAME.to_owned()
-    }
-
-    fn about(&self) -> String {
-        "one name, taken again and again, and then left alone".to_owned()
-    }
-
-    fn main(&self) -> Figure {
-        Figure::Ageing
-    }
-
-    fn is_awake(&self) -> bool {
-        true
+    fn profile(&self) -> Profile {
+        Profile {
+            main: Figure::Ageing,
+            ..Profile::of_latency(NAME, "one name, taken again and again, and then left alone")
+        }
     }
 
     fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
@@ -69,11 +60,6 @@ impl Scenario for LongLife {
 
     fn rules_out(&self, contestant: &Contestant) -> Option<&'static str> {
         super::leaves_uncounted(contestant)
-    }
-
-    /// All work is in [`Self::count`]: this scenario has no rounds.
-    fn round(&self, _team: &mut Team, _lasts: Duration) -> Result<Figures, Failure> {
-        Ok(Vec::new())
     }
 
     fn count(

@@ -3,7 +3,9 @@
 mod crowd;
 mod held;
 mod long_life;
+mod network;
 mod one_time_names;
+mod takeover;
 mod tasks;
 mod uncontended;
 
@@ -13,6 +15,7 @@ use crate::{
     Failure, clock,
     crew::{
         contestant::Contestant,
+        relays::Relays,
         team::{Figures, Team},
     },
     figures::Figure,
@@ -23,30 +26,39 @@ use crate::{
 /// The pause between two checks of what is left.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The name and the purpose of a scenario.
+pub(crate) struct Profile {
+    /// The name on the command line.
+    pub(crate) name: String,
+    /// A short description.
+    pub(crate) about: String,
+    /// The most important quantity.
+    pub(crate) main: Figure,
+    /// Whether the processors are kept awake, because the scenario measures latencies.
+    pub(crate) is_awake: bool,
+    /// Whether the scenario takes too long for a quick run.
+    pub(crate) is_long: bool,
+}
+
+impl Profile {
+    fn of_rate(name: impl Into<String>, about: impl Into<String>) -> Self {
+        let (name, about) = (name.into(), about.into());
+        Self { name, about, main: Figure::Rate, is_awake: false, is_long: false }
+    }
+
+    fn of_latency(name: impl Into<String>, about: impl Into<String>) -> Self {
+        Self { main: Figure::P50, is_awake: true, ..Self::of_rate(name, about) }
+    }
+}
+
 /// A scenario.
 pub(crate) trait Scenario {
-    /// Returns the name on the command line.
-    fn name(&self) -> String;
-
-    /// Returns a short description.
-    fn about(&self) -> String;
-
-    /// Returns the most important quantity.
-    fn main(&self) -> Figure;
+    /// Returns its name and its purpose.
+    fn profile(&self) -> Profile;
 
     /// Returns the number of processes of a contestant.
     fn processes(&self, _store: Store, _contestant: &Contestant) -> usize {
         1
-    }
-
-    /// Whether the processors are kept awake, because the scenario measures latencies.
-    fn is_awake(&self) -> bool {
-        false
-    }
-
-    /// Whether the scenario takes too long for a quick run.
-    fn is_long(&self) -> bool {
-        false
     }
 
     /// Returns the baselines. The first is the one for ratios. The error is the reason why the
@@ -58,8 +70,17 @@ pub(crate) trait Scenario {
         None
     }
 
-    /// Runs one round of a contestant.
-    fn round(&self, team: &mut Team, lasts: Duration) -> Result<Figures, Failure>;
+    /// Returns the time that bytes need from a client to the server or back, beside that of the
+    /// loopback interface.
+    fn delay(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Runs one round of a contestant. A scenario without rounds does all its work in
+    /// [`count`](Self::count).
+    fn round(&self, _team: &mut Team, _lasts: Duration) -> Result<Figures, Failure> {
+        Ok(Vec::new())
+    }
 
     /// Runs the counts that are done once after all rounds.
     fn count(
@@ -93,7 +114,13 @@ impl Counter<'_> {
 
     /// Starts `size` processes of a contestant on the server.
     pub(crate) fn team(&self, contestant: Contestant, size: usize) -> Result<Team, Failure> {
-        Team::start(contestant, self.server, size, self.flavour)
+        Team::start(contestant, self.server, size, self.flavour, None)
+    }
+
+    /// Starts `size` processes of a contestant, each over a relay to the server.
+    pub(crate) fn relayed(&self, contestant: Contestant, size: usize) -> Result<Team, Failure> {
+        let relays = Relays::start(self.server, size, Duration::ZERO)?;
+        Team::start(contestant, self.server, size, self.flavour, Some(relays))
     }
 
     /// Returns the number of keys, rows or nodes that free locks have left on the server.
@@ -133,7 +160,7 @@ impl Counter<'_> {
 
 /// Returns all scenarios.
 pub(crate) fn all() -> Vec<Box<dyn Scenario>> {
-    vec![
+    let mut all: Vec<Box<dyn Scenario>> = vec![
         Box::new(uncontended::Uncontended),
         Box::new(tasks::Many(64)),
         Box::new(tasks::Many(512)),
@@ -141,14 +168,18 @@ pub(crate) fn all() -> Vec<Box<dyn Scenario>> {
         Box::new(crowd::Crowd(8)),
         Box::new(crowd::Crowd(64)),
         Box::new(crowd::Crowd(512)),
-        Box::new(crowd::HandOff),
+        Box::new(crowd::LargeCrowd),
+        Box::new(crowd::HandOff::default()),
         Box::new(held::Held(10_000)),
         Box::new(held::Held(100_000)),
         Box::new(tasks::ReadMostly),
         Box::new(uncontended::Several),
         Box::new(long_life::LongLife),
         Box::new(one_time_names::OneTimeNames),
-    ]
+    ];
+    all.extend(network::all());
+    all.extend(takeover::all());
+    all
 }
 
 /// Returns the reason why a contestant can't take part in a scenario that counts what dlock's locks

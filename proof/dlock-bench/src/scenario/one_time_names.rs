@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Counter, Scenario, bare};
+use super::{Counter, Profile, Scenario, bare};
 use crate::{
     Failure,
     crew::{
@@ -34,16 +34,11 @@ const CLEAN_UP_LIMIT: Duration = Duration::from_secs(30);
 pub(super) struct OneTimeNames;
 
 impl Scenario for OneTimeNames {
-    fn name(&self) -> String {
-        "one-time-names".to_owned()
-    }
-
-    fn about(&self) -> String {
-        format!("{TASKS} tasks of one process that use each name once")
-    }
-
-    fn main(&self) -> Figure {
-        Figure::Rate
+    fn profile(&self) -> Profile {
+        Profile::of_rate(
+            "one-time-names",
+            format!("{TASKS} tasks of one process that use each name once"),
+        )
     }
 
     fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Scenario, bare};
+use super::{Profile, Scenario, bare};
 use crate::{
     Failure,
     crew::{
@@ -25,16 +25,9 @@ impl Many {
 }
 
 impl Scenario for Many {
-    fn name(&self) -> String {
-        format!("many-{}", self.0)
-    }
-
-    fn about(&self) -> String {
-        format!("{} tasks of one process, a name each", self.0)
-    }
-
-    fn main(&self) -> Figure {
-        Figure::Rate
+    fn profile(&self) -> Profile {
+        let about = format!("{} tasks of one process, a name each", self.0);
+        Profile::of_rate(format!("many-{}", self.0), about)
     }
 
     fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
@@ -58,16 +51,8 @@ const TASKS: usize = 64;
 pub(super) struct Local;
 
 impl Scenario for Local {
-    fn name(&self) -> String {
-        "local".to_owned()
-    }
-
-    fn about(&self) -> String {
-        format!("{TASKS} tasks of one process that want one lock")
-    }
-
-    fn main(&self) -> Figure {
-        Figure::Rate
+    fn profile(&self) -> Profile {
+        Profile::of_rate("local", format!("{TASKS} tasks of one process that want one lock"))
     }
 
     fn baselines(&self, _store: Store) -> Result<Vec<Own>, &'static str> {
@@ -93,18 +78,11 @@ const READS: usize = 95;
 pub(super) struct ReadMostly;
 
 impl Scenario for ReadMostly {
-    fn name(&self) -> String {
-        "rw".to_owned()
-    }
-
-    fn about(&self) -> String {
-        format!(
+    fn profile(&self) -> Profile {
+        let about = format!(
             "one read-write lock, {READS} % reads, {TASKS_OF_EACH} tasks of each of {PROCESSES} processes"
-        )
-    }
-
-    fn main(&self) -> Figure {
-        Figure::Rate
+        );
+        Profile::of_rate("rw", about)
     }
 
     fn processes(&self, store: Store, _contestant: &Contestant) -> usize {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Scenario, bare};
+use super::{Profile, Scenario, bare};
 use crate::{
     Failure,
     crew::team::{Figures, Team},
-    figures::Figure,
     own::Own,
     store::Store,
 };
@@ -15,20 +14,8 @@ use crate::{
 pub(super) struct Uncontended;
 
 impl Scenario for Uncontended {
-    fn name(&self) -> String {
-        "uncontended".to_owned()
-    }
-
-    fn about(&self) -> String {
-        "a lock that nobody else wants, taken and given back".to_owned()
-    }
-
-    fn main(&self) -> Figure {
-        Figure::P50
-    }
-
-    fn is_awake(&self) -> bool {
-        true
+    fn profile(&self) -> Profile {
+        Profile::of_latency("uncontended", "a lock that nobody else wants, taken and given back")
     }
 
     fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {
@@ -50,20 +37,11 @@ const NAMES: usize = 8;
 pub(super) struct Several;
 
 impl Scenario for Several {
-    fn name(&self) -> String {
-        "multi".to_owned()
-    }
-
-    fn about(&self) -> String {
-        format!("{NAMES} names taken together, that nobody else wants")
-    }
-
-    fn main(&self) -> Figure {
-        Figure::P50
-    }
-
-    fn is_awake(&self) -> bool {
-        true
+    fn profile(&self) -> Profile {
+        Profile::of_latency(
+            "multi",
+            format!("{NAMES} names taken together, that nobody else wants"),
+        )
     }
 
     fn baselines(&self, store: Store) -> Result<Vec<Own>, &'static str> {

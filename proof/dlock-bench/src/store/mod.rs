@@ -12,7 +12,7 @@ use dlock_testlab::{
     redis::{Options as RedisOptions, RedisServer},
     zookeeper::{Options as ZkOptions, ZooKeeperServer},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use self::{
@@ -40,7 +40,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(3);
 const PER_MINUTE: &str = "60000000";
 
 /// A store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Store {
     Memory,
@@ -220,6 +220,14 @@ impl Server {
     pub(crate) fn dlock_url(&self) -> String {
         let options = if self.store.is_sql() { "?dlock.create_schema=true" } else { "" };
         format!("{}{options}", self.url())
+    }
+
+    /// Returns the address, such as `127.0.0.1:port`, if clients reach it over a network.
+    pub(crate) fn address(&self) -> Option<String> {
+        let url = self.url();
+        let (_, rest) = url.split_once("://")?;
+        let authority = rest.split(['/', '?']).next()?;
+        authority.rsplit('@').next().map(ToOwned::to_owned)
     }
 
     /// Returns the id of the first process, if there is one.

@@ -10,6 +10,7 @@
 //! rw NAME TASKS READS    -> ok     READS of 100 read
 //! contend NAME TASKS US  -> ok     all tasks want one fair lock, held once before; each holds it for
 //!                                  so many microseconds
+//! queue NAME TASKS       -> ok     all tasks want one fair lock, once each; it is held once before
 //!
 //! go FROM UNTIL          -> ok P50 P99 CYCLES            of one task, in nanoseconds
 //!                        -> ok CYCLES...                 of each task
@@ -67,6 +68,7 @@ enum Work<L> {
     Crowd(Vec<L>),
     Mostly(Vec<Mostly<L>>),
     Holds(Vec<L>, Duration),
+    Queue(Vec<L>),
 }
 
 async fn obey<S: Subject>(
@@ -81,7 +83,8 @@ async fn obey<S: Subject>(
             Work::Counts(locks) => counts(locks, (), span).await,
             Work::Crowd(locks) => counts(locks, CrowdWitness::default(), span).await,
             Work::Mostly(locks) => counts(locks, (), span).await,
-            Work::Holds(locks, hold) => holds(locks, hold, span).await,
+            Work::Holds(locks, hold) => holds(locks, hold, usize::MAX, span).await,
+            Work::Queue(locks) => holds(locks, Duration::ZERO, 1, span).await,
         };
     }
     match prepare(subject, words).await? {
@@ -127,18 +130,25 @@ async fn prepare<S: Subject>(
             Work::Mostly(locks)
         }
         ["contend", name, tasks, hold] => {
-            for _ in 0..tasks.parse::<u32>()? {
-                locks.push(subject.lock(Want::Fair(name)).await?);
-            }
-            // Acquires the lock once, so that the store creates what a new name needs, such as a
-            // directory.
-            if let Some(first) = locks.first_mut() {
-                first.cycle(&mut ()).await?;
-            }
+            let locks = fair(subject, name, tasks.parse()?).await?;
             Work::Holds(locks, Duration::from_micros(hold.parse()?))
         }
+        ["queue", name, tasks] => Work::Queue(fair(subject, name, tasks.parse()?).await?),
         _ => return Ok(None),
     }))
+}
+
+/// Returns a fair lock for each task.
+async fn fair<S: Subject>(subject: &S, name: &str, tasks: u32) -> Result<Vec<S::Lock>, Failure> {
+    let mut locks = Vec::new();
+    for _ in 0..tasks {
+        locks.push(subject.lock(Want::Fair(name)).await?);
+    }
+    // Acquires the lock once, so that the store creates what a new name needs, such as a directory.
+    if let Some(first) = locks.first_mut() {
+        first.cycle(&mut ()).await?;
+    }
+    Ok(locks)
 }
 
 /// The time for which waiting tasks may continue after the end of a run, so that the lock is free
@@ -230,18 +240,25 @@ where
     Ok(words(counts.iter().map(|count| count.load(Ordering::Relaxed))))
 }
 
-/// Runs a task for each lock, which holds it for this time. Returns the holds of all tasks with their
-/// times.
-async fn holds<L: Lock>(locks: Vec<L>, hold: Duration, span: Span) -> Result<String, Failure> {
+/// Runs a task for each lock, which holds it for this time, and at most so many times. Returns the
+/// holds of all tasks with their times.
+async fn holds<L: Lock>(
+    locks: Vec<L>,
+    hold: Duration,
+    turns: usize,
+    span: Span,
+) -> Result<String, Failure> {
     let mut tasks = JoinSet::new();
     let all = Arc::new(Mutex::new(String::new()));
     for (task, mut lock) in locks.into_iter().enumerate() {
         let mut scribe = Scribe { task, hold, all: Arc::clone(&all) };
         tasks.spawn(async move {
             clock::sleep_until(span.from).await;
-            while clock::now() < span.until {
+            let mut turn = 0;
+            while clock::now() < span.until && turn < turns {
                 consume_budget().await;
                 lock.cycle(&mut scribe).await?;
+                turn += 1;
             }
             Ok(())
         });
