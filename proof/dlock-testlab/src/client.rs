@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, DynBackend, Error, ErrorKind, Grant, LockName, Mode, Queue, Released,
-    Renewal, Renewed,
+    AcquireRequest, Acquired, Clock, DynBackend, Error, ErrorKind, Grant, Guard, LockName, Locks,
+    Mode, Queue, Released, Renewal, Renewed,
 };
 use dlock_testkit::{Stop, Verdict, run_test};
 use tokio::{
     runtime::Builder,
+    task::{JoinHandle, spawn},
     time::{sleep, timeout},
 };
 
@@ -245,6 +246,29 @@ pub async fn works_fully(client: &DynBackend, other: &DynBackend, lock: &str) ->
     Ok(())
 }
 
+/// Holds all these locks at once, and checks that each has its own holder.
+///
+/// # Errors
+/// Those of the backend, and any answer but the usual one.
+///
+/// # Panics
+/// If two names are one lock.
+pub async fn are_separate(client: &DynBackend, names: &[LockName]) -> Verdict {
+    let held: Vec<_> = names.iter().map(|name| exclusive(name.as_str())).collect();
+    for request in &held {
+        take(client, request).await?;
+    }
+    for request in &held {
+        let state = client.inspect(&request.name).await?;
+        assert_eq!(state.holders.len(), 1, "{}", request.name);
+        assert_eq!(state.holders[0].claim, request.claim, "{}", request.name);
+    }
+    for request in &held {
+        free(client, request).await?;
+    }
+    Ok(())
+}
+
 /// Checks repeatedly until it is so.
 ///
 /// # Errors
@@ -270,4 +294,76 @@ pub async fn until_it_works(client: &DynBackend) -> Verdict {
         Ok(client.release(&request.as_claim()).await.is_ok() && works)
     })
     .await
+}
+
+/// The holder of a lock whose client will be cut off, and a waiter on another client.
+#[derive(Debug)]
+pub struct CutOffHolder {
+    locks: Locks,
+    guard: Guard,
+    waiting: JoinHandle<Result<Guard, Stop>>,
+}
+
+impl CutOffHolder {
+    /// Acquires a lock with the first client, and starts to wait for it with the second one.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
+    pub async fn start(holder: DynBackend, waiter: DynBackend) -> Result<Self, Stop> {
+        let locks = Locks::new(holder)?;
+        let guard = locks.mutex("cut")?.lock().await?;
+        let other = Locks::new(waiter)?;
+        let waiting = spawn(async move { relock(&other).await });
+        Ok(Self { locks, guard, waiting })
+    }
+
+    /// Checks that the holder, which is cut off now, reports the loss before the waiter is granted
+    /// the lock, and acquires it again after `heal`.
+    ///
+    /// # Errors
+    /// Any other order.
+    #[expect(clippy::disallowed_methods, reason = "a task of a test")]
+    pub async fn ends_in_order(self, heal: impl FnOnce()) -> Verdict {
+        let Self { locks, guard, waiting } = self;
+        let lost = guard.lost();
+        let losing = spawn(async move { (lost.await, Clock::Boot.now()) });
+        let granted = timeout(SOON, waiting).await???;
+        let (at, checked) = (Clock::Boot.now(), guard.check());
+        if checked.is_ok() {
+            return Err(Stop::violation(format!("{granted:?} while {guard:?} is valid")));
+        }
+        let (ended, notified) = timeout(SOON, losing).await??;
+        println!("cut: {ended:?}, {:?} before the next one held it", at.since(notified));
+        if notified > at {
+            let late = notified.since(at);
+            return Err(Stop::failed(format!("the loss was reported {late:?} late")));
+        }
+        if granted.token() <= guard.token() {
+            return Err(Stop::violation(format!("{granted:?} after {guard:?}")));
+        }
+        granted.release().await?;
+        heal();
+        drop(guard);
+        relock(&locks).await?.release().await?;
+        Ok(())
+    }
+}
+
+/// Acquires the lock `cut` from servers that need time to recover.
+///
+/// # Errors
+/// If that is not possible soon.
+pub async fn relock(locks: &Locks) -> Result<Guard, Stop> {
+    let taking = async {
+        loop {
+            match locks.mutex("cut")?.lock().await {
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    sleep(Duration::from_millis(50)).await;
+                }
+                answer => return answer,
+            }
+        }
+    };
+    Ok(timeout(SOON, taking).await??)
 }

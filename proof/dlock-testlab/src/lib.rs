@@ -23,6 +23,7 @@ mod directory;
 mod ensemble;
 pub mod etcd;
 mod hosts;
+mod line;
 mod machine;
 pub mod mariadb;
 pub mod postgres;

@@ -278,17 +278,6 @@ impl MariadbServer {
         Some(format!("{}?ssl-mode=VERIFY_IDENTITY&ssl-ca={}", self.url(), ca.display()))
     }
 
-    /// Kills the server if it runs, and restarts it on the same port as a new server: all its data
-    /// is lost.
-    ///
-    /// # Errors
-    /// As for [`Self::restart`].
-    pub async fn restart_empty(&self) -> Verdict {
-        self.clear().await?;
-        fresh(&self.directory).await?;
-        self.restart().await
-    }
-
     /// Runs SQL as the administrator in the database `dlock`, each statement separately, up
     /// to the first one that fails.
     ///

@@ -24,7 +24,10 @@ use tokio::{
     time::sleep,
 };
 
-use super::pushes::{Filter, Protocol};
+use super::{
+    line::Line,
+    pushes::{Filter, Protocol},
+};
 
 /// The treatment of the bytes of one direction. It applies to open connections too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +36,8 @@ pub enum Flow {
     /// They pass.
     #[default]
     Pass,
-    /// They are forwarded after this delay, or later.
+    /// They are forwarded after this delay, or later. Further bytes are read meanwhile, and each is
+    /// delayed for as long.
     Delay(Duration),
     /// They wait until the rule changes, as in a network that is cut and heals.
     Hold,
@@ -254,11 +258,19 @@ impl Way<'_> {
         side: Side,
     ) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(16 * 1024);
-        let (mut abandoned, mut rules) = (false, self.rules.clone());
+        let (mut abandoned, mut ended, mut rules) = (false, false, self.rules.clone());
+        let mut line = Line::default();
         loop {
             bytes.clear();
             let length = tokio::select! {
-                length = from.read_buf(&mut bytes) => length,
+                length = from.read_buf(&mut bytes), if !ended && !line.is_full() => length,
+                due = line.next(), if !line.is_empty() => {
+                    self.forward(&due?, &mut to, side).await?;
+                    if ended && line.is_empty() {
+                        return to.shutdown().await;
+                    }
+                    continue;
+                }
                 () = lost(&mut rules, self.number), if !abandoned && matches!(side, Side::Server) => {
                     abandoned = true;
                     to.shutdown().await?;
@@ -286,17 +298,27 @@ impl Way<'_> {
                     self.until(|flow| !matches!(flow, Flow::Drop | Flow::Hold)).await?;
                 }
                 Flow::Drop => continue,
-                Flow::Delay(delay) => sleep(delay).await,
-                Flow::Pass | Flow::Hold => {}
+                Flow::Delay(delay) => line.push(&bytes, delay),
+                Flow::Pass | Flow::Hold if !line.is_empty() => line.push(&bytes, Duration::ZERO),
+                Flow::Pass | Flow::Hold => self.forward(&bytes, &mut to, side).await?,
             }
-            if matches!(side, Side::Server) && !bytes.is_empty() {
-                self.answered.store(true, Ordering::Relaxed);
-            }
-            to.write_all(&bytes).await?;
-            if length == 0 {
+            ended = length == 0;
+            if ended && line.is_empty() {
                 return to.shutdown().await;
             }
         }
+    }
+
+    async fn forward(
+        &mut self,
+        bytes: &[u8],
+        to: &mut WriteHalf<'_>,
+        side: Side,
+    ) -> io::Result<()> {
+        if matches!(side, Side::Server) && !bytes.is_empty() {
+            self.answered.store(true, Ordering::Relaxed);
+        }
+        to.write_all(bytes).await
     }
 
     fn is_stranded(&self) -> bool {

@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use dlock_core::{
-    AcquireRequest, Acquired, Clock, ConfigIssue, DynBackend, ErrorKind, LockName, LockOptions,
-    Locks, Mode, Queue, Renewal, Renewed,
+    AcquireRequest, Acquired, Certainty, Clock, ConfigIssue, DynBackend, ErrorKind, LockName,
+    LockOptions, Locks, Mode, Queue, Renewal, Renewed,
 };
 use dlock_testkit::{Stop, Verdict};
+use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
 
-use crate::client::{free, queue, take};
+use crate::{
+    Door, Flow, Proxy,
+    client::{LEASE, exclusive, free, queue, take, until, works},
+};
 
 /// Longer than it takes until a claim has ended, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
@@ -117,6 +121,58 @@ async fn claims_of_a_mode_end(
     }
     for name in LOCKS {
         until_free(other, name, lease).await?;
+    }
+    Ok(())
+}
+
+/// The lock of [`claims_of_unknown_outcome_end`].
+pub const UNKNOWN: &str = "unknown";
+
+/// Fails unless a claim ends whose creation was not answered, and whose outcome the store then refuses
+/// to show: soon after its client has its right again, if the claim was released meanwhile, and after a
+/// release, if it was sent again. `client` is connected through the proxy. `set_right` takes the right
+/// to read the lock [`UNKNOWN`] from its account and gives it back.
+///
+/// # Errors
+/// Those of the backends, of the proxy and of `set_right`, and a lock that stays held.
+pub async fn claims_of_unknown_outcome_end(
+    client: &DynBackend,
+    other: &DynBackend,
+    proxy: &Proxy,
+    mut set_right: impl AsyncFnMut(bool) -> Verdict,
+) -> Verdict {
+    for is_sent_again in [false, true] {
+        works(other, UNKNOWN).await?;
+        let request = exclusive(UNKNOWN);
+        proxy.replies(Flow::Drop);
+        let mut taking = std::pin::pin!(client.acquire(&request));
+        until("the claim is made", async || match taking.as_mut().now_or_never() {
+            None => Ok(!other.inspect(&request.name).await?.is_free()),
+            Some(taken) => Err(Stop::failed(format!("{taken:?} without an answer"))),
+        })
+        .await?;
+        set_right(false).await?;
+        // A new connection would miss the beginning of the server's answer.
+        proxy.door(Door::Closed).await?;
+        proxy.cut();
+        sleep(Duration::from_millis(5)).await;
+        proxy.pass().await?;
+        match timeout(SOON, taking).await? {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Config(_))
+                    && error.certainty() == Certainty::Unknown => {}
+            answer => return Err(Stop::failed(format!("the outcome is unknown: {answer:?}"))),
+        }
+        if is_sent_again {
+            set_right(true).await?;
+            take(client, &request).await?;
+            free(client, &request).await?;
+        } else {
+            // The store may refuse it, or have the right to do this.
+            let _ = timeout(SOON, client.release(&request.as_claim())).await?;
+            set_right(true).await?;
+        }
+        until_free(other, UNKNOWN, LEASE).await?;
     }
     Ok(())
 }

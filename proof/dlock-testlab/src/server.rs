@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::{
-    directory::{DATA, Directory, PUT, Snapshot, TAKE},
+    directory::{Directory, PUT, Snapshot, TAKE},
     machine::{Reserved, free_ports},
     process::{Daemon, Launch},
     wait::until,
@@ -216,17 +216,6 @@ impl<O: Send + Sync + 'static> Server<O> {
             sleep(TAKEN).await;
         }
         Err(Stop::failed(format!("another process keeps a port of {}", self.address())))
-    }
-
-    /// Kills the server if it runs, and removes all its data. Afterwards it has no data directory.
-    pub(super) async fn clear(&self) -> Verdict {
-        self.kill();
-        self.directory.run(r#"rm -rf -- "$1""#, &[DATA]).await
-    }
-
-    /// Writes the configuration again.
-    pub(super) fn configure(&self) -> Verdict {
-        (self.kind.launch)(&self.directory, &self.options, self.ports).map(|_| ())
     }
 }
 

@@ -18,8 +18,8 @@ pub use golden::{golden, kept};
 pub use release::{Change, Version};
 pub use source::rust_files;
 pub use text::{
-    Text, Typed, blocks, chapters, console, fenced, links, prose, rust_is_tested, shape, slugs,
-    spans, texts,
+    Text, Typed, blocks, chapters, code, console, fenced, links, prose, rust_is_tested, shape,
+    slugs, spans, texts,
 };
 
 /// Returns the root of the repository.

@@ -51,9 +51,8 @@ pub fn texts(root: &Path) -> Vec<Text> {
     }
     paths.extend(chapters(root).into_iter().map(|name| format!("docs/src/{name}")));
     paths.push("docs/src/SUMMARY.md".to_owned());
-    // The command is a separate package, which a copy of this repository may leave out.
-    let of_command = "dlock-cli/README.md";
-    paths.extend(root.join(of_command).exists().then(|| of_command.to_owned()));
+    let readmes = crate::crates().into_keys().map(|name| format!("{name}/README.md"));
+    paths.extend(readmes.filter(|path| root.join(path).exists()));
     paths.iter().map(|path| Text::read(root, path)).collect()
 }
 
@@ -160,19 +159,36 @@ pub struct Typed {
     pub prints: Vec<String>,
 }
 
-/// Returns the commands in `console` blocks: each line after `$ `, with its continuation lines.
+/// Returns the commands in `console` blocks, each line after `$ `, and their output.
 pub fn console(content: &str) -> Vec<Typed> {
     let mut all: Vec<Typed> = Vec::new();
-    let mut goes_on = false;
-    for (_, line) in fenced(content).filter(|(block, _)| *block == Some("console")) {
-        let (typed, more) = line.strip_suffix('\\').map_or((line, false), |typed| (typed, true));
-        match (typed.strip_prefix("$ "), all.last_mut()) {
+    let lines = fenced(content).filter(|(block, _)| *block == Some("console"));
+    for line in joined(lines.map(|(_, line)| line)) {
+        match (line.strip_prefix("$ "), all.last_mut()) {
             (Some(command), _) => {
                 all.push(Typed { command: command.to_owned(), prints: Vec::new() });
             }
-            (None, Some(last)) if goes_on => last.command.push_str(typed),
-            (None, Some(last)) => last.prints.push(line.to_owned()),
+            (None, Some(last)) => last.prints.push(line),
             (None, None) => {}
+        }
+    }
+    all
+}
+
+/// Returns the lines of all fenced blocks. A line that ends in `\` and the next one are one line.
+pub fn code(content: &str) -> Vec<String> {
+    joined(fenced(content).filter(|(block, _)| block.is_some()).map(|(_, line)| line))
+}
+
+/// Appends to each line that ends in `\` the next one without its indent.
+fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in lines {
+        let (text, more) = line.strip_suffix('\\').map_or((line, false), |text| (text, true));
+        match all.last_mut() {
+            Some(last) if goes_on => last.push_str(text.trim_start()),
+            _ => all.push(text.to_owned()),
         }
         goes_on = more;
     }
@@ -207,6 +223,15 @@ fn lines_that_differ_in_more_than_numbers_have_other_shapes() {
     assert_eq!(shape("a: held by 1 (token 12, for 3s)"), shape("a: held by 20 (token 7, for 5ms)"));
     assert_ne!(shape("a: held by 1 (token 12)"), shape("a: held by 1 (exclusive, token 12)"));
     assert_ne!(shape("a: held by 1"), shape("a: held by nobody"));
+}
+
+#[test]
+fn wrapped_commands_and_output_are_one_line() {
+    let text =
+        "```console\n$ a \\\n    --b\nc: \\\n    d \\\n    e\nf\n```\n\n```text\ng \\\n  h\n```\n";
+    let [Typed { command, prints }] = &console(text)[..] else { panic!("one command") };
+    assert_eq!((command.as_str(), &prints[..]), ("a --b", &["c: d e".to_owned(), "f".into()][..]));
+    assert_eq!(code(text), ["$ a --b", "c: d e", "f", "g h"]);
 }
 
 #[test]

@@ -11,13 +11,12 @@ use sqlx::{Postgres, postgres::PgConnectOptions};
 use tokio::process::Command;
 
 use crate::{
-    Proxy, Server, SteppedClock, Stop, Verdict,
+    Server, SteppedClock, Stop, Verdict,
     directory::{CA, DATA, Directory, SERVER, Template},
     machine::{Account, find},
     process::{Children, Launch},
     server::{DataDirectory, Kind, Ports},
     sql::{ask, script},
-    wait::until,
 };
 
 /// One PostgreSQL server.
@@ -120,14 +119,6 @@ impl Options {
     #[must_use]
     pub fn standby_of(mut self, primary: &PostgresServer) -> Self {
         self.primary = Some(primary.admin_url());
-        self
-    }
-
-    /// Makes the server a hot standby of this primary, to which it connects through the proxy.
-    #[must_use]
-    pub fn standby_through(mut self, proxy: &Proxy, primary: &PostgresServer) -> Self {
-        let url = primary.admin_url().replace(&primary.address(), &proxy.address());
-        self.primary = Some(url);
         self
     }
 
@@ -269,19 +260,6 @@ impl PostgresServer {
         Some(format!("{}?sslmode=verify-full&sslrootcert={}", self.url(), ca.display()))
     }
 
-    /// Kills the server if it runs, and restarts it on the same port as a new server: all its data
-    /// is lost, and it follows no primary.
-    ///
-    /// # Errors
-    /// As for [`Self::restart`].
-    pub async fn restart_empty(&self) -> Verdict {
-        self.clear().await?;
-        fresh(&self.directory).await?;
-        // The configuration is in the data directory.
-        self.configure()?;
-        self.restart().await
-    }
-
     /// Runs SQL as the administrator in the database `dlock`, each statement separately, up
     /// to the first one that fails. A script of several statements goes through `psql`, which
     /// splits it.
@@ -347,34 +325,6 @@ impl PostgresServer {
         let others = "select count(*) from pg_stat_activity \
                       where backend_type = 'client backend' and pid <> pg_backend_pid()";
         Ok(self.value(others).await?.parse()?)
-    }
-
-    /// Returns the position in the log, in bytes since its beginning: what the server wrote or, for
-    /// a standby, what it has received. The difference of the two is the standby's lag.
-    ///
-    /// # Errors
-    /// If no answer arrives.
-    pub async fn log_position(&self) -> Result<u64, Stop> {
-        let position = "select case when pg_is_in_recovery() then coalesce(greatest( \
-                        pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()), '0/0') \
-                        else pg_current_wal_lsn() end - pg_lsn '0/0'";
-        Ok(self.value(position).await?.parse()?)
-    }
-
-    /// Makes a standby an independent server with the data that it has received, and waits until it
-    /// accepts writes.
-    ///
-    /// # Errors
-    /// If the server is no standby, or is not promoted in time.
-    pub async fn promote(&self) -> Verdict {
-        self.run_sql("select pg_promote(false)").await?;
-        until("the standby is promoted", || async {
-            match self.value("select pg_is_in_recovery()").await?.as_str() {
-                "f" => Ok(()),
-                _ => Err(Stop::failed("it still follows")),
-            }
-        })
-        .await
     }
 
     async fn value(&self, query: &str) -> Result<String, Stop> {

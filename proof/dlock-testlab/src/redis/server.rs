@@ -355,14 +355,6 @@ impl RedisServer {
         .await
     }
 
-    /// Makes a replica a master. It keeps its data.
-    ///
-    /// # Errors
-    /// If no answer arrives.
-    pub async fn promote(&self) -> Verdict {
-        self.command(&["REPLICAOF", "NO", "ONE"]).await?.ok().map(|_| ())
-    }
-
     /// Pauses the server and copies the data that it has at this moment, as a backup would. This
     /// works too for a server without persistence. If the future is dropped before it completes,
     /// the server may stay [paused](Self::pause).
@@ -397,16 +389,6 @@ impl RedisServer {
             Persistence::None => self.forget_image(),
             Persistence::AofAlways => Ok(()),
         }
-    }
-
-    /// Kills the server if it runs, and restarts it on the same port without its data, also if it
-    /// [persists](Persistence) its data.
-    ///
-    /// # Errors
-    /// As for [`Self::restart`].
-    pub async fn restart_empty(&self) -> Verdict {
-        self.lose()?;
-        self.restart().await
     }
 
     fn lose(&self) -> Verdict {

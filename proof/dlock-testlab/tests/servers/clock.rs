@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_testlab::{
-    SteppedClock, Stop, Verdict,
+    Server, SteppedClock, Stop, Verdict,
     mariadb::{self, MariadbServer},
     postgres::{self, PostgresServer},
     redis::{self, RedisServer},
@@ -26,10 +26,10 @@ async fn steps_since(
 }
 
 /// The server uses the clock, at its first start and at the next.
-async fn assert_steps(
+async fn assert_steps<O: Send + Sync + 'static>(
     clock: &SteppedClock,
+    server: &Server<O>,
     look: impl AsyncFn() -> Result<i64, Stop> + Send + Sync,
-    restart: impl AsyncFn() -> Verdict + Send + Sync,
 ) -> Verdict {
     let start = look().await?;
     for lives in 0..2 {
@@ -45,7 +45,7 @@ async fn assert_steps(
             clock.back(STEP * 2)?;
         }
         // The server starts while the clock is wrong.
-        restart().await?;
+        server.restart().await?;
         assert_eq!(steps_since(start, &look).await?, -1, "life {lives}");
         clock.reset()?;
         assert_eq!((clock.offset(), steps_since(start, &look).await?), (0, 0), "life {lives}");
@@ -66,7 +66,7 @@ fn the_clock_of_redis_steps_and_its_keys_end_by_it() {
             let time = server.command(&["TIME"]).await?.ok()?.texts()?;
             Ok(time.first().ok_or_else(|| Stop::failed("no time"))?.parse()?)
         };
-        assert_steps(&clock, look, async || server.restart().await).await?;
+        assert_steps(&clock, &server, look).await?;
 
         server.command(&["SET", "a", "1", "PX", "3600000"]).await?.ok()?;
         assert_eq!(server.keys("*").await?, ["a"]);
@@ -102,7 +102,7 @@ fn the_clock_of_postgres_steps() {
         let server = PostgresServer::start(&options).await?;
         let now = "select floor(extract(epoch from clock_timestamp()))";
         let look = async || seconds(server.query(now).await?);
-        assert_steps(&clock, look, async || server.restart().await).await
+        assert_steps(&clock, &server, look).await
     });
 }
 
@@ -114,7 +114,7 @@ fn the_clock_of_mariadb_steps() {
         let server = MariadbServer::start(&options).await?;
         let now = "select timestampdiff(second, '1970-01-01', utc_timestamp(6))";
         let look = async || seconds(server.query(now).await?);
-        assert_steps(&clock, look, async || server.restart().await).await
+        assert_steps(&clock, &server, look).await
     });
 }
 

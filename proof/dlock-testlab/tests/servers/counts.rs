@@ -1,7 +1,7 @@
 //! Counts of open connections, and the end of paused servers.
 
 use dlock_testlab::{
-    Stop, Verdict, is_stopped,
+    Server, Stop, Verdict, is_stopped,
     mariadb::{self, MariadbServer},
     postgres::{self, PgBouncer, PostgresServer},
     redis::{Options, RedisServer, Resp},
@@ -27,22 +27,17 @@ async fn until_open(
 }
 
 /// The process is paused at once, continues, and has ended after it was killed.
-fn assert_pauses(
-    pid: Option<u32>,
-    pause: impl Fn() -> Verdict,
-    resume: impl Fn() -> Verdict,
-    kill: impl Fn(),
-) -> Verdict {
-    let pid = pid.expect("it runs");
+fn assert_pauses<O: Send + Sync + 'static>(server: &Server<O>) -> Verdict {
+    let pid = server.pid().expect("it runs");
     for _ in 0..20 {
         assert!(!is_stopped(pid));
-        pause()?;
+        server.pause()?;
         assert!(is_stopped(pid));
-        resume()?;
+        server.resume()?;
     }
-    pause()?;
-    kill();
-    assert!(!is_alive(pid) && !is_stopped(pid) && pause().is_err());
+    server.pause()?;
+    server.kill();
+    assert!(!is_alive(pid) && !is_stopped(pid) && server.pause().is_err());
     Ok(())
 }
 
@@ -60,7 +55,7 @@ fn redis_counts_and_stops() {
         until_open(2, async || server.connections().await).await?;
         drop(subscriber);
         until_open(1, async || server.connections().await).await?;
-        assert_pauses(server.pid(), || server.pause(), || server.resume(), || server.kill())
+        assert_pauses(&server)
     });
 }
 
@@ -74,8 +69,7 @@ fn postgres_counts_and_stops() {
             open = until_open(1, async || server.connections().await) => open?,
         }
         let bouncer = PgBouncer::start(&server, &[]).await?;
-        let (pause, resume) = (|| bouncer.pause(), || bouncer.resume());
-        assert_pauses(bouncer.pid(), pause, resume, || bouncer.kill())?;
+        assert_pauses(&bouncer)?;
         let children = "select pid from pg_stat_activity where pid <> pg_backend_pid()";
         let children = server.query(children).await?.concat();
         server.pause()?;
@@ -84,7 +78,7 @@ fn postgres_counts_and_stops() {
             assert!(is_stopped(child.parse()?), "{child}");
         }
         server.resume()?;
-        assert_pauses(server.pid(), || server.pause(), || server.resume(), || server.kill())
+        assert_pauses(&server)
     });
 }
 
@@ -97,7 +91,7 @@ fn mariadb_counts_and_stops() {
             slept = server.query("select sleep(1000)") => panic!("{slept:?}"),
             open = until_open(1, async || server.connections().await) => open?,
         }
-        assert_pauses(server.pid(), || server.pause(), || server.resume(), || server.kill())
+        assert_pauses(&server)
     });
 }
 
@@ -111,6 +105,6 @@ fn zookeeper_counts_and_stops() {
         until_open(2, async || server.connections().await).await?;
         drop(one);
         until_open(1, async || server.connections().await).await?;
-        assert_pauses(server.pid(), || server.pause(), || server.resume(), || server.kill())
+        assert_pauses(&server)
     });
 }

@@ -1,6 +1,6 @@
 //! etcd servers, alone and as an ensemble.
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
 use dlock_testlab::{
     Verdict,
@@ -8,7 +8,10 @@ use dlock_testlab::{
 };
 use tokio::time::{sleep, timeout};
 
-use crate::is_alive;
+use crate::{
+    assert_dies, assert_ends_while_paused, assert_leaves_nothing, assert_restarts,
+    assert_waits_for_its_port, is_alive,
+};
 
 /// A backstop on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -47,10 +50,7 @@ fn a_server_answers_and_leaves_nothing_behind() {
         assert_eq!(server.metric("etcd_debugging_mvcc_keys_total").await?, 3.0);
         assert!(server.metric("etcd_none").await.is_err());
 
-        let (pid, directory) = (server.pid().unwrap(), server.directory().to_owned());
-        assert!(is_alive(pid) && directory.exists());
-        drop(server);
-        assert!(!is_alive(pid) && !directory.exists());
+        assert_leaves_nothing(server);
         Ok(())
     });
 }
@@ -62,17 +62,11 @@ fn acknowledged_writes_and_leases_outlive_a_kill_and_a_stop() {
         let granted = server.etcdctl(&["lease", "grant", "3000"]).await?;
         let [lease] = &server.leases().await?[..] else { panic!("{granted}") };
         server.etcdctl(&["put", "/leased", "1", "--lease", lease]).await?;
-        let (address, pid) = (server.address(), server.pid().unwrap());
-        server.kill();
-        assert!(server.pid().is_none() && !is_alive(pid));
+        assert_dies(&server);
         assert!(server.role().await.is_err() && server.keys_under("/").await.is_err());
         server.restart().await?;
-        assert_eq!(server.address(), address);
         server.put("/b", "2").await?;
-
-        server.stop().await?;
-        assert!(server.pid().is_none() && server.stop().await.is_err());
-        server.restart().await?;
+        assert_restarts(&server).await?;
         assert_eq!(server.keys_under("/").await?, ["/b", "/leased"]);
         server.revoke(lease).await?;
         assert_eq!(server.keys_under("/").await?, ["/b"]);
@@ -89,15 +83,7 @@ fn a_paused_server_answers_once_it_resumes() {
         assert!(server.role().await.is_err());
         server.resume()?;
         server.put("/a", "1").await?;
-
-        // A paused server can be stopped and killed, too.
-        server.pause()?;
-        server.stop().await?;
-        server.restart().await?;
-        server.pause()?;
-        server.kill();
-        assert!(server.pause().is_err() && server.resume().is_err());
-        server.restart().await
+        assert_ends_while_paused(&server).await
     });
 }
 
@@ -105,14 +91,7 @@ fn a_paused_server_answers_once_it_resumes() {
 fn a_port_that_another_process_has_is_tried_again() {
     with_etcd(async {
         let server = EtcdServer::start(&Options::new()).await?;
-        server.kill();
-        let taken = TcpListener::bind(server.address())?;
-        let later = async {
-            sleep(Duration::from_secs(1)).await;
-            drop(taken);
-        };
-        let (restarted, ()) = tokio::join!(server.restart(), later);
-        restarted
+        assert_waits_for_its_port(&server).await
     });
 }
 

@@ -19,11 +19,12 @@ mod watcher;
 mod zookeeper;
 
 use std::{
+    net::TcpListener,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
-use dlock_testlab::{Stop, Verdict, run_test};
+use dlock_testlab::{Server, Stop, Verdict, run_test};
 use rustix::process::{Pid, test_kill_process};
 use tokio::{
     runtime::Builder,
@@ -60,6 +61,55 @@ async fn gone(pid: u32) {
         }
     };
     timeout(Duration::from_secs(60), wait).await.expect("the child of a server ends");
+}
+
+/// Drops a server, of which no process and no file is left.
+fn assert_leaves_nothing<O: Send + Sync + 'static>(server: Server<O>) {
+    let (pid, directory) = (server.pid().expect("it runs"), server.directory().to_owned());
+    assert!(is_alive(pid) && directory.exists());
+    drop(server);
+    assert!(!is_alive(pid) && !directory.exists());
+}
+
+/// Kills a server: its process has ended.
+fn assert_dies<O: Send + Sync + 'static>(server: &Server<O>) {
+    let pid = server.pid().expect("it runs");
+    server.kill();
+    assert!(server.pid().is_none() && !is_alive(pid));
+}
+
+/// Shuts a server down, which is possible once, and starts it twice.
+async fn assert_restarts<O: Send + Sync + 'static>(server: &Server<O>) -> Verdict {
+    let address = server.address();
+    server.stop().await?;
+    assert!(server.pid().is_none() && server.stop().await.is_err());
+    server.restart().await?;
+    server.restart().await?;
+    assert_eq!(server.address(), address);
+    Ok(())
+}
+
+/// A paused server can be stopped and killed, too.
+async fn assert_ends_while_paused<O: Send + Sync + 'static>(server: &Server<O>) -> Verdict {
+    server.pause()?;
+    server.stop().await?;
+    server.restart().await?;
+    server.pause()?;
+    server.kill();
+    assert!(server.pause().is_err() && server.resume().is_err());
+    server.restart().await
+}
+
+/// A server starts again although another process has its port for a while.
+async fn assert_waits_for_its_port<O: Send + Sync + 'static>(server: &Server<O>) -> Verdict {
+    server.kill();
+    let taken = TcpListener::bind(server.address())?;
+    let later = async {
+        sleep(Duration::from_secs(1)).await;
+        drop(taken);
+    };
+    let (restarted, ()) = tokio::join!(server.restart(), later);
+    restarted
 }
 
 /// Ends the clients of a server until this client is disconnected. Returns its error, and the

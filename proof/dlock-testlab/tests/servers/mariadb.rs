@@ -7,7 +7,10 @@ use dlock_testlab::{
     mariadb::{MariadbServer, Options},
 };
 
-use crate::{is_alive, until_over};
+use crate::{
+    assert_dies, assert_ends_while_paused, assert_leaves_nothing, assert_restarts,
+    assert_waits_for_its_port, until_over,
+};
 
 fn with_mariadb(test: impl Future<Output = Verdict>) {
     crate::with("mysql", test);
@@ -32,10 +35,7 @@ fn a_server_answers_and_leaves_nothing_behind() {
         let text = format!("{:?}", server.run_sql("select no").await.unwrap_err());
         assert!(text.contains("Unknown column 'no'"), "{text}");
 
-        let (pid, directory) = (server.pid().unwrap(), server.directory().to_owned());
-        assert!(is_alive(pid) && directory.exists());
-        drop(server);
-        assert!(!is_alive(pid) && !directory.exists());
+        assert_leaves_nothing(server);
         Ok(())
     });
 }
@@ -48,18 +48,11 @@ fn committed_rows_outlive_a_kill_and_a_stop() {
             let flush = if fsync { "1" } else { "2" };
             let says = server.query("select @@innodb_flush_log_at_trx_commit").await?;
             assert_eq!(says, [[flush]]);
-            let (address, pid) = (server.address(), server.pid().unwrap());
-            server.kill();
-            assert!(server.pid().is_none() && !is_alive(pid));
+            assert_dies(&server);
             assert!(server.query("select 1").await.is_err());
             server.restart().await?;
-            assert_eq!(server.address(), address);
             server.run_sql("insert into a values (2)").await?;
-
-            server.stop().await?;
-            assert!(server.pid().is_none() && server.stop().await.is_err());
-            server.restart().await?;
-            server.restart().await?;
+            assert_restarts(&server).await?;
             assert_eq!(server.query("select b from a order by b").await?, [["1"], ["2"]]);
         }
         Ok(())
@@ -76,15 +69,7 @@ fn a_paused_server_answers_once_it_resumes() {
         assert!(early.is_err());
         server.resume()?;
         assert_eq!(asked.await?, [["1"]]);
-
-        // A paused server can be stopped and killed, too.
-        server.pause()?;
-        server.stop().await?;
-        server.restart().await?;
-        server.pause()?;
-        server.kill();
-        assert!(server.pause().is_err() && server.resume().is_err());
-        server.restart().await
+        assert_ends_while_paused(&server).await
     });
 }
 
@@ -119,14 +104,7 @@ fn a_port_that_somebody_has_is_tried_again() {
         assert!(format!("{never:?}").contains("was taken"), "{never:?}");
 
         let server = MariadbServer::start(&Options::new()).await?;
-        server.kill();
-        let taken = TcpListener::bind(server.address())?;
-        let later = async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            drop(taken);
-        };
-        let (restarted, ()) = tokio::join!(server.restart(), later);
-        restarted
+        assert_waits_for_its_port(&server).await
     });
 }
 

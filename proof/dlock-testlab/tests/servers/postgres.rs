@@ -6,10 +6,12 @@ use dlock_testlab::{
     Proxy, Stop, Verdict,
     postgres::{Options, PgBouncer, PostgresServer},
 };
-
 use tokio::time::{sleep, timeout};
 
-use crate::{gone, is_alive, until_over};
+use crate::{
+    assert_dies, assert_ends_while_paused, assert_leaves_nothing, assert_restarts,
+    assert_waits_for_its_port, gone, until_over,
+};
 
 /// Long enough for events that have to happen.
 const LONG: Duration = Duration::from_secs(60);
@@ -45,11 +47,9 @@ fn a_server_answers_and_leaves_nothing_behind() {
         let text = format!("{:?}", server.run_sql("select no").await.unwrap_err());
         assert!(text.contains("\\\"no\\\" does not exist"), "{text}");
 
-        let (pid, directory) = (server.pid().unwrap(), server.directory().to_owned());
         let children = children(&server).await?;
-        assert!(is_alive(pid) && directory.exists() && !children.is_empty());
-        drop(server);
-        assert!(!is_alive(pid) && !directory.exists());
+        assert!(!children.is_empty());
+        assert_leaves_nothing(server);
         for child in children {
             gone(child).await;
         }
@@ -64,22 +64,15 @@ fn committed_rows_outlive_a_kill_and_a_stop() {
             let server = with_a_row(&Options::new().with_fsync(fsync)).await?;
             let fsync = if fsync { "on" } else { "off" };
             assert_eq!(server.query("show fsync").await?, [[fsync]]);
-            let (address, pid) = (server.address(), server.pid().unwrap());
             let children = children(&server).await?;
-            server.kill();
-            assert!(server.pid().is_none() && !is_alive(pid));
+            assert_dies(&server);
             for child in children {
                 gone(child).await;
             }
             assert!(server.query("select 1").await.is_err());
             server.restart().await?;
-            assert_eq!(server.address(), address);
             server.run_sql("insert into a values (2)").await?;
-
-            server.stop().await?;
-            assert!(server.pid().is_none() && server.stop().await.is_err());
-            server.restart().await?;
-            server.restart().await?;
+            assert_restarts(&server).await?;
             assert_eq!(server.query("select b from a order by b").await?, [["1"], ["2"]]);
         }
         Ok(())
@@ -96,15 +89,7 @@ fn a_paused_server_answers_once_it_resumes() {
         assert!(early.is_err());
         server.resume()?;
         assert_eq!(asked.await?, [["1"]]);
-
-        // A paused server can be stopped and killed, too.
-        server.pause()?;
-        server.stop().await?;
-        server.restart().await?;
-        server.pause()?;
-        server.kill();
-        assert!(server.pause().is_err() && server.resume().is_err());
-        server.restart().await
+        assert_ends_while_paused(&server).await
     });
 }
 
@@ -176,14 +161,7 @@ fn a_port_that_somebody_has_is_tried_again() {
         assert!(format!("{never:?}").contains("was taken"), "{never:?}");
 
         let server = PostgresServer::start(&Options::new()).await?;
-        server.kill();
-        let taken = TcpListener::bind(server.address())?;
-        let later = async {
-            sleep(SHORT).await;
-            drop(taken);
-        };
-        let (restarted, ()) = tokio::join!(server.restart(), later);
-        restarted
+        assert_waits_for_its_port(&server).await
     });
 }
 
@@ -253,9 +231,7 @@ fn a_bouncer_gives_one_connection_to_many_clients() {
         bouncer.restart().await?;
         assert_ne!(server.query_at(&bouncer.url(), pid).await?, first);
 
-        let (pid, directory) = (bouncer.pid().unwrap(), bouncer.directory().to_owned());
-        drop(bouncer);
-        assert!(!is_alive(pid) && !directory.exists());
+        assert_leaves_nothing(bouncer);
         Ok(())
     });
 }

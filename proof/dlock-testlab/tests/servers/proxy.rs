@@ -230,6 +230,17 @@ async fn until(is_so: impl Fn() -> bool + Send + Sync) {
 }
 
 #[tokio::test]
+async fn bytes_on_their_way_do_not_delay_later_ones() {
+    let proxy = Proxy::start(&echo()).await.unwrap();
+    let client = &mut connect(&proxy).await;
+    proxy.requests(Flow::Delay(2 * LONG));
+    for byte in 1..=2 {
+        client.write_u8(byte).await.unwrap();
+        until(|| proxy.delayed_bytes() == u64::from(byte)).await;
+    }
+}
+
+#[tokio::test]
 async fn half_open_connections_outlive_the_other_side() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::start(&listener.local_addr().unwrap().to_string()).await.unwrap();

@@ -5,7 +5,7 @@ use std::{net::TcpListener, pin::pin, time::Duration};
 use dlock_testlab::redis::{Options, Persistence, RedisServer, Reply, Resp};
 use tokio::process::Command;
 
-use crate::{is_alive, with_redis};
+use crate::{assert_dies, assert_leaves_nothing, assert_waits_for_its_port, with_redis};
 
 #[test]
 fn a_server_answers_and_leaves_nothing_behind() {
@@ -18,10 +18,7 @@ fn a_server_answers_and_leaves_nothing_behind() {
         assert_eq!(server.command(&["GET", "c"]).await?, Reply::Bulk(None));
         assert!(matches!(server.command(&["NO"]).await?, Reply::Error(_)));
 
-        let (pid, directory) = (server.pid().unwrap(), server.directory().to_owned());
-        assert!(is_alive(pid) && directory.exists());
-        drop(server);
-        assert!(!is_alive(pid) && !directory.exists());
+        assert_leaves_nothing(server);
         Ok(())
     });
 }
@@ -32,9 +29,8 @@ fn a_restart_keeps_what_persistence_says() {
         for (persistence, kept) in [(Persistence::None, 0), (Persistence::AofAlways, 1)] {
             let server = RedisServer::start(&Options::new().with_persistence(persistence)).await?;
             server.command(&["SET", "a", "1"]).await?.ok()?;
-            let (address, pid) = (server.address(), server.pid().unwrap());
-            server.kill();
-            assert!(server.pid().is_none() && !is_alive(pid));
+            let address = server.address();
+            assert_dies(&server);
             assert!(server.command(&["PING"]).await.is_err());
             server.restart().await?;
             assert_eq!(server.address(), address);
@@ -99,14 +95,7 @@ fn a_port_that_somebody_has_is_tried_again() {
         assert!(format!("{never:?}").contains("was taken"), "{never:?}");
 
         let server = RedisServer::start(&Options::new()).await?;
-        server.kill();
-        let taken = TcpListener::bind(server.address())?;
-        let later = async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            drop(taken);
-        };
-        let (restarted, ()) = tokio::join!(server.restart(), later);
-        restarted
+        assert_waits_for_its_port(&server).await
     });
 }
 

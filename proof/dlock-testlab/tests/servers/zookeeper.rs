@@ -1,13 +1,16 @@
 //! One ZooKeeper server.
 
-use std::{net::TcpListener, pin::pin, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use dlock_testlab::{
     Proxy, Verdict,
     zookeeper::{Mode, Options, ZooKeeperServer},
 };
 
-use crate::is_alive;
+use crate::{
+    assert_dies, assert_ends_while_paused, assert_leaves_nothing, assert_restarts,
+    assert_waits_for_its_port,
+};
 
 pub(crate) fn with_zookeeper(test: impl Future<Output = Verdict>) {
     crate::with("zk", test);
@@ -37,10 +40,7 @@ fn a_server_answers_and_leaves_nothing_behind() {
         assert!(server.nodes_under("/a").await?.is_empty());
         assert_eq!(server.data("/a").await?, None);
 
-        let (pid, directory) = (server.pid().unwrap(), server.directory().to_owned());
-        assert!(is_alive(pid) && directory.exists());
-        drop(server);
-        assert!(!is_alive(pid) && !directory.exists());
+        assert_leaves_nothing(server);
         Ok(())
     });
 }
@@ -51,18 +51,11 @@ fn acknowledged_writes_outlive_a_kill_and_a_stop() {
         for fsync in [false, true] {
             let server = ZooKeeperServer::start(&Options::new().with_fsync(fsync)).await?;
             server.create("/a", "1").await?;
-            let (address, pid) = (server.address(), server.pid().unwrap());
-            server.kill();
-            assert!(server.pid().is_none() && !is_alive(pid));
+            assert_dies(&server);
             assert!(server.mode().await.is_err() && server.data("/a").await.is_err());
             server.restart().await?;
-            assert_eq!(server.address(), address);
             server.create("/b", "2").await?;
-
-            server.stop().await?;
-            assert!(server.pid().is_none() && server.stop().await.is_err());
-            server.restart().await?;
-            server.restart().await?;
+            assert_restarts(&server).await?;
             assert_eq!(server.nodes_under("/").await?, ["/a", "/b"]);
         }
         Ok(())
@@ -80,15 +73,7 @@ fn a_paused_server_answers_once_it_resumes() {
         assert!(early.is_err());
         server.resume()?;
         created.await?;
-
-        // A paused server can be stopped and killed, too.
-        server.pause()?;
-        server.stop().await?;
-        server.restart().await?;
-        server.pause()?;
-        server.kill();
-        assert!(server.pause().is_err() && server.resume().is_err());
-        server.restart().await
+        assert_ends_while_paused(&server).await
     });
 }
 
@@ -122,14 +107,7 @@ fn options_reach_the_server() {
 fn a_port_that_somebody_has_is_tried_again() {
     with_zookeeper(async {
         let server = ZooKeeperServer::start(&Options::new()).await?;
-        server.kill();
-        let taken = TcpListener::bind(server.address())?;
-        let later = async {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            drop(taken);
-        };
-        let (restarted, ()) = tokio::join!(server.restart(), later);
-        restarted
+        assert_waits_for_its_port(&server).await
     });
 }
 

@@ -154,11 +154,10 @@ fn a_row_is_read_and_compared() {
     assert!(!fits(Cost { bytes: 301, ..cost }, &table["take"]));
 }
 
-/// Two clients have settled if there is no traffic on their wires in this number of pauses of this
-/// length.
+/// Two clients have settled if they have no traffic during this number of pauses of this length.
 const PAUSE: Duration = Duration::from_millis(40);
 const UNCHANGED: u32 = 3;
-/// The number of readings of their wires. A client that polls never settles.
+/// The maximum number of pauses. A client that polls never settles.
 const LOOKS: u32 = 50;
 /// The number of waiters in the rows with many.
 const MANY: usize = 32;
@@ -219,13 +218,13 @@ async fn several(one: &Client, tally: &mut Tally) -> Verdict {
 
 /// This number of held locks.
 async fn renewal(one: &Client, count: usize, tally: &mut Tally) -> Verdict {
-    let mut held = Vec::new();
+    let (mut held, mut renewals) = (Vec::new(), Vec::new());
     for name in 0..count {
         let request = claim(&format!("costs/held/{name}"), Mode::Exclusive)?;
-        one.take(&request).await?;
+        renewals.push(one.hold(&request).await?);
         held.push(request);
     }
-    tally.note(format!("renew {count}"), one.cost_of(one.renew(&held)).await?);
+    tally.note(format!("renew {count}"), one.cost_of(one.renew(&renewals)).await?);
     for request in &held {
         one.free(request).await?;
     }

@@ -64,6 +64,7 @@ const EXCEPT: &[(&str, &str)] = &[
     ("a backend URL has no scheme, and begins with a host: {}", "a hint follows"),
     ("no answer within {within:?}{rest}", "the remedy is in `rest`"),
     ("no answer within the wait", "the source of an error that has one"),
+    ("not sent within the wait", "the source of an error that has one"),
     ("the store can't say whether these claims are held", "logged; the renewal is retried"),
     ("a semaphore of {of} permits", "a part of the text behind it"),
     ("a semaphore of {capacity} permits", "a part of the text behind it"),

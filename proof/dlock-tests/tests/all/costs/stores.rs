@@ -151,7 +151,7 @@ impl Client {
         Ok(Self { locks: dlock::connect(url).await?, meter })
     }
 
-    /// Whether the store notifies a waiter of its grant, on the waiter's own wire. A polling waiter
+    /// Whether the store notifies a waiter of its grant, over the waiter's own connection. A polling waiter
     /// has no fixed cost, and the log of SQLite belongs to both clients.
     pub(crate) fn is_notified(&self) -> bool {
         matches!(self.meter, Meter::Wire(_)) && self.locks.guarantees().wake_up == WakeUp::Push
@@ -180,10 +180,16 @@ impl Client {
 
     /// Acquires a lock that must be free.
     pub(crate) async fn take(&self, request: &AcquireRequest) -> Verdict {
-        match self.locks.backend().acquire(request).await? {
-            Acquired::Granted(_) => Ok(()),
-            other => Err(Stop::failed(format!("{} is {other:?}", request.name))),
-        }
+        self.hold(request).await.map(drop)
+    }
+
+    /// Acquires a lock that must be free. Returns a renewal of its grant.
+    pub(crate) async fn hold(&self, request: &AcquireRequest) -> Result<Renewal, Stop> {
+        let Acquired::Granted(grant) = self.locks.backend().acquire(request).await? else {
+            return Err(Stop::failed(format!("{} is not granted", request.name)));
+        };
+        let renewal = Renewal::new(request.as_claim(), request.mode, request.lease);
+        Ok(renewal.with_token(grant.token))
     }
 
     /// Joins the queue of a lock that must not be free.
@@ -209,12 +215,8 @@ impl Client {
     }
 
     /// Renews claims that must be held.
-    pub(crate) async fn renew(&self, requests: &[AcquireRequest]) -> Verdict {
-        let renewal = |request: &AcquireRequest| {
-            Renewal::new(request.as_claim(), request.mode, request.lease)
-        };
-        let renewals: Vec<_> = requests.iter().map(renewal).collect();
-        let renewed = self.locks.backend().renew(&renewals).await?;
+    pub(crate) async fn renew(&self, renewals: &[Renewal]) -> Verdict {
+        let renewed = self.locks.backend().renew(renewals).await?;
         match renewed.iter().all(|renewed| *renewed == Renewed::Kept) {
             true => Ok(()),
             false => Err(Stop::failed(format!("not all are kept: {renewed:?}"))),
