@@ -207,15 +207,19 @@ impl Backend for Files {
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let renewals = renewals.to_vec();
         let renew = move |table: &mut Table, now| {
-            let one = |Renewal { claim, mode, lease, is_last, .. }: &Renewal| {
+            let one = |Renewal { claim, mode, lease, token, is_last, .. }: &Renewal| {
                 let op = Op::Renew {
                     claim: claim.id,
                     mode: *mode,
                     lease: micros_of(*lease),
                     is_last: *is_last,
                 };
-                match table.apply(&claim.name, &op, now) {
-                    Outcome::Granted(_) => Renewed::Kept,
+                match (table.apply(&claim.name, &op, now), token) {
+                    // A grant that came after a loss of data.
+                    (Outcome::Granted(of), Some(own)) if of.token != own.get() => {
+                        Renewed::Forgotten
+                    }
+                    (Outcome::Granted(_), _) => Renewed::Kept,
                     _ => Renewed::Lost,
                 }
             };
