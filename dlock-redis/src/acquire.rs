@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_core::{AcquireRequest, Acquired, Error, Queue, SendFlag, machine::conflict};
+use dlock_core::{AcquireRequest, Acquired, Error, Mode, Queue, SendFlag, machine::conflict};
 
 use crate::{
     durable::won,
@@ -62,6 +62,7 @@ impl Store {
         match answer {
             ClaimStatus::Waits(position) => {
                 self.waiters.queued(request.claim, sent, position);
+                self.contention.claims_wait(&request.name);
                 // The grant was written later than the answer, but its message came first. With
                 // durability it does not count until `granted` has confirmed it.
                 Ok(match self.waiters.take(request.claim) {
@@ -74,6 +75,9 @@ impl Store {
             other => {
                 self.waiters.forget(request.claim);
                 if let ClaimStatus::Held(token) = other {
+                    if request.mode == Mode::Exclusive && request.tokens == 1 {
+                        self.contention.took_alone(request.claim);
+                    }
                     return Ok(Acquired::Granted(
                         QueuedGrant { token, since: sent }.into_grant(request),
                     ));

@@ -48,6 +48,9 @@ impl Store {
                 }
             }
         }
+        for renewal in renewals.iter().filter(|r| r.is_last || r.mode != Mode::Exclusive) {
+            self.contention.forget(renewal.claim.id);
+        }
         let batches = self.batches(others, |(_, r)| &r.claim.name, BATCH);
         let others = batches.iter().map(async |batch| {
             let claims: Vec<_> = batch

@@ -49,6 +49,7 @@ pub(crate) struct Scripts {
     acquire: Script,
     pub(crate) acquire_all: Script,
     release: Script,
+    release_alone: Script,
     pub(crate) release_plain: Script,
     renew_exclusive: Script,
     renew: Script,
@@ -80,6 +81,7 @@ impl Scripts {
             acquire: script(Kind::Acquire, include_str!("scripts/acquire.lua")),
             acquire_all: script(Kind::Acquire, include_str!("scripts/acquire_all.lua")),
             release: script(Kind::Release, include_str!("scripts/release.lua")),
+            release_alone: script(Kind::Release, include_str!("scripts/release_alone.lua")),
             release_plain: script(Kind::Release, include_str!("scripts/release_plain.lua")),
             renew_exclusive: script(Kind::Renewal, include_str!("scripts/renew_exclusive.lua")),
             renew: script(Kind::Renewal, include_str!("scripts/renew.lua")),
@@ -112,6 +114,11 @@ impl Scripts {
     pub(crate) fn release(&self, name: &LockName, claim: ClaimId, used: u32) -> Call<'_> {
         let call = self.release.on(Keys::COUNT).keys(&Keys::of(name));
         call.arg(claim.to_string()).arg(used).arg(self.retention)
+    }
+
+    /// RELEASE_ALONE for this claim.
+    pub(crate) fn release_alone(&self, name: &LockName, claim: ClaimId) -> Call<'_> {
+        self.release_alone.on(1).arg(Keys::of(name).holder()).arg(claim.to_string())
     }
 
     /// INSPECT for this name.
@@ -329,6 +336,7 @@ mod tests {
             ],
             [
                 raise_tokens,
+                scripts.release_alone(&name, id).releasing(&unanswered, id),
                 scripts.quorum_token.on(0),
                 scripts.inspect(&name),
                 scripts.renew_exclusive.on(0),

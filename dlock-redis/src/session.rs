@@ -112,13 +112,41 @@ impl Session {
         self.run_release(self.scripts.release(name, claim, used), claim).await
     }
 
+    /// Releases a claim that probably holds its lock alone. Returns whether the claim was there, and
+    /// whether other claims wait.
+    pub(crate) async fn release_alone(
+        &self,
+        name: &LockName,
+        claim: ClaimId,
+        used: u32,
+    ) -> Result<(bool, bool), Error> {
+        let mut retries = Retries::new(self.response_timeout);
+        let call = self.scripts.release_alone(name, claim).releasing(&self.unanswered, claim);
+        let others_wait = match self.run_through(&call, &mut retries).await? {
+            Value::Int(1) => return Ok((true, false)),
+            Value::Int(0) => false,
+            Value::Int(2) => true,
+            other => return Err(unreadable("a release", &other)),
+        };
+        let call = self.scripts.release(name, claim, used);
+        Ok((self.run_release_again(call, claim, retries.of_next()).await?, others_wait))
+    }
+
     /// Runs a script that releases or cancels a claim. Returns true if the claim was there.
     pub(crate) async fn run_release<'a>(
         &'a self,
         call: Call<'a>,
         claim: ClaimId,
     ) -> Result<bool, Error> {
-        let mut retries = Retries::new(self.response_timeout);
+        self.run_release_again(call, claim, Retries::new(self.response_timeout)).await
+    }
+
+    async fn run_release_again<'a>(
+        &'a self,
+        call: Call<'a>,
+        claim: ClaimId,
+        mut retries: Retries,
+    ) -> Result<bool, Error> {
         let call = call.releasing(&self.unanswered, claim);
         match self.run_through(&call, &mut retries).await? {
             Value::Int(1) => Ok(true),
@@ -202,6 +230,11 @@ impl Retries {
     pub(crate) const fn new(budget: Duration) -> Self {
         let backoff = Backoff::between(Duration::from_millis(2), Duration::from_millis(128));
         Self { began: None, budget, backoff, unknown: false, with_text: false }
+    }
+
+    /// Returns the retries of the next command, for the same purpose.
+    const fn of_next(self) -> Self {
+        Self { unknown: self.unknown, ..Self::new(self.budget) }
     }
 
     /// Returns the command to send now.

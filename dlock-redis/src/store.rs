@@ -22,6 +22,7 @@ use redis::Value;
 
 use crate::{
     config::{Durability, RedisConfig, Topology},
+    contention::Contention,
     durable::Durable,
     error::unreadable,
     examine::examine,
@@ -37,6 +38,7 @@ pub(crate) struct Store {
     pub(crate) durable: Option<Durable>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) clocks: StoreClocks,
+    pub(crate) contention: Contention,
 }
 
 impl Store {
@@ -47,7 +49,13 @@ impl Store {
             Durability::Master => None,
             durability => Some(Durable::open(&config, durability, &session.link).await?),
         };
-        Ok(Self { session, durable, waiters, clocks: StoreClocks::new() })
+        Ok(Self {
+            session,
+            durable,
+            waiters,
+            clocks: StoreClocks::new(),
+            contention: Contention::default(),
+        })
     }
 
     pub(crate) async fn release(self: &Arc<Self>, claim: &Claim) -> Result<Released, Error> {
@@ -131,7 +139,14 @@ impl ReleaseTarget for Store {
         claim: ClaimId,
         used: u32,
     ) -> Result<bool, Error> {
-        self.session.release(name, claim, used).await
+        if !self.contention.ends_alone(name, claim) {
+            return self.session.release(name, claim, used).await;
+        }
+        let (found, others_wait) = self.session.release_alone(name, claim, used).await?;
+        if others_wait {
+            self.contention.claims_wait(name);
+        }
+        Ok(found)
     }
 }
 

@@ -14,6 +14,7 @@ mod out_of_memory;
 mod queue_position;
 mod random_walk;
 mod refused_commands;
+mod release;
 mod restart_guard;
 mod slow;
 mod tokens;

@@ -261,7 +261,10 @@ fn step(bytes: [u8; 13], now: u64, digests: &[String]) -> Vec<String> {
             let used = pick(&["1", "0", "2"], extra);
             call(7, &of_name, format!("{claim};{used};{retention}{frozen}"))
         }
-        19 => call(8, &plain, claim.to_owned()),
+        19 => match extra % 2 {
+            0 => call(8, &plain, claim.to_owned()),
+            _ => call(11, &of_name[..1], claim.to_owned()),
+        },
         20 | 21 => call(9, &of_name, format!("{retention};{claim};{sign}{lease};{mode}{frozen}")),
         22 | 23 => {
             let one = format!("{claim};{sign}{lease};{mode}");
@@ -286,7 +289,7 @@ fn scripts() -> Vec<(String, String)> {
     let [lock, formats] = scripts!["lock" "formats"];
     let scripts = scripts![
         "acquire" "acquire_all" "acquire_plain" "inspect" "preflight" "quorum_token" "raise_tokens"
-        "release" "release_plain" "renew" "renew_exclusive"
+        "release" "release_plain" "renew" "renew_exclusive" "release_alone"
     ];
     let scripts = scripts.into_iter().map(|script| {
         let script = script.replace("--%lock\n", lock).replace("--%formats\n", formats);
