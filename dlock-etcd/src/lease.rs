@@ -6,6 +6,8 @@
 //! writes from then on, and writes its marker and the keys of its claims again. A key keeps its
 //! create revision, and with it its place in the queue. The earlier lease is not renewed any more,
 //! and ends by itself. A key that could not be moved by then ends with it, and its claim is lost.
+//! An election prolongs all leases. So when the session ends, the next one revokes all leases that
+//! this one had, and repeats that until it is answered.
 //!
 //! A grant or a renewal counts only for a claim whose key has the current lease. So until a key is
 //! moved, its holder considers the lock valid for no longer than the earlier lease was proven.
@@ -20,7 +22,7 @@
 //!   its `stage`.
 //! - Writes compare the revision of the key's last change. So one that is late changes nothing.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{Arc, Weak, atomic::Ordering};
 
 use dlock_core::{Backoff, Certainty, Clock, Error};
 use futures_util::{StreamExt, stream};
@@ -36,6 +38,9 @@ use crate::{
 
 /// The number of keys that are moved at a time.
 const MOVES: usize = 256;
+/// The number of earlier leases that are kept in mind. There are more only if so many elections came
+/// within one TTL.
+const EARLIER: usize = 16;
 
 impl Session {
     /// Returns the current lease.
@@ -78,12 +83,26 @@ impl Session {
                 return Err(Failure::new(FailureKind::LeaseNotFound, Certainty::NotApplied, why));
             }
             *proof = Proof::of(term);
-            self.lease.store(granted.id, Ordering::SeqCst);
+            self.remember([self.lease.swap(granted.id, Ordering::SeqCst)]);
             self.heard(granted.began);
         }
         tracing::debug!(target: "dlock", term, "new etcd lease");
         self.background(Arc::clone(self).move_all());
         Ok(())
+    }
+
+    /// Keeps leases in mind that may not be over.
+    fn remember(&self, leases: impl IntoIterator<Item = i64>) {
+        let mut earlier = self.earlier_leases.lock();
+        earlier.extend(leases);
+        let excess = earlier.len().saturating_sub(EARLIER);
+        earlier.drain(..excess);
+    }
+
+    /// Revokes the leases of former sessions, the last one first, so that the next holders need not wait for their ends.
+    pub(crate) fn revoke(self: &Arc<Self>, leases: Vec<i64>) {
+        self.remember(leases.iter().rev().copied());
+        self.background(revoke_all(Arc::downgrade(self), leases));
     }
 
     /// Continues with a new lease, unless the session has another one than this already, so that keys
@@ -163,5 +182,23 @@ impl Session {
             true => Ok(()),
             false => Box::pin(self.write(claim, spot, claim.mode())).await,
         }
+    }
+}
+
+/// Revokes leases until each of them is over, for as long as the session lives.
+async fn revoke_all(weak: Weak<Session>, mut leases: Vec<i64>) {
+    let mut pause = Backoff::new();
+    while !leases.is_empty() {
+        for id in std::mem::take(&mut leases) {
+            let Some(session) = weak.upgrade().filter(|session| !session.is_over()) else { return };
+            match session.ask(LeaseRevokeRequest { id }).await {
+                Err(failure) if failure.kind() != FailureKind::LeaseNotFound => {
+                    tracing::debug!(target: "dlock", %failure, "revoking a lease failed, will be retried");
+                    leases.push(id);
+                }
+                _ => session.earlier_leases.lock().retain(|lease| *lease != id),
+            }
+        }
+        pause.wait().await;
     }
 }

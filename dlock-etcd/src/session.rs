@@ -50,8 +50,10 @@ pub(crate) struct Session {
     pub(crate) keys: Keys,
     /// Its first lease, by which it is known.
     pub(crate) id: i64,
-    /// The current lease. The session task revokes it when the session was dropped.
+    /// The current lease.
     pub(crate) lease: Arc<AtomicI64>,
+    /// The leases before it that may not be over, also of former sessions. Each may still have keys.
+    pub(crate) earlier_leases: Arc<Mutex<Vec<i64>>>,
     /// The TTL of a lease, as granted.
     pub(crate) ttl: Duration,
     pub(crate) cluster: u64,
@@ -95,6 +97,7 @@ impl Session {
             keys,
             id,
             lease: Arc::new(AtomicI64::new(id)),
+            earlier_leases: Arc::default(),
             ttl,
             cluster: link.cluster,
             marker,

@@ -23,47 +23,47 @@ const TICK: Duration = Duration::from_millis(100);
 impl StoreSession for Session {
     type Claim = OwnClaim;
     type Config = EtcdConfig;
-    /// It revokes the lease, which may not be over, so that the next holders need not wait for that.
-    type Remainder = LeaseRevokeRequest;
+    /// Leases that may not be over, the last one first.
+    type Remainder = Vec<i64>;
 
     async fn open(
         config: &EtcdConfig,
         events: StoreEventSender,
         runtime: Handle,
-        remainder: Option<&LeaseRevokeRequest>,
+        remainder: Option<&Vec<i64>>,
     ) -> Result<Arc<Self>, Error> {
         let opened = Self::connect(config, events, runtime).await;
-        let Some(revoke) = remainder.cloned() else { return opened };
+        let Some(leases) = remainder.cloned() else { return opened };
         let session = opened.inspect_err(|error| {
             tracing::warn!(target: "dlock", %error, "etcd session failed, will be retried");
         })?;
         tracing::info!(target: "dlock", store = config.store(), "new etcd session");
-        let revoking = Arc::clone(&session);
-        session.background(async move {
-            // It may have ended by itself, so that the answer is an error.
-            let _ = revoking.ask(revoke).await;
-        });
+        session.revoke(leases);
         Ok(session)
     }
 
-    async fn serve(self: Arc<Self>) -> LeaseRevokeRequest {
+    async fn serve(self: Arc<Self>) -> Vec<i64> {
         let (weak, lease) = (Arc::downgrade(&self), Arc::clone(&self.lease));
+        let earlier = Arc::clone(&self.earlier_leases);
         let mut links = self.link.subscribe();
         drop(self);
         tokio::select! {
             () = end_leases(&weak) => {}
             () = send_heartbeats(&weak) => {}
         }
-        let revoke = LeaseRevokeRequest { id: lease.load(Ordering::SeqCst) };
+        let mut leases = vec![lease.load(Ordering::SeqCst)];
+        leases.extend(earlier.lock().iter().rev());
         let link = links.borrow_and_update().clone();
         if weak.strong_count() == 0
             && let Some(link) = link
         {
             // The store was dropped, and there is no next session.
             let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
-            let _ = link.client.call(revoke.clone(), deadline).await;
+            for id in &leases {
+                let _ = link.client.call(LeaseRevokeRequest { id: *id }, deadline).await;
+            }
         }
-        revoke
+        leases
     }
 
     fn check_beat(&self) {

@@ -155,8 +155,6 @@ impl WatchStream {
         }
         let revisions = message.events.iter().filter_map(|event| event.kv.as_ref());
         let after = watcher.after;
-        #[cfg(dlock_sim)]
-        let after = if dlock_core::sim::has_mistake("old-event") { 0 } else { after };
         let changes = revisions.map(|kv| kv.mod_revision).filter(|at| *at > after);
         watcher.changed = changes.max().or(watcher.changed);
         watcher.wake();

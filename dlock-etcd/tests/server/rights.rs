@@ -121,6 +121,24 @@ fn a_key_that_can_not_be_deleted_ends_while_other_locks_stay() {
     });
 }
 
+/// Else the lock would stay until the end of the earlier lease, though the user has the right again.
+#[test]
+fn the_end_of_a_session_revokes_its_earlier_leases() {
+    run(async {
+        let (server, url) = start().await?;
+        let client = connect(&format!("{url}?dlock.session_timeout=90s")).await?;
+        let held = exclusive("b");
+        take(&client, &held).await?;
+        revoke(&server, "b/").await?;
+        let error = client.release(&held.as_claim()).await.err().ok_or("it is released")?;
+        says(&error, ACCESS, "grant-permission");
+        until("the key is left behind", async || Ok(server.leases().await?.len() == 2)).await?;
+        grant(&server, "b/").await?;
+        drop(client);
+        until("the leases end", async || Ok(server.leases().await?.is_empty())).await
+    });
+}
+
 /// The server refuses the releases of one holder and of many waiters.
 #[test]
 fn many_keys_that_can_not_be_deleted_cost_one_lease() {
