@@ -2,12 +2,14 @@
 //!
 //! Each piece of bytes travels for a time of its own, but does not overtake another one of its
 //! connection and direction. Pieces of different connections do overtake each other. A cut link holds
-//! pieces back until it is whole again; then they arrive, or the connections break. So a request may
-//! reach the server long after its client has given up and connected anew.
+//! pieces back until it is whole again; then they arrive, or the connections break. Some connections
+//! deliver them later than others. So a request may reach the server long after its client has given
+//! up, connected anew, and gone on.
 
 use std::{
     collections::VecDeque,
     io,
+    ops::Range,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
@@ -27,6 +29,8 @@ use crate::{
 
 /// The interval at which a connection is asked for again if nothing answers.
 pub(crate) const AGAIN: Micros = 200_000;
+/// How much later than others a connection may deliver what a cut link held back.
+const LATE: Range<Micros> = 50_000..1_500_000;
 
 /// The link of a process to all servers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -258,9 +262,14 @@ impl World {
         self.links.remove(&process);
         for id in self.connections_of(|connection| connection.process == process) {
             let breaks = self.rng.chance(300_000);
+            let late = if self.rng.chance(300_000) { self.rng.within(LATE) } else { 0 };
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             let [up, down] = std::mem::take(&mut connection.held);
             let is_hurt = !(up.is_empty() && down.is_empty());
+            if !up.is_empty() {
+                let last = &mut connection.last[To::Server as usize];
+                *last = (*last).max(self.now + late);
+            }
             for piece in up {
                 self.send(id, To::Server, piece);
             }

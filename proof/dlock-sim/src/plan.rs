@@ -15,8 +15,10 @@ use crate::{
 
 /// The longest time by which steps of the server's clock prolong a lease, in microseconds.
 const BACK: i64 = 3_000_000;
-/// The name of the job. The store keeps its lock after its process has ended.
+/// What the names of jobs begin with. The store keeps their locks after their processes have ended.
 pub(crate) const JOB: &str = "sim/job";
+/// The jobs of a load that has little else: each of them runs rarely.
+const JOBS: [&str; 6] = [JOB, "sim/job/2", "sim/job/3", "sim/job/4", "sim/job/5", "sim/job/6"];
 /// The longest time in which a piece arrives that was slow.
 const SLOWEST: Micros = 1_500_000;
 
@@ -71,12 +73,16 @@ impl Plan {
             .with_cancels(rng.pick(&[0, 5, 15, 60]))
             .with_long_holds(rng.pick(&[2, 5, 30, 70]));
         let longest = load.longest_lease();
-        let at_least = (longest * rng.pick(&[1, 2, 4])).min(longest + Duration::from_secs(2));
+        let at_least = (longest * rng.pick(&[1, 2, 4, 10])).min(longest + Duration::from_secs(4));
         let job = LockKind::Job(at_least);
         let load = match rng.below(5) {
             0 => load.without_locks().with_lock(LockKind::Mutex, &["sim/a"]),
             1 => load.with_mutexes("sim/many", 8),
-            2 => load.without_locks().with_lock(LockKind::Mutex, &["sim/a"]).with_lock(job, &[JOB]),
+            2 => JOBS
+                .into_iter()
+                .fold(load.without_locks().with_lock(LockKind::Mutex, &["sim/a"]), |load, name| {
+                    load.with_lock(job, &[name])
+                }),
             _ => load
                 .with_lock(LockKind::Reentrant, &["sim/b"])
                 .with_lock(LockKind::Across, &["sim/b", "sim/a"])
@@ -146,12 +152,19 @@ fn draw_faults(
     let kinds = INJECTED.into_iter().chain(of_store);
     let mut kinds: Vec<Kind> = kinds.filter(|_| rng.chance(share)).collect();
     kinds.retain(|kind| possible.contains(kind));
+    let mut pause = rng.pick(&[50_000, 200_000, 800_000]);
+    // One kind alone, and often, meets itself and the load in ways that it would not among others.
+    if rng.chance(150_000)
+        && let Some(kind) = (!kinds.is_empty()).then(|| rng.pick(&kinds))
+    {
+        kinds = vec![kind];
+        pause = 200_000;
+    }
     // Tokens may fall if the data and the time are lost.
     if [faults::EMPTIED, faults::CLOCK_BACK].iter().all(|kind| kinds.contains(kind)) {
         let without = rng.pick(&[faults::EMPTIED, faults::CLOCK_BACK]);
         kinds.retain(|kind| *kind != without);
     }
-    let pause = rng.pick(&[50_000, 200_000, 800_000]);
     let (mut all, mut at) = (Vec::new(), 300_000);
     // How far each server's clock is behind the latest time that it has shown before a step.
     let mut behind = vec![0; hosts];

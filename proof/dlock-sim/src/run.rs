@@ -227,7 +227,7 @@ impl Run<'_> {
     fn find_unowned(&mut self, in_store: &[Held], now: Micros) {
         let known = std::mem::take(&mut self.unowned);
         let travel = SECOND + 3 * self.plan.response_timeout;
-        for grant in in_store.iter().filter(|grant| grant.name != JOB) {
+        for grant in in_store.iter().filter(|grant| !grant.name.starts_with(JOB)) {
             let Some(process) = grant.process.filter(|number| self.lives(*number)) else {
                 continue;
             };

@@ -158,8 +158,11 @@ impl Worker {
             _ => Mode::Exclusive,
         };
         // The options vary little: tasks with equal options hand off locks to each other.
+        let is_job = matches!(target.kind, Kind::Job(_));
         let (renew, limit) = match rng.random_range(0..10) {
             0..4 => (Renew::Auto, None),
+            // A job that is not renewed mostly loses its lock before its minimum time counts.
+            _ if is_job => (Renew::Auto, None),
             4 => (Renew::For(self.lease * 3 / 2), Some(self.lease * 3 / 2)),
             _ => (Renew::Never, Some(self.lease)),
         };
@@ -184,7 +187,7 @@ impl Worker {
         let is_long = self.rng.random_range(0..100) < self.long;
         match phase {
             // This time may exceed the lease, unless the lease is renewed.
-            Phase::Storm if is_long => self.lease.mul_f64(self.rng.random_range(0.8..2.0)),
+            Phase::Storm if is_long => self.lease.mul_f64(self.rng.random_range(0.3..2.0)),
             Phase::Storm => Duration::from_micros(self.rng.random_range(0..20_000)),
             _ => Duration::from_micros(self.rng.random_range(0..4_000)),
         }

@@ -122,7 +122,7 @@ impl Store for EtcdStore {
             BEHIND => {
                 let is_fast = |at: &usize| *at == host || Some(*at) == cluster.leader();
                 let slow: Vec<_> = (0..ADDRESSES.len()).filter(|at| !is_fast(at)).collect();
-                slow.iter().for_each(|at| cluster.slow_down(*at, time / 2, until));
+                slow.iter().for_each(|at| cluster.slow_down(*at, time, until));
                 let pause = world.until(time / 2) - world.now;
                 world.after(pause, move |world| world.host_restarts(host, true, time / 2));
                 !slow.is_empty()
