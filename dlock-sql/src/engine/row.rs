@@ -37,7 +37,7 @@ impl Row {
     /// Returns the state of a row whose snapshot may have been left out, because the client knew
     /// it.
     pub(crate) fn replay_on(&self, known: Option<&KnownSnapshot>) -> Result<Replayed, Error> {
-        match known.filter(|known| known.base == self.base) {
+        match known.filter(|known| known.is_of(self)) {
             Some(known) => text::resume(known.machine.clone(), &self.log),
             None => self.replay(),
         }
@@ -69,6 +69,14 @@ pub(crate) struct KnownSnapshot {
     /// The length of its text.
     pub(crate) len: usize,
     pub(crate) machine: Machine,
+}
+
+impl KnownSnapshot {
+    /// Returns whether this is the snapshot of a row. The row may have it, or have it left out.
+    pub(crate) fn is_of(&self, row: &Row) -> bool {
+        // Another program may have changed the snapshot, but not its base.
+        self.base == row.base && [0, self.len].contains(&row.snap.len())
+    }
 }
 
 /// A row to read.
@@ -112,6 +120,12 @@ impl Write {
     /// Returns the base whose snapshot need not be returned, or 0.
     pub(crate) fn known_base(&self) -> i64 {
         base_of(self.known.as_deref())
+    }
+
+    /// Returns the length of that snapshot, or 0.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn known_len(&self) -> i64 {
+        self.known.as_deref().map_or(0, |known| i64::try_from(known.len).unwrap_or(i64::MAX))
     }
 
     /// Returns a lower bound of its size as text.

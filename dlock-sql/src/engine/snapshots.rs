@@ -48,7 +48,7 @@ impl Snapshots {
         row: &Row,
         known: Option<&KnownSnapshot>,
     ) -> Result<(Replayed, usize), Error> {
-        if let Some(known) = known.filter(|known| known.base == row.base) {
+        if let Some(known) = known.filter(|known| known.is_of(row)) {
             return Ok((resume(known.machine.clone(), &row.log)?, known.len));
         }
         let len = row.snap.len();
@@ -124,6 +124,17 @@ mod tests {
         let known = snapshots.known(&name);
         snapshots.replay(&name, &row(9, 1), known.as_deref()).unwrap();
         assert_eq!(snapshots.wanted(&name).known_base(), 0);
+    }
+
+    #[test]
+    fn a_changed_snapshot_of_a_known_base_is_read() {
+        let (snapshots, name) = (Snapshots::default(), name(1));
+        snapshots.replay(&name, &row(7, 9), None).unwrap();
+        let known = snapshots.known(&name);
+        let (changed, _) = snapshots.replay(&name, &row(7, 12), known.as_deref()).unwrap();
+        assert_eq!(changed.machine, row(7, 12).replay().unwrap().machine);
+        let later = Row { snap: "v9 1 1;".to_owned(), ..row(7, 9) };
+        assert!(snapshots.replay(&name, &later, known.as_deref()).is_err());
     }
 
     #[test]

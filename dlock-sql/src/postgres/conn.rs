@@ -38,13 +38,13 @@ impl Conn for PgConn {
     }
 
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
-        // Only a single write may skip the sync, or leave out a snapshot that is known.
+        // Only a single write may skip the sync.
         if let [write] = writes {
             let (seen, cut, time, snap) = write.fold_args();
             let args = [
                 Arg::Text(write.name.as_str()),
                 Arg::Number(seen),
-                Arg::Number(cut),
+                Arg::Number(if write.fold.is_some() { cut } else { write.known_len() }),
                 Arg::Text(snap),
                 Arg::Text(&write.op),
                 Arg::Number(write.known_base()),
@@ -65,6 +65,7 @@ impl Conn for PgConn {
             time.push(fold.2);
             snap.push(fold.3);
         }
+        let known = || writes.iter().filter(|write| write.known.is_some());
         let args = [
             Arg::Texts(writes.iter().map(|write| write.name.as_str()).collect()),
             Arg::Numbers(seen),
@@ -72,6 +73,9 @@ impl Conn for PgConn {
             Arg::Texts(snap),
             Arg::Texts(writes.iter().map(|write| &*write.op).collect()),
             Arg::Numbers(time),
+            Arg::Texts(known().map(|write| write.name.as_str()).collect()),
+            Arg::Numbers(known().map(Write::known_base).collect()),
+            Arg::Numbers(known().map(Write::known_len).collect()),
         ];
         let rows = self.0.fetch(queries::APPLY_MANY, &args).await?;
         let named = |found| Ok((get::<&str>(found, 0)?, row(found, 1)));

@@ -222,6 +222,8 @@ fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
                 Ok(format!("{:?}", row.await?))
             };
             crate::formats::fail_and_stay_unchanged(&client, run, row).await?;
+            let fail = crate::formats::fail_where_the_client_knows_another;
+            fail(&client, &crate::formats::CHANGES, run, row).await?;
         }
         Ok(())
     });

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use dlock_core::DynBackend;
+use dlock_core::{AcquireRequest, DynBackend, Renewal, Renewed};
 use dlock_sql::Postgres;
-use dlock_testlab::{Verdict, postgres::PostgresServer};
+use dlock_testlab::{Stop, Verdict, postgres::PostgresServer};
 
 use crate::support::{
-    config, connect, create, exclusive, free, run, server, start, start_pooler, take, until, works,
+    config, connect, create, exclusive, free, queue, renew, run, server, start, start_pooler, take,
+    until, works,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -106,6 +107,84 @@ fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
                 Ok(format!("{:?}", row.await?))
             };
             crate::formats::fail_and_stay_unchanged(&client, run, row).await?;
+        }
+        Ok(())
+    });
+}
+
+/// Changes that keep the base. Of a snapshot that a client knows, the server compares the length.
+const CHANGES_OF_ONE_BASE: [(&str, &str); 3] = [
+    ("snap = left(snap, -1)", "no version of dlock writes"),
+    ("snap = 'v9 1 1;'", "has format 9"),
+    ("log = left(log, -1)", "no version of dlock writes"),
+];
+
+#[test]
+fn rows_that_a_client_knew_fail_in_an_unknown_format() {
+    run(async {
+        let server = server().await?;
+        let changes = [crate::formats::CHANGES, CHANGES_OF_ONE_BASE].concat();
+        for option in ["", "&dlock.pooler=true"] {
+            let client = connect(&format!("{}{option}", create(&server))).await?;
+            let run = async |sql: String| server.run_sql(&sql).await;
+            let row = async || {
+                let row = server.query("SELECT base, snap, log FROM dlock_lock WHERE name = 'a'");
+                Ok(format!("{:?}", row.await?))
+            };
+            let fail = crate::formats::fail_where_the_client_knows_another;
+            fail(&client, &changes, run, row).await?;
+        }
+        Ok(())
+    });
+}
+
+/// Renews locks with a new client, this often. Returns how many blocks of long values, which are
+/// stored apart from the rows, the server has read for that.
+async fn blocks_read(
+    server: &PostgresServer,
+    locks: &[&AcquireRequest],
+    times: usize,
+) -> Result<i64, Stop> {
+    let blocks = "SELECT toast_blks_read + toast_blks_hit FROM pg_statio_user_tables \
+                  WHERE relname = 'dlock_lock'";
+    let blocks = async || Ok::<i64, Stop>(server.query(blocks).await?[0][0].parse()?);
+    let before = blocks().await?;
+    let client = connect(&server.url()).await?;
+    let renewals: Vec<_> =
+        locks.iter().map(|lock| Renewal::new(lock.as_claim(), lock.mode, lock.lease)).collect();
+    for _ in 0..times {
+        let renewed = client.renew(&renewals).await?;
+        assert!(renewed.iter().all(|renewed| *renewed == Renewed::Kept), "{renewed:?}");
+    }
+    drop(client);
+    // A session reports its statistics when it ends.
+    let sessions = "SELECT 1 FROM pg_stat_activity WHERE usename = 'dlock'";
+    until("it has gone", async || Ok(server.query(sessions).await?.is_empty())).await?;
+    Ok(blocks().await? - before)
+}
+
+#[test]
+fn a_snapshot_that_a_client_knows_is_not_read_again() {
+    run(async {
+        let (server, client) = start().await?;
+        let (held, other) = (exclusive("a"), exclusive("b"));
+        take(&client, &held).await?;
+        take(&client, &other).await?;
+        for _ in 0..100 {
+            queue(&client, &exclusive("a")).await?;
+        }
+        drop(client);
+        // A new snapshot would have to be read, so these tests begin with a short log.
+        let is_short = "SELECT 1 FROM dlock_lock WHERE name = 'a' AND length(log) < 200";
+        for locks in [&[&held][..], &[&held, &other]] {
+            let client = connect(&server.url()).await?;
+            while server.query(is_short).await?.is_empty() {
+                renew(&client, &held).await?;
+            }
+            drop(client);
+            let once = blocks_read(&server, locks, 1).await?;
+            assert!(once > 0, "no client knows the snapshot at first");
+            assert_eq!(blocks_read(&server, locks, 5).await?, once, "{} locks", locks.len());
         }
         Ok(())
     });

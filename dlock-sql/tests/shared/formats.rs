@@ -67,6 +67,55 @@ pub(crate) async fn fail_and_stay_unchanged(
     Ok(())
 }
 
+/// Changes of a row with a long snapshot, and a text that the error must contain. Each snapshot has
+/// a new base, as the rows of every version of dlock do.
+pub(crate) const CHANGES: [(&str, &str); 3] = [
+    ("base = base + 1, snap = REPLACE(snap, 'v1 ', 'v9 ')", LATER),
+    ("base = base + 1, snap = SUBSTR(snap, 1, LENGTH(snap) - 1)", NOT_OURS),
+    ("base = base + 1, snap = REPLACE(snap, 'v1 ', 'theirs ')", NOT_OURS),
+];
+
+/// Changes a row whose snapshot the client knows, and then tries every verb that writes. `run` runs
+/// a statement, and `row` returns the row of `a`.
+pub(crate) async fn fail_where_the_client_knows_another(
+    client: &DynBackend,
+    changes: &[(&str, &str)],
+    run: impl AsyncFn(String) -> Verdict,
+    row: impl AsyncFn() -> Result<String, Stop>,
+) -> Verdict {
+    for (change, says) in changes {
+        let (held, good) = (request("a"), request("c"));
+        for request in [&held, &good] {
+            is(client.acquire(request).await?, |acquired| {
+                matches!(acquired, Acquired::Granted(_))
+            })?;
+        }
+        // So many claims that a client remembers the snapshot.
+        let waiting: Vec<_> = (0..24).map(|_| request("a")).collect();
+        for request in &waiting {
+            is(client.acquire(request).await?, |acquired| *acquired == Acquired::Queued)?;
+        }
+        is(client.renew(&[renewal(&held)]).await?, |renewed| *renewed == [Renewed::Kept])?;
+        let known = row().await?;
+        assert!(known.len() > 1500, "{known}");
+        run(format!("UPDATE dlock_lock SET {change} WHERE name = 'a'")).await?;
+        let before = row().await?;
+        assert_ne!(before, known);
+        fails(says, client.acquire(&request("a")).await)?;
+        let both = [request("a"), request("b")];
+        fails(says, client.acquire_all(&both).ok_or("it takes several at once")?.await)?;
+        fails(says, client.renew(&[renewal(&held)]).await)?;
+        let renewed = client.renew(&[renewal(&held), renewal(&good)]).await?;
+        assert_eq!(renewed, [Renewed::Unknown, Renewed::Kept], "{change}");
+        for claim in [held.as_claim().with_used(1), waiting[0].as_claim()] {
+            fails(says, client.release(&claim).await)?;
+        }
+        assert_eq!(row().await?, before, "{change}");
+        run("DELETE FROM dlock_lock".to_owned()).await?;
+    }
+    Ok(())
+}
+
 fn request(name: &str) -> AcquireRequest {
     let name = LockName::new(name).expect("a name");
     AcquireRequest::new(name, Mode::Exclusive, Duration::from_secs(30))

@@ -213,13 +213,18 @@ impl Conn for SqlLink {
     async fn apply(&mut self, writes: &[Write]) -> Result<Vec<Result<Row, Error>>, Fault> {
         let arguments = |write: &Write| {
             let (seen, cut, time, snap) = write.fold_args();
-            let [seen, cut, time] = [seen, cut, time].map(|number| number.to_string());
-            [write.name.to_string(), seen, cut, snap.to_owned(), write.op.clone(), time]
+            let numbers = [seen, cut, time, write.known_base(), write.known_len()];
+            let [seen, cut, time, known, length] = numbers.map(|number| number.to_string());
+            let [name, op] = [write.name.to_string(), write.op.clone()];
+            [name, seen, cut, snap.to_owned(), op, time, known, length]
         };
         if let [write] = writes {
             let name = if write.skips_sync { "apply_one_without_sync" } else { "apply_one" };
-            let known = write.known_base().to_string();
-            let rows = self.fetch(name, arguments(write).into_iter().chain([known])).await?;
+            let [written, seen, mut cut, snap, op, time, known, length] = arguments(write);
+            if write.fold.is_none() {
+                cut = length;
+            }
+            let rows = self.fetch(name, [written, seen, cut, snap, op, time, known]).await?;
             return Ok(rows.iter().map(|cells| Ok(row(cells))).collect());
         }
         let rows = self.fetch("apply_many", writes.iter().flat_map(arguments)).await?;

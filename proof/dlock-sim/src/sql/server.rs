@@ -98,21 +98,29 @@ struct Write {
     snap: String,
     op: String,
     time: i64,
-    /// Only of `apply_one.sql`.
-    known: Option<i64>,
+    /// The base and the length of the snapshot that the client knows.
+    known: i64,
+    length: usize,
+    /// Whether these are the arguments of `apply_one.sql`.
+    is_only: bool,
 }
 
 impl Write {
     fn read(words: &mut Words, is_only: bool) -> Self {
-        Self {
+        let mut write = Self {
             name: words.text(),
             seen: words.number(),
             cut: words.number(),
             snap: words.text(),
             op: words.text(),
             time: words.number(),
-            known: is_only.then(|| words.number()),
-        }
+            known: words.number(),
+            length: 0,
+            is_only,
+        };
+        let length = if is_only { write.cut } else { words.number() };
+        write.length = usize::try_from(length).unwrap_or(usize::MAX);
+        write
     }
 
     /// Returns the row after the statement.
@@ -137,8 +145,10 @@ impl Write {
             0 => 0,
             _ => snapshot.filter(is_seen).map_or(0, |row| row.base),
         };
-        let is_readable = ["", "v1 "].contains(&left(&row.snap, 3))
-            && [&row.snap, &row.log].into_iter().all(|text| text.is_empty() || text.ends_with(';'));
+        let is_whole = |text: &str| text.is_empty() || text.ends_with(';');
+        let is_read = row.base == seen || self.knows(row);
+        let is_readable = is_whole(&row.log)
+            && (is_read || ["", "v1 "].contains(&left(&row.snap, 3)) && is_whole(&row.snap));
         let mut row = row.clone();
         if row.base == seen {
             let rest = row.log[left(&row.log, self.cut).len()..].to_owned();
@@ -150,10 +160,14 @@ impl Write {
         row
     }
 
+    /// Returns whether the client knows the snapshot of a row, which is then not read.
+    fn knows(&self, row: &Row) -> bool {
+        self.known == row.base && self.length == row.snap.len()
+    }
+
     fn answer(&self, row: &Row) -> Cells {
-        let known = self.known.is_some_and(|known| known == row.base);
-        let name = self.known.is_none().then(|| self.name.clone());
-        name.into_iter().chain(row.cells(known)).collect()
+        let name = (!self.is_only).then(|| self.name.clone());
+        name.into_iter().chain(row.cells(self.knows(row))).collect()
     }
 }
 

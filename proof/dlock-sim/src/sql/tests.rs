@@ -61,8 +61,13 @@ fn real(statement: &[String]) -> (String, Vec<Argument>) {
             (sql, vec![text_at(0), seen, cut, text_at(3), text_at(4), known, time])
         }
         "apply_many" => {
-            let [seen, cut, time] = [1, 2, 5].map(|at| numbers(at, 6));
-            let arguments = vec![texts(0, 6), seen, cut, texts(3, 6), texts(4, 6), time];
+            let [seen, cut, time] = [1, 2, 5].map(|at| numbers(at, 8));
+            let known: Vec<&[String]> = words.chunks(8).filter(|write| write[6] != "0").collect();
+            let names = Texts(known.iter().map(|write| write[0].clone()).collect());
+            let [bases, lengths] =
+                [6, 7].map(|at| Numbers(known.iter().map(|write| number(&write[at])).collect()));
+            let writes = [texts(0, 8), seen, cut, texts(3, 8), texts(4, 8), time];
+            let arguments = writes.into_iter().chain([names, bases, lengths]).collect();
             (sql!("apply_many").to_owned(), arguments)
         }
         "read" => (sql!("read").to_owned(), vec![texts(0, 2), numbers(1, 2)]),
@@ -299,6 +304,10 @@ impl Pair {
         let name = |byte| pick(&NAMES, byte).to_owned();
         let row = |byte| self.fake.rows().get(pick(&NAMES, byte)).cloned().unwrap_or_default();
         let base = |of, byte| pick(&[row(of).base, row(of).base, 0, 7], byte).to_string();
+        let snap_length = |of| {
+            let length = row(of).snap.len();
+            pick(&[length, length, length + 1], rest[5]).to_string()
+        };
         let length = |of, byte: u8| {
             let log = row(of).log;
             let ends: Vec<usize> = log.match_indices(';').map(|(at, _)| at + 1).collect();
@@ -325,10 +334,19 @@ impl Pair {
         match kind % 11 {
             at @ 0..4 => {
                 let kind = if at == 0 { "apply_one_without_sync" } else { "apply_one" };
-                let known = base(*first, rest[4]);
-                words(kind, [write(*first, rest), vec![known]].concat())
+                let mut write = write(*first, rest);
+                if write[1] == "0" {
+                    write[2] = snap_length(*first);
+                }
+                words(kind, [write, vec![base(*first, rest[4])]].concat())
             }
-            4..7 => words("apply_many", some().iter().flat_map(|of| write(*of, rest)).collect()),
+            4..7 => {
+                let write = |of: &u8| {
+                    let known = [base(*of, rest[4]), snap_length(*of)];
+                    write(*of, rest).into_iter().chain(known)
+                };
+                words("apply_many", some().iter().flat_map(write).collect())
+            }
             7 => {
                 let read = |of: &u8| [name(*of), base(*of, *second)];
                 words("read", some().iter().rev().flat_map(read).collect())
