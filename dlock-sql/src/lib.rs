@@ -98,7 +98,8 @@
 //! upsert needs columns to read its arguments. Bases are times of the clock, so no two snapshots of
 //! a row have the same base. A client that has read a snapshot sends its base, and the database
 //! does not send the snapshot again. With a long queue the snapshot is most of the row. PostgreSQL
-//! stores it apart then, and does not read it either.
+//! stores it apart then, and does not read it either. On SQLite such a row has a column `pad`, so
+//! that it keeps its size while the log grows, and is overwritten in place.
 //!
 //! Operations of one process on one name that arrive together are written together. They take
 //! effect one after the other and have one time, which follows the last of them in the log.

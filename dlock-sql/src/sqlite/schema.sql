@@ -15,13 +15,21 @@ CREATE TABLE IF NOT EXISTS dlock_schema (
 INSERT INTO dlock_schema (id, version) VALUES (1, 1) ON CONFLICT (id) DO NOTHING;
 
 -- One row per lock that is held or waited for, or was of late.
+-- A row with a long snapshot does not fit its page. SQLite writes all pages of a row that changes its
+-- size, and only the pages that differ of one that keeps it. So such a row has room for a log, which
+-- `pad` takes while the log is short (a text of less than 58 bytes has a shorter header, too). The
+-- snapshot is the last, so that the log is in the row's first pages.
 CREATE TABLE IF NOT EXISTS dlock_lock (
   name TEXT    NOT NULL COLLATE BINARY PRIMARY KEY,  -- compared byte for byte
   base INTEGER NOT NULL,  -- identifies `snap`: grows with each one, starts at the clock's microseconds
   seen INTEGER NOT NULL,  -- carries an argument into the upsert; means nothing at rest
   cut  INTEGER NOT NULL,  -- likewise
-  snap TEXT    NOT NULL,  -- the state at `base`, empty for a lock that never was
-  log  TEXT    NOT NULL   -- the operations since, each with the time at which it came
+  log  TEXT    NOT NULL,  -- the operations since, each with the time at which it came
+  pad  BLOB    NOT NULL GENERATED ALWAYS AS (
+    CASE WHEN length(CAST(snap AS BLOB)) < 1500 THEN x''
+         ELSE zeroblob(max(1300 - length(log) + (length(log) < 58), 0)) END
+  ) STORED,
+  snap TEXT    NOT NULL   -- the state at `base`, empty for a lock that never was
 ) STRICT, WITHOUT ROWID;
 
 COMMIT;

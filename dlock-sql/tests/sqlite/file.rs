@@ -259,19 +259,21 @@ async fn a_trigger_on_the_tables_is_refused_and_never_runs() {
 /// and they disturb no other row.
 #[tokio::test]
 async fn a_row_that_is_not_text_stops_neither_the_sweep_nor_the_list() {
+    const INSERT: &str = "INSERT INTO dlock_lock (name, base, seen, cut, snap, log) VALUES";
     let store = Store::new();
     drop(store.open().await);
     let mut fill = "BEGIN;".to_owned();
     for n in 0..600 {
         let side = if n < 300 { 'a' } else { 'c' };
         fill += &format!(
-            "INSERT INTO dlock_lock VALUES ('{side}{n:04}', 1000000, 0, 0, '', \
-             'R {n:032x} 0 1000000;'); \
-             INSERT INTO dlock_lock VALUES (CAST(X'62FF{n:04X}' AS TEXT), 1, 0, 0, '', '');"
+            "{INSERT} ('{side}{n:04}', 1000000, 0, 0, '', 'R {n:032x} 0 1000000;'); \
+             {INSERT} (CAST(X'62FF{n:04X}' AS TEXT), 1, 0, 0, '', '');"
         );
     }
-    fill += "INSERT INTO dlock_lock VALUES ('b1', 1, 0, 0, CAST(X'FF' AS TEXT), ''), \
-             ('b2', 1, 0, 0, '', CAST(X'FF' AS TEXT)); COMMIT";
+    fill += &format!(
+        "{INSERT} ('b1', 1, 0, 0, CAST(X'FF' AS TEXT), ''), \
+         ('b2', 1, 0, 0, '', CAST(X'FF' AS TEXT)); COMMIT"
+    );
     let mut conn = store.raw().await;
     sqlx::raw_sql(sqlx::AssertSqlSafe(fill)).execute(&mut conn).await.unwrap();
     let retention = std::time::Duration::from_secs(1);

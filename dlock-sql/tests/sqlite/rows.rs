@@ -150,7 +150,8 @@ async fn a_deleted_row_is_not_restored_from_the_cache() {
 async fn a_recently_used_row_with_an_old_snapshot_is_kept() {
     let store = Store::new();
     let client = store.open().await;
-    let insert = "INSERT INTO dlock_lock SELECT n.value, 1, 0, 0, '',
+    let insert = "INSERT INTO dlock_lock (name, base, seen, cut, snap, log)
+        SELECT n.value, 1, 0, 0, '',
           'R 00000000000000000000000000000001 0 ' || CASE n.value WHEN 'old' THEN 2 ELSE
           CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 END || ';'
         FROM json_each('[\"late\",\"old\"]') AS n";
@@ -189,7 +190,8 @@ async fn an_unreadable_row_is_reported_and_left_alone() {
     let store = Store::new();
     let config = store.config().with_retention(Duration::from_millis(30));
     let client = Sqlite::open(config).await.unwrap();
-    let insert = "INSERT INTO dlock_lock VALUES ('x', 1, 0, 0, 'v9 0 0;', 'Z;')";
+    let insert = "INSERT INTO dlock_lock (name, base, seen, cut, snap, log) \
+                  VALUES ('x', 1, 0, 0, 'v9 0 0;', 'Z;')";
     sqlx::raw_sql(insert).execute(&mut store.raw().await).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let error = client.inspect(&crate::support::name("x")).await.unwrap_err();
@@ -251,6 +253,41 @@ async fn a_binary_row_stops_neither_the_sweep_nor_the_list() {
     free(&client, &held).await;
 }
 
+/// The pages in the write-ahead log. Each has a header of 24 bytes, and so has the log, with 32.
+fn logged_pages(store: &Store) -> u64 {
+    let log = store.path().with_extension("db-wal");
+    std::fs::metadata(log).unwrap().len().saturating_sub(32) / (4096 + 24)
+}
+
+#[tokio::test]
+async fn an_operation_of_a_long_queue_writes_two_pages() {
+    let store = Store::new();
+    let client = store.open().await;
+    let held = exclusive("a");
+    take(&client, &held).await;
+    for waiters in [20, 60, 200] {
+        for _ in 0..waiters {
+            queue(&client, &exclusive("a")).await;
+        }
+        // A new snapshot writes more, so a short log comes first.
+        let renewal = Renewal::new(held.as_claim(), held.mode, held.lease);
+        let renewals = std::slice::from_ref(&renewal);
+        while store.rows().await[0].2.len() > 100 {
+            assert_eq!(client.renew(renewals).await.unwrap(), [Renewed::Kept]);
+        }
+        let empty = "PRAGMA wal_checkpoint(TRUNCATE)";
+        sqlx::query(empty).fetch_all(&mut store.raw().await).await.unwrap();
+        let snapshot = store.rows().await[0].1.clone();
+        let before = logged_pages(&store);
+        for _ in 0..4 {
+            assert_eq!(client.renew(renewals).await.unwrap(), [Renewed::Kept]);
+        }
+        assert_eq!(store.rows().await[0].1, snapshot);
+        let pages = logged_pages(&store) - before;
+        assert!(pages <= 4 * 2, "{pages} pages with a snapshot of {} bytes", snapshot.len());
+    }
+}
+
 #[tokio::test]
 async fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
     let store = Store::new();
@@ -264,6 +301,8 @@ async fn rows_of_an_unknown_format_fail_and_stay_unchanged() {
         Ok(format!("{:?}", rows.iter().find(|(name, ..)| name == "a")))
     };
     crate::formats::fail_and_stay_unchanged(&client, run, row).await.unwrap();
+    let fail = crate::formats::fail_where_the_client_knows_another;
+    fail(&client, &crate::formats::CHANGES, run, row).await.unwrap();
 }
 
 #[tokio::test]
