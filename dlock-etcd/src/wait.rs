@@ -157,8 +157,6 @@ impl Session {
 /// Watches what a claim waits for that was created at this revision. Older changes are not of the
 /// keys that it waits for: they may have had the same names.
 fn watch(client: &crate::client::Client, claim: &OwnClaim, behind: &Behind, created: i64) -> Watch {
-    #[cfg(dlock_sim)]
-    let created = if dlock_core::sim::has_mistake("old-event") { 0 } else { created };
     match behind {
         Behind::Last(key) | Behind::End(key) => {
             client.watch(key.clone(), Bytes::new(), Some(FilterType::NoPut), created)

@@ -2,7 +2,7 @@
 
 /// The names of the mistakes, each with a store that shows it. The code that makes a mistake asks for
 /// its name: that of a client with `dlock_core::sim::has_mistake`.
-pub(crate) const MUTANTS: [(&str, &str); 29] = [
+pub(crate) const MUTANTS: [(&str, &str); 28] = [
     // A release removes the first holder, whichever claim it names.
     ("release-of-another", "machine"),
     // The renewal of a claim that has ended renews the first holder.
@@ -47,8 +47,6 @@ pub(crate) const MUTANTS: [(&str, &str); 29] = [
     ("unchecked-fold", "sql"),
     // A statement without an answer counts as refused.
     ("no-answer-is-refusal", "sql"),
-    // A change counts although it is older than the claim that waits for it.
-    ("old-event", "etcd"),
     // A session ends when a member says that it was stopped.
     ("unknown-ends-session", "etcd"),
     // A release that the members refuse is not repeated.
