@@ -21,6 +21,8 @@ pub mod redis_guard;
 pub mod redis_hand_off;
 pub mod redis_keys;
 pub mod redis_late;
+pub mod redis_take;
+pub mod redis_tokens;
 pub mod sql_queue;
 pub mod zookeeper;
 pub mod zookeeper_session;

@@ -1,12 +1,10 @@
 //! The lifetimes of a queue's keys in Redis.
 //!
-//! Models `dlock-redis/src/scripts/lock.lua` (the functions `load` and `save`), `renew_exclusive.lua` and
-//! `acquire.lua`.
+//! Models `dlock-redis/src/scripts/lock.lua` (the function `save`).
 //!
 //! A holder renews a long lease; two waiters with shorter leases of different lengths join, poll
 //! and leave. Time passes in ticks, and never beyond the moment by which a waiter has to poll, so
-//! every waiter sends its heartbeats. The flag of the last token shows that there are waiters;
-//! the queue and its waiters have a separate lifetime.
+//! every waiter sends its heartbeats. The queue and its waiters have one lifetime.
 //!
 //! Left out: messages, tokens and faults, which are the model `redis_hand_off`; and shared
 //! holders, whose key has the lifetime of the queue's.
@@ -19,8 +17,8 @@ const WAITERS: usize = 2;
 /// The lengths of the waiters' leases, and of the holder's.
 const LEASES: [u8; WAITERS] = [2, 6];
 const HOLDS: u8 = 8;
-/// The time for which the last token remains after its last use.
-const RETENTION: u8 = 1;
+/// The time for which the keys outlive the leases in them.
+const SPARE: u8 = 1;
 
 const KEEPS: &str = "a waiter that polls keeps its position";
 
@@ -28,17 +26,14 @@ const KEEPS: &str = "a waiter that polls keeps its position";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A waiter that polls checks the lifetime of the queue, and not only that of the last token.
-    QueueLifetime,
+    /// A waiter that polls extends the lifetime that it needs.
+    Poll,
     /// A waiter with a short lease does not shorten a lifetime that another waiter needs.
     Longest,
-    /// The last token lives as long as the queue does.
-    LastTokenLifetime,
 }
 
 /// The rules, and the property that is violated without each of them.
-pub const RULES: [(Rule, &str); 3] =
-    [(Rule::QueueLifetime, KEEPS), (Rule::Longest, KEEPS), (Rule::LastTokenLifetime, KEEPS)];
+pub const RULES: [(Rule, &str); 2] = [(Rule::Poll, KEEPS), (Rule::Longest, KEEPS)];
 
 struct Keys {
     without: Option<Rule>,
@@ -48,17 +43,9 @@ struct Keys {
 struct State {
     /// The remaining time of the holder's lease.
     held: u8,
-    last: LastToken,
     /// The remaining lifetime of the queue and the waiters; 0 if there are no waiters.
     queue: u8,
     waiters: [Waiter; WAITERS],
-}
-
-/// The key of the last token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct LastToken {
-    lives: u8,
-    flag: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,25 +72,15 @@ impl Keys {
     }
 
     /// The end of each script in which a claim with this lease has arrived or sent a heartbeat.
-    fn save(&self, state: &mut State, lease: u8, was_empty: bool) {
-        let need = lease + RETENTION;
-        let remaining = match self.has(Rule::QueueLifetime) {
-            true => state.queue.min(state.last.lives),
-            // A new queue has no lifetime yet, and always gets one.
-            false => state.last.lives,
-        };
+    fn save(&self, state: &mut State, lease: u8) {
+        let need = lease + SPARE;
         let short = match self.has(Rule::Longest) {
-            true => remaining < need,
-            false => remaining != need + RETENTION,
+            true => state.queue < need,
+            false => state.queue != need + SPARE,
         };
-        if short || was_empty {
-            let lives = if short { need + RETENTION } else { remaining };
-            state.queue = lives;
-            if self.has(Rule::LastTokenLifetime) {
-                state.last.lives = lives;
-            }
+        if short {
+            state.queue = need + SPARE;
         }
-        state.last.flag = state.last.lives > 0;
     }
 }
 
@@ -145,39 +122,26 @@ impl Model for Keys {
     fn next_state(&self, before: &State, action: Action) -> Option<State> {
         let mut state = *before;
         match action {
-            Action::Take => {
-                state.held = HOLDS;
-                state.last = LastToken { lives: RETENTION, flag: false };
-            }
-            Action::Renew => {
-                state.held = HOLDS;
-                let need = RETENTION + HOLDS;
-                if state.last.lives == 0 {
-                    state.last = LastToken { lives: need + HOLDS, flag: false };
-                }
-                state.last.lives = state.last.lives.max(need);
-            }
+            Action::Take | Action::Renew => state.held = HOLDS,
             Action::Join(at) => {
-                let was_empty = state.is_empty();
                 state.waiters[at] = Waiter::Waits(LEASES[at]);
-                self.save(&mut state, LEASES[at], was_empty);
+                self.save(&mut state, LEASES[at]);
             }
             Action::Ask(at) => {
                 state.waiters[at] = Waiter::Waits(LEASES[at]);
-                self.save(&mut state, LEASES[at], false);
+                if self.has(Rule::Poll) {
+                    self.save(&mut state, LEASES[at]);
+                }
             }
             Action::Leave(at) => {
                 state.waiters[at] = Waiter::Idle;
                 if state.is_empty() {
                     state.queue = 0;
-                    state.last = LastToken { lives: RETENTION, flag: false };
                 }
             }
             Action::Tick => {
                 state.held = state.held.saturating_sub(1);
                 state.queue = state.queue.saturating_sub(1);
-                state.last.lives = state.last.lives.saturating_sub(1);
-                state.last.flag &= state.last.lives > 0;
                 for waiter in &mut state.waiters {
                     if let Waiter::Waits(left) = waiter {
                         *left -= 1;
@@ -190,19 +154,17 @@ impl Model for Keys {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(KEEPS, |_, state: &State| {
-                state.is_empty() || state.queue > 0 && state.last.flag
-            }),
+            Property::always(KEEPS, |_, state: &State| state.is_empty() || state.queue > 0),
             Property::always("the keys outlive the leases in them", |_, state: &State| {
                 let outlived = |waiter: &Waiter| match waiter {
                     Waiter::Idle => true,
-                    Waiter::Waits(left) => state.queue >= *left && state.last.lives >= *left,
+                    Waiter::Waits(left) => state.queue >= *left,
                 };
                 state.waiters.iter().all(outlived)
             }),
             Property::sometimes("both wait behind a renewed lease", |_, state: &State| {
                 let both = state.waiters.iter().filter(|waiter| **waiter != Waiter::Idle).count();
-                both == WAITERS && state.last.lives > state.queue
+                both == WAITERS && state.held > state.queue
             }),
         ]
     }
@@ -218,5 +180,5 @@ pub fn without(rule: Rule, property: &'static str) -> String {
 /// # Panics
 /// If a property is violated. The message contains the steps to the violation.
 pub fn visit() {
-    holds("redis_keys", Keys { without: None }, 500);
+    holds("redis_keys", Keys { without: None }, 300);
 }

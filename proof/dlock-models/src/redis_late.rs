@@ -1,17 +1,19 @@
 //! Acquires that reach Redis after their client has stopped waiting for them.
 //!
 //! Models `dlock-redis/src/link/node.rs` (the requests), `unanswered.rs` and `deferred_releases.rs`, with the
-//! first lines of `acquire.lua`; and `dlock-core/src/contract/store_clock.rs`, which computes the
-//! deadline.
+//! first lines of `acquire.lua`, and the `SET` of `take.rs`; and
+//! `dlock-core/src/contract/store_clock.rs`, which computes the deadline.
 //!
-//! A client acquires and releases a lock again and again. It may lose its connection at any time.
+//! A client acquires and releases a lock again and again, by a script or by `SET NX PXAT`. The deadline
+//! of a script is the time for which the client waits. That of a `SET` is a lease from its sending,
+//! and its key ends then. It may lose its connection at any time.
 //! It continues over the next connection, with the same claim or by cancelling it. The requests
 //! that it had sent are still pending: each connection keeps their order, but the requests of the
 //! last connection may arrive first. A message may be delayed without limit. The client learns the
 //! server's clock from answers. It knows a lower bound of that clock, which may be too low.
 //!
-//! Left out: leases, because no client may have to wait for one to expire here; other clients,
-//! which would find the lock held or free as the server reports it; queues, whose places are
+//! Left out: all leases but that of a `SET` whose answer is lost, because no client may have to wait
+//! for one to expire here; other clients, which would find the lock held or free as the server reports it; queues, whose places are
 //! assigned by the same script; and steps of the server's clock.
 
 use stateright::{Model, Property};
@@ -22,10 +24,12 @@ const CONNECTIONS: usize = 2;
 const CLAIMS: u8 = 2;
 /// The time for which the client waits for an answer.
 const ANSWER_TIMEOUT: u8 = 2;
+/// The lease of a `SET`.
+const LEASE: u8 = 2;
 /// The largest difference by which the client may underestimate the server's clock.
 const BEHIND: u8 = 1;
 /// The time at which the model ends.
-const END: u8 = 5;
+const END: u8 = 6;
 
 const NOTHING_LEFT: &str = "a released claim leaves nothing";
 const KEEPS: &str = "no late acquire takes the lock from its holder";
@@ -36,11 +40,13 @@ const KEEPS: &str = "no late acquire takes the lock from its holder";
 pub enum Rule {
     /// The server refuses an acquire after its deadline.
     Deadline,
+    /// The key of a `SET` ends at its deadline, and not a lease after it has arrived.
+    End,
     /// The deadline uses the lower bound of the server's clock, not the upper bound.
     LowerBound,
     /// A claim is cancelled again if an acquire of it may still arrive.
     SecondCancel,
-    /// The second cancel is sent after the deadline.
+    /// Cancels are sent until the deadline has passed.
     AfterDeadline,
     /// An answered release settles only the requests on its own connection.
     OwnConnection,
@@ -49,8 +55,9 @@ pub enum Rule {
 }
 
 /// The rules, and the property that is violated without each of them.
-pub const RULES: [(Rule, &str); 6] = [
+pub const RULES: [(Rule, &str); 7] = [
     (Rule::Deadline, NOTHING_LEFT),
+    (Rule::End, NOTHING_LEFT),
     (Rule::LowerBound, NOTHING_LEFT),
     (Rule::SecondCancel, NOTHING_LEFT),
     (Rule::AfterDeadline, NOTHING_LEFT),
@@ -67,6 +74,8 @@ struct State {
     time: u8,
     /// The claim that the server considers the holder.
     held: Option<u8>,
+    /// The end of the holder's key, if it is that of a `SET` without an answer.
+    ends: Option<u8>,
     /// The pending messages of each connection.
     wires: [Vec<Letter>; CONNECTIONS],
     /// The index of the current connection.
@@ -92,8 +101,15 @@ enum Phase {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Letter {
-    Acquire { claim: u8, deadline: u8, sent: u8 },
+    Acquire { claim: u8, deadline: u8, until: u8, by: By },
     Release { claim: u8, sent: u8 },
+}
+
+/// The request that acquires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum By {
+    Script,
+    Set,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +122,7 @@ struct Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     /// The client sends its claim, and underestimates the server's clock by this amount.
-    Ask(u8),
+    Ask(By, u8),
     /// The next message on this connection arrives. It is answered if the client still uses the
     /// connection.
     Arrives(usize),
@@ -125,21 +141,22 @@ impl Late {
         self.without != Some(rule)
     }
 
-    /// Returns the time until which the server accepts an acquire that is sent now.
-    fn deadline(&self, now: u8, behind: u8) -> u8 {
+    /// Returns the time until which the server accepts an acquire whose deadline is this one by the
+    /// client's clock.
+    fn deadline(&self, until: u8, behind: u8) -> u8 {
         match self.has(Rule::LowerBound) {
-            true => (now + ANSWER_TIMEOUT).saturating_sub(behind),
-            false => now + ANSWER_TIMEOUT + behind,
+            true => until.saturating_sub(behind),
+            false => until + behind,
         }
     }
 
     fn lose_connection(&self, state: &mut State) {
         let connection = state.connection;
         for letter in state.wires[connection].clone() {
-            if let Letter::Acquire { claim, sent, .. } = letter {
-                state.lost.push(Lost { claim, connection, until: sent + ANSWER_TIMEOUT });
+            if let Letter::Acquire { claim, until, .. } = letter {
+                state.lost.push(Lost { claim, connection, until });
                 if !self.has(Rule::Over) {
-                    state.defer(claim, sent + ANSWER_TIMEOUT);
+                    state.defer(claim, until);
                 }
             }
         }
@@ -150,19 +167,31 @@ impl Late {
         let letter = state.wires[connection].remove(0);
         let is_heard = connection == state.connection;
         match letter {
-            Letter::Acquire { claim, deadline, .. } => {
-                let is_late = self.has(Rule::Deadline) && state.time > deadline;
+            Letter::Acquire { claim, deadline, by, .. } => {
+                let ends = match self.has(Rule::End) {
+                    _ if by == By::Script => None,
+                    true => Some(deadline),
+                    false => Some(state.time + LEASE),
+                };
+                let is_late = match ends {
+                    Some(ends) => state.time > ends,
+                    None => self.has(Rule::Deadline) && state.time > deadline,
+                };
                 state.refused |= is_late;
-                if !is_late && state.held.is_none_or(|holder| holder == claim) {
-                    state.held = Some(claim);
-                    if is_heard && state.phase == Phase::Asking && state.claim == claim {
+                let is_heard = is_heard && state.phase == Phase::Asking && state.claim == claim;
+                let is_free = state.held.is_none();
+                if !is_late && (is_free || by == By::Script && state.held == Some(claim)) {
+                    // From the answer on, the client renews it.
+                    let ends = ends.filter(|_| !is_heard);
+                    (state.held, state.ends) = (Some(claim), ends);
+                    if is_heard {
                         state.phase = Phase::Held;
                     }
                 }
             }
             Letter::Release { claim, sent } => {
                 if state.held == Some(claim) {
-                    state.held = None;
+                    (state.held, state.ends) = (None, None);
                 }
                 if is_heard {
                     self.is_released(state, claim, sent);
@@ -183,7 +212,8 @@ impl Late {
         };
         let left = state.lost.iter().filter(|lost| is_left(lost)).map(|lost| lost.until).max();
         if let Some(until) = left.filter(|_| self.has(Rule::SecondCancel)) {
-            state.defer(claim, if self.has(Rule::AfterDeadline) { until } else { 0 });
+            let until = if self.has(Rule::AfterDeadline) { until } else { 0 };
+            state.defer(claim, until);
         }
         state.lost.retain(|lost| lost.claim != claim);
         (state.claim, state.phase) = (claim + 1, Phase::Idle);
@@ -225,7 +255,13 @@ impl Model for Late {
         match state.phase {
             Phase::Idle if state.claim == CLAIMS => {}
             Phase::Idle | Phase::Asking if !asks => {
-                actions.extend((0..=BEHIND).map(Action::Ask));
+                for behind in 0..=BEHIND {
+                    actions.push(Action::Ask(By::Script, behind));
+                    // A claim whose acquire may be on its way is sent as a script.
+                    if state.phase == Phase::Idle {
+                        actions.push(Action::Ask(By::Set, behind));
+                    }
+                }
             }
             Phase::Leaving if !state.is_releasing(state.claim, state.connection) => {
                 actions.push(Action::Release);
@@ -240,9 +276,8 @@ impl Model for Late {
                 actions.push(Action::Arrives(connection));
             }
         }
-        for (claim, until) in &state.deferred {
-            // Only after the deadline.
-            if state.time > *until && !state.is_releasing(*claim, state.connection) {
+        for (claim, _) in &state.deferred {
+            if !state.is_releasing(*claim, state.connection) {
                 actions.push(Action::Again(*claim));
             }
         }
@@ -258,17 +293,24 @@ impl Model for Late {
         let mut state = before.clone();
         let (claim, sent) = (state.claim, state.time);
         match action {
-            Action::Ask(behind) => {
+            Action::Ask(by, behind) => {
                 state.phase = Phase::Asking;
-                let deadline = self.deadline(sent, behind);
-                state.send(Letter::Acquire { claim, deadline, sent });
+                // The end of a key is computed from the upper bound, so that it lives for the lease.
+                let until = sent + if by == By::Set { LEASE + BEHIND } else { ANSWER_TIMEOUT };
+                let deadline = self.deadline(until, behind);
+                state.send(Letter::Acquire { claim, deadline, until, by });
             }
             Action::Arrives(connection) => self.arrives(&mut state, connection),
             Action::LoseConnection => self.lose_connection(&mut state),
             Action::Leave => state.phase = Phase::Leaving,
             Action::Release => state.send(Letter::Release { claim, sent }),
             Action::Again(claim) => state.send(Letter::Release { claim, sent }),
-            Action::Tick => state.time += 1,
+            Action::Tick => {
+                state.time += 1;
+                if state.ends.is_some_and(|ends| ends < state.time) {
+                    (state.held, state.ends) = (None, None);
+                }
+            }
         }
         Some(state)
     }

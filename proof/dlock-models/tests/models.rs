@@ -26,7 +26,7 @@ macro_rules! models {
 
 models! {
     all: hand_off late_renewal lease multi multi_stores quorum redis_guard redis_hand_off redis_keys
-        redis_late sql_queue zookeeper zookeeper_session
+        redis_late redis_take redis_tokens sql_queue zookeeper zookeeper_session
 }
 models! { etcd: local_deadline queue }
 
