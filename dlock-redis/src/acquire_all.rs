@@ -42,13 +42,13 @@ impl Store {
         let notes = requests.iter().map(|request| request.note.as_ref().map(Note::as_str));
         let notes: Vec<_> = notes.collect();
         let noted = notes.iter().any(Option::is_some);
-        call = call.arg(self.session.scripts.retention);
         // If the request fails or is given up, no message is expected for the claims any more.
         let expected = self.waiters.until_answered(requests);
         for (request, note) in requests.iter().zip(&notes) {
             let channel = self.channel_for(request, flag).await;
             let channel = channel.map(|channel| format!("{STRICT}{channel}"));
-            call = call.request(request, channel.as_deref());
+            let is_unknown = self.session.unanswered.has(request.claim);
+            call = call.request(request, channel.as_deref(), is_unknown);
             if noted {
                 call = call.arg(note.as_deref().unwrap_or_default());
             }

@@ -31,7 +31,6 @@ pub struct RedisConfig {
     /// The address of an application's client, with its TLS settings.
     pub(crate) given: Option<ConnectionAddr>,
     pub(crate) durability: Durability,
-    pub(crate) retention: Duration,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) response_timeout: Duration,
     pub(crate) plain: bool,
@@ -89,7 +88,6 @@ impl RedisConfig {
         "plain",
         "response_timeout",
         "restart_guard",
-        "retention",
         "sentinel_password",
         "sentinel_user",
         "tls_ca",
@@ -127,15 +125,6 @@ impl RedisConfig {
     #[must_use]
     pub const fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
-        self
-    }
-
-    /// Sets how long the store keeps the last token of a free lock, 1 s to 24 h; 10 minutes by
-    /// default. Tokens also grow after this time, unless the server's clock steps back by more than
-    /// it.
-    #[must_use]
-    pub const fn with_retention(mut self, retention: Duration) -> Self {
-        self.retention = retention;
         self
     }
 
@@ -178,7 +167,6 @@ impl RedisConfig {
     pub(crate) fn checked(self) -> Result<Self, Error> {
         let count = self.addresses.len();
         let range = BackendUrl::within;
-        range("retention", self.retention, Duration::from_secs(1), LockOptions::MAX_LEASE)?;
         let (shortest, longest) = (Duration::from_millis(10), Duration::from_secs(60));
         range("response_timeout", self.response_timeout, shortest, longest)?;
         let guard = self.restart_guard.unwrap_or_default();
@@ -305,7 +293,6 @@ impl fmt::Debug for RedisConfig {
         f.debug_struct("RedisConfig")
             .field("store", &self.store())
             .field("durability", &self.durability)
-            .field("retention", &self.retention)
             .field("restart_guard", &self.restart_guard)
             .field("response_timeout", &self.response_timeout)
             .finish_non_exhaustive()

@@ -1,6 +1,7 @@
 //! Claims whose release is sent to a server later. There are two reasons: a master of a quorum was
 //! unreachable, and needs the release when it answers again; or an acquire of the claim may arrive
-//! late, so the claim is released again after its deadline (see [`unanswered`](crate::unanswered)).
+//! late, so the claim is released again until its deadline has passed (see
+//! [`unanswered`](crate::unanswered)).
 //!
 //! The list has each claim once, however often its release is tried, until its lease has ended. One
 //! task serves all claims of a server. `claims` and `task_runs` change under one mutex.
@@ -12,6 +13,8 @@ use parking_lot::Mutex;
 
 /// How long the release of a claim is retried, however long its lease is. It is the default lease.
 pub(crate) const RETRIED_FOR: Duration = Duration::from_secs(30);
+/// The interval at which the release of a claim is repeated whose acquire may arrive late.
+const REPEATED: Duration = Duration::from_secs(1);
 /// The largest number of claims of a server. Each takes about 200 bytes.
 const MOST: usize = 4096;
 
@@ -31,8 +34,11 @@ struct ReleaseList {
 pub(crate) struct DeferredRelease {
     pub(crate) name: LockName,
     pub(crate) used: u32,
-    /// The earliest and the latest time for the release.
+    /// The earliest time for the next release.
     pub(crate) from: Instant,
+    /// A release that was sent at this time or later is the last one.
+    pub(crate) last: Instant,
+    /// The latest time for the release.
     pub(crate) until: Instant,
 }
 
@@ -45,7 +51,8 @@ impl DeferredReleases {
             return false;
         }
         if let Some(known) = list.claims.get_mut(&claim) {
-            known.from = known.from.max(deferred.from);
+            known.from = known.from.min(deferred.from);
+            known.last = known.last.max(deferred.last);
             known.until = known.until.max(deferred.until);
             return false;
         }
@@ -74,11 +81,14 @@ impl DeferredReleases {
     }
 
     /// Records that a release was sent at this time, and that the server answered. The claim stays
-    /// if its `from` has moved past that time meanwhile.
+    /// until a release was sent at its `last` time.
     pub(crate) fn is_answered(&self, claim: ClaimId, sent: Instant) {
         let mut list = self.0.lock();
-        if list.claims.get(&claim).is_some_and(|other| other.from <= sent) {
+        let Some(other) = list.claims.get_mut(&claim) else { return };
+        if other.last <= sent {
             list.claims.remove(&claim);
+        } else {
+            other.from = other.from.max(sent.saturating_add(REPEATED).min(other.last));
         }
     }
 
@@ -95,7 +105,7 @@ mod tests {
     fn deferred(until: u64) -> DeferredRelease {
         let name = LockName::new("a").unwrap();
         let from = Instant::from_nanos(0);
-        DeferredRelease { name, used: 0, from, until: Instant::from_nanos(until) }
+        DeferredRelease { name, used: 0, from, last: from, until: Instant::from_nanos(until) }
     }
 
     #[test]
@@ -124,10 +134,24 @@ mod tests {
         releases.add(claim, deferred(9), now);
         assert_eq!(releases.due(now).len(), 1);
         // Another reason to release the claim arises while a release is under way.
-        releases.add(claim, DeferredRelease { from: then, ..deferred(9) }, now);
+        releases.add(claim, DeferredRelease { from: then, last: then, ..deferred(9) }, now);
         releases.is_answered(claim, now);
         assert!(releases.due(now).is_empty() && releases.due(then).len() == 1);
         assert!(releases.any_left(then) && !releases.any_left(end));
+    }
+
+    #[test]
+    fn a_release_is_repeated_until_its_last_time() {
+        let (releases, claim) = (DeferredReleases::default(), ClaimId::random());
+        let at = |seconds| Instant::from_nanos(0).saturating_add(Duration::from_secs(seconds));
+        let repeated = DeferredRelease { from: at(1), last: at(3), until: at(9), ..deferred(9) };
+        releases.add(claim, repeated, at(0));
+        for sent in 1..=3 {
+            assert_eq!(releases.due(at(sent)).len(), 1, "{sent} s");
+            releases.is_answered(claim, at(sent));
+            assert!(releases.due(at(sent)).is_empty(), "{sent} s");
+        }
+        assert!(!releases.any_left(at(3)));
     }
 
     #[test]

@@ -23,8 +23,8 @@ use crate::{
         Link,
         window::{Kind, Sending},
     },
-    reply::{ClaimStatus, lease_argument, status, statuses},
-    scripts::{Call, Phase},
+    reply::{ClaimStatus, status, statuses},
+    scripts::{Call, Phase, Renewing},
     session::{Retries, Session},
     waiters::{QueuedGrant, expired},
 };
@@ -150,8 +150,7 @@ impl Durable {
         session: &Session,
         request: &AcquireRequest,
     ) -> Result<Option<QueuedGrant>, Error> {
-        let claim =
-            (request.claim, &request.name, request.mode, lease_argument(request.lease, false));
+        let claim = Renewing::waiting(request, None);
         let call = session.scripts.renew(&[claim], Phase::Waits);
         let value = self.run(&call, won).await?;
         let since = call.sending().began();

@@ -357,7 +357,7 @@ fn damaged(text: &str) -> Error {
         ErrorKind::Protocol,
         format!(
             "the record of a waiter can't be read, and nobody behind it gets the lock: wait until \
-             dlock removes it after dlock.retention, or delete it with HDEL KEY CLAIM ({text})"
+             dlock removes it after ten minutes, or delete it with HDEL KEY CLAIM ({text})"
         ),
     )
 }

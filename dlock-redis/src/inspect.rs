@@ -40,7 +40,11 @@ fn read_state(value: &Value) -> Option<LockState> {
             return None;
         };
         let claim: ClaimId = std::str::from_utf8(id).ok()?.parse().ok()?;
-        let token = FencingToken::new(number(token)?).ok();
+        let is_waiter = *token == Value::Int(-1);
+        let token = match is_waiter {
+            true => None,
+            false => FencingToken::new(number(token)?).ok(),
+        };
         let weight = u32::try_from(number(weight)?).ok()?;
         let capacity = u32::try_from(number(capacity)?).ok()?;
         if weight == 0 || weight > capacity {
@@ -58,7 +62,7 @@ fn read_state(value: &Value) -> Option<LockState> {
         // A text that is no valid note is left out, since nothing depends on it.
         let note = note.and_then(|note| Note::new(note).ok());
         let state = ClaimState::new(claim, mode, token, remaining).with_age(age).with_note(note);
-        if token.is_some() { holders.push(state) } else { waiters.push(state) }
+        if is_waiter { waiters.push(state) } else { holders.push(state) }
     }
     // In the order of their grants. The script lists shared holders by the ends of their leases.
     holders.sort_by_key(|holder| holder.token);
@@ -85,7 +89,7 @@ mod tests {
         let claim = |id: ClaimId, token| {
             [vec![text(&id.to_string())], [1, 3, token, 1000, -1].map(Value::Int).to_vec()].concat()
         };
-        let claims = Value::Array([claim(one, 7), claim(two, 0)].concat());
+        let claims = Value::Array([claim(one, 7), claim(two, -1)].concat());
         for (note, seen) in [("web-3 é", Some("web-3 é")), ("a\n", None), ("", None)] {
             let notes = Value::Array(vec![text(&two.to_string()), text(note)]);
             let state = state(&Value::Array(vec![Value::Int(9), claims.clone(), notes])).unwrap();

@@ -1,32 +1,33 @@
 //! The keys of a lock on the server.
 //!
-//! Each name has five keys. They are always in one hash slot, since the first braces of a key are
-//! dlock's own:
+//! Each name has four keys, and shares a fifth with the other names of its bucket. They are always in
+//! one hash slot, since the first braces of a key are dlock's own:
 //!
 //! | key | type | holds | lives |
 //! |---|---|---|---|
-//! | `dlock:{B}:NAME` (holder) | string | the exclusive holder: claim, mark, first token, maybe `*`, and maybe a space and a note | the lease |
-//! | `dlock:{B}f:NAME` (last token) | string | the last token; `q` behind it: there may be waiters or shared holders | the retention, and longer than any hold |
+//! | `dlock:{B}:NAME` (holder) | string | the exclusive holder: claim, mark, first token, maybe `/` and the number of tokens, maybe `*`, and maybe a space and a note. Instead of the token, `~` and the number of a sending | the lease |
+//! | `dlock:{B}t` (tokens) | stream | the tokens of the bucket, as ids; the last about hundred entries, each with the number of a sending or nothing | for ever |
 //! | `dlock:{B}q:NAME` (queue) | sorted set | waiting claims by ticket | as long as there are any |
 //! | `dlock:{B}w:NAME` (waiters) | hash | waiting and shared claims: claim to `weight:capacity:tokens:lease:N:channel`, maybe with a space and a note behind it, where N is a waiter's deadline or a holder's token; `#` to `capacity:used`; `?` and a claim to the time when this damaged waiter leaves | as long as there are any |
 //! | `dlock:{B}r:NAME` (readers) | sorted set | shared holders by the end of their lease | as long as there are any |
 //!
 //! The mark of the holder states what a release has to do: `:` only delete the holder's key, `!` read
-//! the queue, `+` also return tokens of its block.
+//! the queue, `+` also raise the tokens above the used ones of its block. A holder that took the lock by
+//! plain commands has the number of their sending instead of a token. The entry of the stream with that
+//! number is the token, and the first renewal writes it to the holder.
 //!
 //! A `*` behind the token of the holder, or instead of the channel of a shared holder, means that the
 //! last renewal has set the lease: no later request extends it.
+//!
+//! The id of a token in the stream is its milliseconds and a sequence: the token is the milliseconds
+//! times 1,000 and the sequence, which is below 1,000. An id with a larger sequence is no token.
 //!
 //! `B` is one of [`BUCKETS`] numbers, by the hash of the name. Compared with a slot for each name,
 //! buckets let a client of a cluster renew many locks with one command, and subscribe to a bounded
 //! number of channels.
 //!
-//! **Invariant**: if the last token has no `q`, or does not exist, there are no waiters and no shared
-//! holders. So taking a free lock reads the holder and the last token only. Therefore the last token
-//! outlives all entries of the queue, the waiters and the readers. These three keys have one common
-//! lifetime, at least the longest lease in them plus the retention. Each poll and renewal of a claim
-//! in them checks it. The lifetime of the last token does not show it, since renewals of an exclusive
-//! holder extend the last token alone.
+//! The queue, the waiters and the readers have one common lifetime, longer than the longest lease in
+//! them. Each poll and renewal of a claim in them checks it.
 
 use dlock_core::LockName;
 
@@ -61,16 +62,20 @@ impl Bucket {
     }
 }
 
-/// The letters that distinguish the keys of a name: holder, last token, queue, waiters and readers.
-const KINDS: [&str; Keys::COUNT] = ["", "f", "q", "w", "r"];
+/// The letters that distinguish the keys of a name: holder, queue, waiters and readers.
+const KINDS: [&str; 4] = ["", "q", "w", "r"];
+/// The end of the key of a bucket's tokens.
+const TOKENS: char = 't';
 
-/// The keys of a name: holder, last token, queue, waiters and readers.
+/// The keys of a name: holder, tokens, queue, waiters and readers.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// All five, one behind the other.
     text: String,
-    /// The length of the holder's key. The others are a byte longer.
+    /// The length of the holder's key. Those of the queue, waiters and readers are a byte longer.
     base: usize,
+    /// The length of the tokens' key.
+    tokens: usize,
 }
 
 impl Keys {
@@ -79,17 +84,21 @@ impl Keys {
 
     pub(crate) fn of(name: &LockName) -> Self {
         let tag = format!("dlock:{{{}}}", Bucket::of(name).number());
-        let base = tag.len() + 1 + name.as_str().len();
-        let mut text = String::with_capacity(5 * base + 4);
+        let (base, tokens) = (tag.len() + 1 + name.as_str().len(), tag.len() + 1);
+        let mut text = String::with_capacity(4 * base + 3 + tokens);
         // The letter comes before the name. Behind the name, it could produce the key of another
         // name.
-        for kind in KINDS {
+        for (at, kind) in KINDS.into_iter().enumerate() {
             text.push_str(&tag);
             text.push_str(kind);
             text.push(':');
             text.push_str(name.as_str());
+            if at == 0 {
+                text.push_str(&tag);
+                text.push(TOKENS);
+            }
         }
-        Self { text, base }
+        Self { text, base, tokens }
     }
 
     /// The key of the exclusive holder.
@@ -97,16 +106,24 @@ impl Keys {
         &self.text[..self.base]
     }
 
-    /// The key of the last token.
-    pub(crate) fn last_token(&self) -> &str {
-        &self.text[self.base..2 * self.base + 1]
+    /// The key of the bucket's tokens.
+    pub(crate) fn tokens(&self) -> &str {
+        &self.text[self.base..self.base + self.tokens]
+    }
+
+    /// The key of the queue and that of the readers.
+    pub(crate) fn queue_and_readers(&self) -> [&str; 2] {
+        let (_, rest) = self.text.split_at(self.base + self.tokens);
+        let long = self.base + 1;
+        [&rest[..long], &rest[2 * long..]]
     }
 
     /// All five, in the order in which scripts take them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
-        let (holder, rest) = self.text.split_at(self.base);
+        let rest = &self.text[self.base + self.tokens..];
         let long = self.base + 1;
-        std::iter::once(holder).chain((0..4).map(move |i| &rest[i * long..(i + 1) * long]))
+        let others = (0..3).map(move |i| &rest[i * long..(i + 1) * long]);
+        [self.holder(), self.tokens()].into_iter().chain(others)
     }
 }
 
@@ -114,8 +131,7 @@ impl Keys {
 pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     let key = std::str::from_utf8(key).ok()?.strip_prefix("dlock:{")?;
     let (number, rest) = key.split_once('}')?;
-    let name =
-        LockName::new(rest.strip_prefix(['f', 'q', 'w', 'r']).unwrap_or(rest).strip_prefix(':')?);
+    let name = LockName::new(rest.strip_prefix(['q', 'w', 'r']).unwrap_or(rest).strip_prefix(':')?);
     name.ok().filter(|name| Bucket::of(name).number().to_string() == number)
 }
 
@@ -125,11 +141,24 @@ pub(crate) fn auxiliary(purpose: &str, about: &str) -> String {
     format!("dlock:{{{}}}?{purpose}:{about}", Bucket::ANY.number())
 }
 
-/// Returns the five keys of an unused name. It has the prefix of the user's names.
+/// Returns five keys like those of an unused name, which has the prefix of the user's names. That of the
+/// tokens is not the bucket's, and matches the same patterns.
 pub(crate) fn unused(bucket: Bucket, prefix: &str, number: u64) -> [String; Keys::COUNT] {
-    let bucket = bucket.number();
-    KINDS.map(|kind| format!("dlock:{{{bucket}}}{kind}:{}", unused_plain(prefix, number)))
+    let (bucket, name) = (bucket.number(), unused_plain(prefix, number));
+    let [holder, queue, waiters, readers] =
+        KINDS.map(|kind| format!("dlock:{{{bucket}}}{kind}:{name}"));
+    [holder, format!("dlock:{{{bucket}}}?probe:{number:016x}}}{TOKENS}"), queue, waiters, readers]
 }
+
+/// Returns a key of [`unused`] as people know it: with `NAME` for the name.
+pub(crate) fn without_probe(key: &str) -> String {
+    let (begins, ends) = key.rsplit_once("?probe:").unwrap_or((key, ""));
+    let end = if ends.ends_with(TOKENS) { TOKENS.to_string() } else { "NAME".to_owned() };
+    format!("{begins}{end}")
+}
+
+/// The pattern of the tokens' keys in an ACL.
+pub(crate) const TOKENS_PATTERN: &str = "dlock:{*}t";
 
 /// Returns the key of an unused name in the plain form.
 pub(crate) fn unused_plain(prefix: &str, number: u64) -> String {
@@ -183,16 +212,20 @@ mod tests {
     fn keys_are_those_of_the_table() {
         let name = "a:f";
         let tag = format!("dlock:{{{}}}", Bucket::of(&LockName::new(name).unwrap()).number());
-        let expected = ["", "f", "q", "w", "r"].map(|kind| format!("{tag}{kind}:{name}"));
-        assert_eq!(keys(name), expected);
+        let kinds = ["", "q", "w", "r"].map(|kind| format!("{tag}{kind}:{name}"));
+        let [holder, queue, waiters, readers] = kinds;
+        let tokens = format!("{tag}t");
         let of = Keys::of(&LockName::new(name).unwrap());
-        assert_eq!((of.holder(), of.last_token()), (expected[0].as_str(), expected[1].as_str()));
+        assert_eq!((of.holder(), of.tokens()), (&*holder, &*tokens));
+        assert_eq!(of.queue_and_readers(), [&*queue, &*readers]);
+        assert_eq!(keys(name), [holder, tokens, queue, waiters, readers]);
     }
 
     #[test]
     fn a_foreign_key_belongs_to_no_name() {
         let keys = keys("a");
-        assert!(keys.iter().all(|key| name_of(key.as_bytes()).unwrap().as_str() == "a"));
+        let named = |key: &String| name_of(key.as_bytes()).is_some_and(|name| name.as_str() == "a");
+        assert_eq!(keys.iter().map(named).collect::<Vec<_>>(), [true, false, true, true, true]);
         for key in [
             "dlock:{1}:a",
             "dlock:{00}:a",
@@ -201,6 +234,7 @@ mod tests {
             "dlock:{0}:",
             "dlock:i:a",
             "dlock:{0}?guard:a",
+            "dlock:{0}f:a",
             "a",
         ] {
             assert_eq!(name_of(key.as_bytes()), None, "{key}");

@@ -32,7 +32,6 @@
 //! |---|---|---|
 //! | `dlock.durability` | how many replicas must know of a grant before it counts: `master`, a number, or `majority` | `master` |
 //! | `dlock.restart_guard` | how long nothing is granted after a server starts, by the clocks of clients; set it to the longest lease in use | off; `30s` for a quorum |
-//! | `dlock.retention` | how long the last token of a free lock is kept | `10m` |
 //! | `dlock.response_timeout` | how long to wait for the answer to a request | `2s` |
 //! | `dlock.plain` | `true`: the [plain form](#the-plain-form), which other programs know | `false` |
 //! | `dlock.tls_ca`, `dlock.tls_cert`, `dlock.tls_key` | files in PEM: authorities to trust instead of the system's; the client's own certificate and key | |
@@ -65,7 +64,7 @@
 //! and so that dlock can see whether the server has every write on disk before it answers. Each
 //! connection to one server without a restart guard sends `config|get` once, and never again if it
 //! is refused. If all names of an application begin with `shop/` (`dlock.prefix=shop/`,
-//! [`RedisConfig::with_prefix`]), `~dlock:*:shop/*` is enough instead of `~dlock:*`. The plain form
+//! [`RedisConfig::with_prefix`]), `~dlock:*:shop/* ~dlock:{*}t` is enough instead of `~dlock:*`. The plain form
 //! needs less:
 //!
 //! ```text
@@ -74,10 +73,11 @@
 //!
 //! # The protocol
 //!
-//! `src/keys.rs` describes the five keys of a lock. `scripts/` contains the scripts with their
+//! `src/keys.rs` describes the keys of a lock. `scripts/` contains the scripts with their
 //! arguments and answers. In short:
 //!
-//! - **Acquire** is one script that takes the lock or joins its queue. **Release** is one script
+//! - **Acquire** of a mutex or writer whose lock is probably free is three plain commands in one round
+//!   trip. Otherwise it is one script that takes the lock or joins its queue. **Release** is one script
 //!   that makes the next waiting claim the holder and sends one message to its client. So a
 //!   hand-off costs two scripts and one message, however many clients wait. The release of a lock
 //!   for which no claim waits is a shorter script. The first release that finds a waiter costs one
@@ -88,10 +88,10 @@
 //!   request, every third of their lease and at least every 3 s. So a lost message delays a grant
 //!   by no more than that. A dead waiter is skipped when its lease expires. A waiter whose client
 //!   is disconnected is skipped at once, but keeps its position.
-//! - **An acquire carries a deadline** by the server's clock, which is the time until which its
-//!   client waits. If the network delivers the script later, the script does nothing and returns
-//!   the server's time. If a claim is released while an acquire of it may still arrive over a lost
-//!   connection, dlock releases the claim once more after the deadline.
+//! - **An acquire carries a deadline** by the server's clock: for a script the time until which its
+//!   client waits, and for plain commands the end of the lease. If the network delivers it later, it
+//!   has no effect. If a claim is released while an acquire of it may still arrive over a lost
+//!   connection, dlock releases the claim again until the deadline has passed.
 //! - **Every request is idempotent by claim id**, so an unanswered request is sent again: after
 //!   `NOSCRIPT`, a lost connection, `LOADING`, `READONLY`, `MOVED`, `ASK`, `TRYAGAIN`,
 //!   `CLUSTERDOWN`.
@@ -99,8 +99,8 @@
 //!   measures its lease from a moment before its request was sent. If a message granted the lock,
 //!   it uses the server's time of the grant.
 //!
-//! A free lock leaves one small key, its last token, for the retention. The key stays for two
-//! leases more if the lock was renewed.
+//! A free lock leaves no key. Each of the 64 groups of names has one small stream of tokens, which
+//! stays.
 //!
 //! # Listing
 //!
@@ -142,6 +142,7 @@ mod reply;
 mod scripts;
 mod session;
 mod store;
+mod take;
 mod unanswered;
 mod wait;
 mod waiters;

@@ -27,6 +27,7 @@ use crate::{
     config::{RedisConfig, Topology},
     keys::Bucket,
     reply,
+    take::{Take, Taken},
     waiters::Waiters,
 };
 
@@ -86,6 +87,19 @@ impl Link {
             Self::Node(link) => link.send_all(commands, 0, sending).await,
             // Boxed: its size would be that of every send.
             Self::Cluster(link) => Box::pin(link.send_all(commands, sending)).await,
+        }
+    }
+
+    /// Sends the plain commands that take a lock, once. `None` if the server's clock is not known well
+    /// enough: then nothing was sent.
+    pub(crate) async fn take(
+        &self,
+        take: &Take<'_>,
+        sending: &Sending<'_>,
+    ) -> RedisResult<Option<Taken>> {
+        match self {
+            Self::Node(link) => link.take(take, sending).await,
+            Self::Cluster(link) => Box::pin(link.take(take, sending)).await,
         }
     }
 

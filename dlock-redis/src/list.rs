@@ -2,12 +2,12 @@
 //!
 //! Each step reads a few hundred keys, and blocks the server only for that long. `KEYS` would block
 //! all clients. A walk finds each key that exists during the whole walk. The names found are then
-//! checked one by one, since the last token stays after the lock is free.
+//! checked one by one, since keys of claims whose leases have ended may be left.
 //!
-//! There are two walks, because at any time one of the keys of a used name may be missing. In a
-//! cluster a key may move from a master that the walk has not reached to a master that it has left.
-//! A lock that is held for longer than its last token lives has no such key until a claim joins,
-//! and may have no holder's key soon after. Neither happens during both walks.
+//! There are two walks, because a name in use may have no key that exists during the whole of one. In
+//! a cluster a key may move from a master that the walk has not reached to a master that it has left.
+//! A lock that is handed from readers to a writer has other keys then. Neither happens during both
+//! walks, unless the lock changes all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -165,8 +165,8 @@ impl Backend for Plain {
 
     async fn renew(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let keys: Vec<_> = renewals.iter().map(|r| r.claim.name.as_str()).collect();
-        let renewals = Vec::from_iter(renewals);
-        let call = self.0.session.scripts.renew_exclusive(&keys, &renewals, 0);
+        let renewals: Vec<_> = renewals.iter().map(|renewal| (renewal, None)).collect();
+        let call = self.0.session.scripts.renew_exclusive(&keys, &renewals);
         let (_, gone) = renewed_exclusive(&self.0.session.run(&call).await?)?;
         let mut answers = vec![Renewed::Kept; renewals.len()];
         for at in gone {

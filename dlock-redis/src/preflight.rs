@@ -132,8 +132,7 @@ impl Preflight {
             let got =
                 link.send(redis::pipe().cmd("GET").arg(key), &Sending::of(Kind::Acquire)).await;
             if got.is_err_and(|error| is_key_denial(&error.to_string())) {
-                let begins = key.rsplit_once("?probe:").map_or(key.as_str(), |(begins, _)| begins);
-                denied.push(format!("{begins}NAME"));
+                denied.push(keys::without_probe(key));
             }
         }
         Err(match denied.is_empty() {
@@ -153,7 +152,10 @@ impl Preflight {
         let prefix = keys::literal(&self.prefix);
         match (self.plain, prefix.is_empty()) {
             (false, true) => ACL.to_owned(),
-            (false, false) => ACL.replace("~dlock:*", &format!("~dlock:*:{prefix}*")),
+            (false, false) => {
+                let keys = format!("~dlock:*:{prefix}* ~{}", keys::TOKENS_PATTERN);
+                ACL.replace("~dlock:*", &keys)
+            }
             (true, _) => ACL_PLAIN.replace("~*", &format!("~{prefix}*")),
         }
     }

@@ -3,7 +3,7 @@
 //! A claim in the list of its server stays there until a release was answered, or its lease has
 //! ended. If this process exits first, the lease frees the lock.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use dlock_core::{Backoff, ClaimId, Clock, Error, Instant, LockName};
 use futures_util::{StreamExt, stream};
@@ -11,6 +11,7 @@ use futures_util::{StreamExt, stream};
 use crate::{
     deferred_releases::{DeferredRelease, RETRIED_FOR},
     session::Session,
+    unanswered::LateAcquires,
 };
 
 /// The pause between two rounds of retries.
@@ -44,25 +45,28 @@ pub(crate) async fn release(
 }
 
 /// Handles a claim that has ended and that the server does not know. If an acquire of it may still
-/// arrive, it is released once more after the deadline of that acquire.
+/// arrive, it is released again, at last after the deadline of that acquire.
 pub(crate) fn claim_ended(server: &Arc<impl ReleaseTarget>, name: &LockName, claim: ClaimId) {
-    if let Some(past) = server.session().unanswered.take(claim) {
-        release_later(server, name, claim, 0, past, past.saturating_add(RETRIED_FOR));
+    if let Some(LateAcquires { until, is_take }) = server.session().unanswered.take(claim) {
+        let from = if is_take { Clock::Boot.now() } else { until };
+        release_later(server, name, claim, 0, from..until, until.saturating_add(RETRIED_FOR));
     }
 }
 
-/// Releases a claim as soon as the server answers, after `from`, and before its lease has ended.
+/// Releases a claim as soon as the server answers, after the start of `when`, and before its lease has
+/// ended; and repeats it until the end of `when`.
 pub(crate) fn release_later(
     server: &Arc<impl ReleaseTarget>,
     name: &LockName,
     claim: ClaimId,
     used: u32,
-    from: Instant,
+    when: Range<Instant>,
     lease_ends: Instant,
 ) {
     let now = Clock::Boot.now();
-    let until = lease_ends.min(now.max(from).saturating_add(RETRIED_FOR));
-    let deferred = DeferredRelease { name: name.clone(), used, from, until };
+    let until = lease_ends.min(now.max(when.end).saturating_add(RETRIED_FOR));
+    let deferred =
+        DeferredRelease { name: name.clone(), used, from: when.start, last: when.end, until };
     if server.session().deferred.add(claim, deferred, now) {
         spawn(send_deferred(Arc::clone(server)));
     }

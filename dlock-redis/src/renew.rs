@@ -3,7 +3,7 @@
 //! If the answer is lost, the same claims are renewed again. If a lease was renewed and the client
 //! does not know, the lease lasts longer on the server than the holder relies on it, which is safe.
 
-use dlock_core::{Error, Instant, Mode, Renewal, Renewed};
+use dlock_core::{Error, FencingToken, Instant, Mode, Renewal, Renewed};
 use futures_util::future::{join_all, try_join_all};
 use redis::Value;
 
@@ -12,7 +12,7 @@ use crate::{
     error::unreadable,
     keys::Keys,
     reply::{self, ClaimStatus, lease_argument, renewed},
-    scripts::{Call, Phase, Renewing},
+    scripts::{Call, KnownGrant, Phase, Renewing},
     store::Store,
 };
 
@@ -48,15 +48,23 @@ impl Store {
                 }
             }
         }
-        for renewal in renewals.iter().filter(|r| r.is_last || r.mode != Mode::Exclusive) {
-            self.contention.forget(renewal.claim.id);
+        for renewal in renewals.iter().filter(|renewal| renewal.mode != Mode::Exclusive) {
+            self.contention.is_shared(renewal.claim.id);
         }
         let batches = self.batches(others, |(_, r)| &r.claim.name, BATCH);
         let others = batches.iter().map(async |batch| {
             let claims: Vec<_> = batch
                 .iter()
-                .map(|(_, r)| {
-                    (r.claim.id, &r.claim.name, r.mode, lease_argument(r.lease, r.is_last))
+                .map(|(_, r)| Renewing {
+                    claim: r.claim.id,
+                    name: &r.claim.name,
+                    mode: r.mode,
+                    lease: lease_argument(r.lease, r.is_last),
+                    grant: match self.taken(r) {
+                        Some(token) => KnownGrant::Taken(token),
+                        None if r.token.is_some() => KnownGrant::Other,
+                        None => KnownGrant::Unknown,
+                    },
                 })
                 .collect();
             Ok::<_, Error>((batch, self.renew(&claims, Phase::Holds).await?.1))
@@ -83,6 +91,11 @@ impl Store {
         for (at, reason) in join_all(reasons).await {
             answers[at] = reason;
         }
+        for (renewal, answer) in renewals.iter().zip(&answers) {
+            if renewal.is_last && *answer != Renewed::Unknown {
+                self.contention.forget(renewal.claim.id);
+            }
+        }
         Ok(answers)
     }
 
@@ -99,7 +112,7 @@ impl Store {
             Phase::Waits => self.session.run(&call).await?,
         };
         let sent = call.sending().began();
-        if let (Some(at), Some((_, name, ..))) = (reply::time_of(&answer), claims.first()) {
+        if let (Some(at), Some(Renewing { name, .. })) = (reply::time_of(&answer), claims.first()) {
             self.clocks.observe(self.shard(name), at, sent);
         }
         let statuses = renewed(&answer, claims.len())?;
@@ -107,6 +120,12 @@ impl Store {
             self.check_master()?;
         }
         Ok((sent, statuses))
+    }
+
+    /// Returns the token of a grant by plain commands, if the renewal is for this grant.
+    fn taken(&self, renewal: &Renewal) -> Option<FencingToken> {
+        let taken = self.contention.taken(renewal.claim.id)?;
+        renewal.token.is_none_or(|token| token == taken).then_some(taken)
     }
 
     /// Checks that the server that does not know a claim, or knows another grant, is the server that
@@ -123,10 +142,10 @@ impl Store {
     pub(crate) async fn renew_exclusive(&self, renewals: &[&Renewal]) -> Result<Vec<usize>, Error> {
         let Some(first) = renewals.first() else { return Ok(Vec::new()) };
         let keys: Vec<_> = renewals.iter().map(|renewal| Keys::of(&renewal.claim.name)).collect();
-        let keys: Vec<_> =
-            keys.iter().map(Keys::holder).chain(keys.iter().map(Keys::last_token)).collect();
-        let scripts = &self.session.scripts;
-        let call = scripts.renew_exclusive(&keys, renewals, scripts.retention);
+        let keys: Vec<_> = keys.iter().map(Keys::holder).collect();
+        let renewing: Vec<_> =
+            renewals.iter().map(|renewal| (*renewal, self.taken(renewal))).collect();
+        let call = self.session.scripts.renew_exclusive(&keys, &renewing);
         let renews = |answer: &Value| {
             renewed_exclusive(answer).is_ok_and(|(_, gone)| gone.len() < renewals.len())
         };
@@ -152,9 +171,7 @@ impl Store {
 
     /// Returns why a claim is not held: whether the server has lost its data about the name.
     pub(crate) async fn loss_reason(&self, renewal: &Renewal) -> Renewed {
-        // If the retention is shorter, it proves nothing about a lease.
-        let outlasts_lease = u128::from(self.session.scripts.retention) > renewal.lease.as_millis();
-        let Some(token) = renewal.token.filter(|_| outlasts_lease) else { return Renewed::Lost };
+        let Some(token) = renewal.token else { return Renewed::Lost };
         match self.session.inspect(&renewal.claim.name).await {
             Ok(state) if state.last_token.is_none_or(|last| last < token) => Renewed::Forgotten,
             // The reason is unknown. The claim is lost in any case.

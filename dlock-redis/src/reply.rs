@@ -59,9 +59,6 @@ pub(crate) fn status(value: &Value) -> Result<ClaimStatus, Error> {
     let token = |value: i64| {
         u64::try_from(value).ok().and_then(|token| FencingToken::new(token).ok()).ok_or_else(bad)
     };
-    if let Value::Int(value) = value {
-        return token(*value).map(ClaimStatus::Held);
-    }
     let numbers = integers(value).ok_or_else(bad)?;
     match numbers.as_slice() {
         [0] => Ok(ClaimStatus::NotFound),
@@ -118,7 +115,7 @@ pub(crate) fn clock(value: &Value) -> Option<u64> {
     // No other number in an answer is as large, since as a time it would be in January 1970.
     let is_time = |number: &i64| *number > 1_000_000_000_000;
     let shown = match (value, integers(value).as_deref()) {
-        // ACQUIRE and PLAIN answer with one integer if it is the clock.
+        // PLAIN answers with one integer if it is the clock.
         (Value::Int(at), _) => Some(*at),
         (_, Some([1, _, at] | [2, _, _, at] | [3 | 6, at])) => Some(*at),
         // That of RENEW_EXCLUSIVE.
@@ -223,11 +220,11 @@ pub(crate) fn lease_argument(lease: Duration, is_last: bool) -> i64 {
     if is_last { -lease } else { lease }
 }
 
-/// `1` for a claim that does not wait.
-pub(crate) const fn fails_if_busy(queue: Queue) -> &'static str {
+/// 1 for a claim that does not wait.
+pub(crate) const fn fails_if_busy(queue: Queue) -> u8 {
     match queue {
-        Queue::FailIfBusy => "1",
-        _ => "0",
+        Queue::FailIfBusy => 1,
+        _ => 0,
     }
 }
 

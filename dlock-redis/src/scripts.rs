@@ -4,10 +4,7 @@
 //! server runs each script atomically. So the rules need no other order than "read first, then
 //! write": a key of a wrong type then fails the script before it has changed anything.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::sync::{Arc, LazyLock};
 
 use dlock_core::{
     AcquireRequest, ClaimId, ConfigIssue, Error, FencingToken, LockName, Mode, Renewal, SendFlag,
@@ -33,8 +30,40 @@ pub(crate) struct Script {
     kind: Kind,
 }
 
-/// A claim with its lock, the mode from now on, and the lease as [`lease_argument`] writes it.
-pub(crate) type Renewing<'a> = (ClaimId, &'a LockName, Mode, i64);
+/// A claim in a RENEW.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewing<'a> {
+    pub(crate) claim: ClaimId,
+    pub(crate) name: &'a LockName,
+    /// The mode from now on.
+    pub(crate) mode: Mode,
+    /// As [`lease_argument`] writes it.
+    pub(crate) lease: i64,
+    pub(crate) grant: KnownGrant,
+}
+
+/// What the client of a renewal knows about the grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KnownGrant {
+    /// Plain commands granted it with this token: see [`take`](crate::take).
+    Taken(FencingToken),
+    /// Another request granted it.
+    Other,
+    /// The claim waits.
+    Waits,
+    /// This client has not acquired it.
+    Unknown,
+}
+
+impl<'a> Renewing<'a> {
+    /// A poll of a claim that waits, or that plain commands have granted with this token.
+    pub(crate) fn waiting(request: &'a AcquireRequest, taken: Option<FencingToken>) -> Self {
+        let AcquireRequest { claim, name, mode, lease, .. } = request;
+        let lease = lease_argument(*lease, false);
+        let grant = taken.map_or(KnownGrant::Waits, KnownGrant::Taken);
+        Self { claim: *claim, name, mode: *mode, lease, grant }
+    }
+}
 
 /// The state of the claims in a RENEW, as far as their client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,16 +86,13 @@ pub(crate) struct Scripts {
     pub(crate) quorum_token: Script,
     raise_tokens: Script,
     pub(crate) acquire_plain: Script,
-    /// How long the last token of a free lock is kept, in milliseconds.
-    pub(crate) retention: u64,
 }
 
 impl Scripts {
-    pub(crate) fn new(retention: Duration) -> Self {
+    pub(crate) fn new() -> Self {
         /// The texts are the same for all connections, so they are made and hashed once.
         static PREPARED: LazyLock<Scripts> = LazyLock::new(Scripts::prepare);
-        let retention = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
-        Self { retention, ..PREPARED.clone() }
+        PREPARED.clone()
     }
 
     fn prepare() -> Self {
@@ -89,20 +115,20 @@ impl Scripts {
             quorum_token: script(Kind::Release, include_str!("scripts/quorum_token.lua")),
             raise_tokens: script(Kind::Acquire, include_str!("scripts/raise_tokens.lua")),
             acquire_plain: script(Kind::Acquire, include_str!("scripts/acquire_plain.lua")),
-            retention: 0,
         }
     }
 
     /// ACQUIRE for this claim. A message on this channel announces a later grant. The token is the
-    /// proposed one or larger.
+    /// proposed one or larger. `is_unknown`: a [`take`](crate::take) may have written the holder's key.
     pub(crate) fn acquire(
         &self,
         request: &AcquireRequest,
         channel: Option<&str>,
         proposal: u64,
+        is_unknown: bool,
     ) -> Call<'_> {
         let call = self.acquire.on(Keys::COUNT).keys(&Keys::of(&request.name));
-        let call = call.request(request, channel).arg(self.retention).arg(proposal);
+        let call = call.request(request, channel, is_unknown).arg(proposal);
         // Without a note there is no such argument, which saves bytes of each request.
         match &request.note {
             Some(note) => call.arg(note.as_str()),
@@ -113,7 +139,7 @@ impl Scripts {
     /// RELEASE for this claim.
     pub(crate) fn release(&self, name: &LockName, claim: ClaimId, used: u32) -> Call<'_> {
         let call = self.release.on(Keys::COUNT).keys(&Keys::of(name));
-        call.arg(claim.to_string()).arg(used).arg(self.retention)
+        call.arg(claim.to_string()).arg(used)
     }
 
     /// RELEASE_ALONE for this claim.
@@ -126,33 +152,41 @@ impl Scripts {
         self.inspect.on(Keys::COUNT).keys(&Keys::of(name))
     }
 
-    /// RENEW_EXCLUSIVE for these claims, on these keys. Their names are in one slot.
+    /// RENEW_EXCLUSIVE for these claims, on these keys. Their names are in one slot. The second value
+    /// is the token of a grant by plain commands.
     pub(crate) fn renew_exclusive(
         &self,
         keys: &[&str],
-        renewals: &[&Renewal],
-        retention: u64,
+        renewals: &[(&Renewal, Option<FencingToken>)],
     ) -> Call<'_> {
         let mut call = self.renew_exclusive.on(keys.len()).arg(keys);
-        for renewal in renewals {
+        for (renewal, taken) in renewals {
             call = call
                 .arg(renewal.claim.id.to_string())
-                .arg(lease_argument(renewal.lease, renewal.is_last))
-                .arg(renewal.token.map_or(0, FencingToken::get));
+                .arg(lease_argument(renewal.lease, renewal.is_last));
+            call = match taken {
+                Some(token) => call.arg(format!("-{token}")),
+                None => call.arg(renewal.token.map_or(0, FencingToken::get)),
+            };
         }
-        call.arg(retention)
+        call
     }
 
     /// RENEW for these claims. Their names are in one slot. As far as this client knows, either all
     /// of them wait, or all hold their locks.
     pub(crate) fn renew(&self, claims: &[Renewing<'_>], phase: Phase) -> Call<'_> {
         let mut call = self.renew.on(Keys::COUNT * claims.len());
-        for (_, name, ..) in claims {
+        for Renewing { name, .. } in claims {
             call = call.keys(&Keys::of(name));
         }
-        call = call.arg(self.retention);
-        for (claim, _, mode, lease) in claims {
+        for Renewing { claim, mode, lease, grant, .. } in claims {
             call = call.arg(claim.to_string()).arg(*lease).arg(mode.weight()).arg(mode.capacity());
+            call = match grant {
+                KnownGrant::Taken(token) => call.arg(token.get()),
+                KnownGrant::Other => call.arg(0),
+                KnownGrant::Waits => call.arg(-1),
+                KnownGrant::Unknown => call.arg(-2),
+            };
         }
         // RENEW of a waiting claim may grant it the lock. So the restart guard refuses it, while the
         // renewal of a held claim passes and grants nothing to others.
@@ -164,7 +198,7 @@ impl Scripts {
         call
     }
 
-    /// RAISE_TOKENS for this name.
+    /// RAISE_TOKENS for the bucket of this name.
     ///
     /// # Errors
     /// `Config(Token)` for a token beyond the numbers that scripts count with exactly.
@@ -182,8 +216,7 @@ impl Scripts {
                 ),
             ));
         }
-        let call = self.raise_tokens.on(Keys::COUNT).keys(&Keys::of(name));
-        Ok(call.arg(above.get()).arg(self.retention))
+        Ok(self.raise_tokens.on(1).arg(Keys::of(name).tokens()).arg(above.get()))
     }
 }
 
@@ -246,13 +279,18 @@ impl<'a> Call<'a> {
     }
 
     /// Adds the arguments of an acquire, with the channel for the message about a later grant.
-    pub(crate) fn request(self, request: &AcquireRequest, channel: Option<&str>) -> Self {
+    pub(crate) fn request(
+        self,
+        request: &AcquireRequest,
+        channel: Option<&str>,
+        is_unknown: bool,
+    ) -> Self {
         self.arg(request.claim.to_string())
             .arg(millis(request.lease))
             .arg(request.mode.weight())
             .arg(request.mode.capacity())
             .arg(request.tokens)
-            .arg(fails_if_busy(request.queue))
+            .arg(fails_if_busy(request.queue) + 2 * u8::from(is_unknown))
             .arg(channel.unwrap_or_default())
     }
 
@@ -317,16 +355,16 @@ mod tests {
 
     #[test]
     fn the_restart_guard_knows_every_script_that_can_grant() {
-        let scripts = Scripts::new(Duration::from_secs(60));
-        let (id, lease) = (ClaimId::random(), Duration::from_secs(1));
+        let scripts = Scripts::new();
+        let (id, lease) = (ClaimId::random(), std::time::Duration::from_secs(1));
         let (unanswered, name) = (Unanswered::default(), LockName::new("a").unwrap());
         let request = AcquireRequest::new(name.clone(), Mode::Exclusive, lease);
         let requests = std::slice::from_ref(&request);
-        let renewing = [(id, &name, Mode::Exclusive, 1000)];
+        let renewing = [Renewing::waiting(&request, None)];
         let raise_tokens = scripts.raise_tokens(&name, FencingToken::new(1).unwrap()).unwrap();
         let (refused, frozen, others) = (
             [
-                scripts.acquire(&request, None, 0).acquiring(&unanswered, requests),
+                scripts.acquire(&request, None, 0, false).acquiring(&unanswered, requests),
                 scripts.acquire_all.on(0).acquiring(&unanswered, requests),
                 scripts.renew(&renewing, Phase::Waits),
             ],

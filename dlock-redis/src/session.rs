@@ -69,7 +69,7 @@ impl Session {
             store: config.store(),
             topology: config.topology.clone(),
             link,
-            scripts: Scripts::new(config.retention),
+            scripts: Scripts::new(),
             unanswered: Unanswered::default(),
             deferred: DeferredReleases::default(),
             guard: config.restart_guard.unwrap_or_default(),
@@ -235,6 +235,11 @@ impl Retries {
     /// Returns the retries of the next command, for the same purpose.
     const fn of_next(self) -> Self {
         Self { unknown: self.unknown, ..Self::new(self.budget) }
+    }
+
+    /// Returns whether a sending without an answer may have been executed.
+    pub(crate) const fn is_unknown(&self) -> bool {
+        self.unknown
     }
 
     /// Returns the command to send now.

@@ -1,6 +1,7 @@
 //! The verbs over one link.
 //!
-//! 1. `acquire` registers the claim with the waiters, then sends the script. The script grants the
+//! 1. `acquire` takes a lock that is probably free with plain commands: see [`take`](crate::take).
+//!    Otherwise it registers the claim with the waiters, then sends the script. The script grants the
 //!    lock or adds the claim to the queue.
 //! 2. `granted` waits for a message or for the answer to a poll, whichever first shows that the
 //!    claim holds the lock.

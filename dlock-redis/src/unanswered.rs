@@ -9,7 +9,8 @@
 //! So each acquire without an answer is remembered here. The release of its claim settles the
 //! acquires that were sent on the same connection, which keeps the order, and those whose deadline
 //! had passed. If others are left, the claim is released once more after their deadlines: see
-//! [`deferred_releases`](crate::deferred_releases). While every request is answered, nothing is
+//! [`deferred_releases`](crate::deferred_releases). The deadline of a [`take`](crate::take) is a lease
+//! away, so its claim is released again and again until then. While every request is answered, nothing is
 //! remembered, and nothing more is sent. Without this, `proof/dlock-models/src/redis_late.rs` finds a lock without a holder.
 //!
 //! # Concurrency
@@ -44,6 +45,17 @@ struct UnansweredAcquire {
     id: ConnectionId,
     /// When its deadline has certainly passed, by this client's clock.
     until: Instant,
+    /// Whether it is a [`take`](crate::take), whose deadline is a lease away.
+    is_take: bool,
+}
+
+/// The acquires of a claim that may still arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LateAcquires {
+    /// When all their deadlines have certainly passed.
+    pub(crate) until: Instant,
+    /// Whether to release the claim before that as well, since it is far away.
+    pub(crate) is_take: bool,
 }
 
 /// A connection, and whether the other side has closed it. No two connections are equal.
@@ -75,7 +87,8 @@ impl Unanswered {
     ) -> PendingAcquire<'a> {
         // The server's clock may be slower than this one.
         let longest = timeout.saturating_add(timeout / 50) + Duration::from_millis(10);
-        let lost = UnansweredAcquire { id: id.clone(), until: now.saturating_add(longest) };
+        let until = now.saturating_add(longest);
+        let lost = UnansweredAcquire { id: id.clone(), until, is_take: false };
         PendingAcquire { unanswered: self, requests, lost: Some(lost) }
     }
 
@@ -92,11 +105,16 @@ impl Unanswered {
         }
     }
 
-    /// Returns the last deadline of the acquires of this claim that may still arrive, and forgets
-    /// the claim.
-    pub(crate) fn take(&self, claim: ClaimId) -> Option<Instant> {
+    /// Returns the acquires of this claim that may still arrive, and forgets the claim.
+    pub(crate) fn take(&self, claim: ClaimId) -> Option<LateAcquires> {
         let lost = self.0.lock().remove(&claim)?;
-        lost.iter().map(|lost| lost.until).max()
+        let until = lost.iter().map(|lost| lost.until).max()?;
+        Some(LateAcquires { until, is_take: lost.iter().any(|lost| lost.is_take) })
+    }
+
+    /// Returns whether acquires of this claim may still arrive.
+    pub(crate) fn has(&self, claim: ClaimId) -> bool {
+        self.0.lock().contains_key(&claim)
     }
 
     fn add(&self, claim: ClaimId, lost: UnansweredAcquire, now: Instant) {
@@ -111,6 +129,14 @@ impl Unanswered {
 }
 
 impl PendingAcquire<'_> {
+    /// Marks it as a [`take`](crate::take), or not.
+    pub(crate) fn of_take(mut self, is_take: bool) -> Self {
+        if let Some(lost) = &mut self.lost {
+            lost.is_take = is_take;
+        }
+        self
+    }
+
     /// Records that the server has answered the acquire that was sent at this time. The acquires
     /// that were sent before it are settled as well.
     pub(crate) fn answered(mut self, sent: Instant) {
@@ -123,9 +149,9 @@ impl PendingAcquire<'_> {
 
 impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
-        let Some(UnansweredAcquire { id, until }) = self.lost.take() else { return };
+        let Some(UnansweredAcquire { id, until, is_take }) = self.lost.take() else { return };
         for request in self.requests {
-            let lost = UnansweredAcquire { id: id.clone(), until };
+            let lost = UnansweredAcquire { id: id.clone(), until, is_take };
             self.unanswered.add(request.claim, lost, Clock::Boot.now());
         }
     }
@@ -179,13 +205,13 @@ mod tests {
         unanswered.settle(first, &one, at(1));
         assert_eq!(unanswered.take(first), None, "on the same connection");
         unanswered.settle(second, &two, at(1));
-        let until = unanswered.take(second).unwrap();
+        let until = unanswered.take(second).unwrap().until;
         assert!(until > at(3) && until < at(4), "{until:?}");
         assert_eq!(unanswered.take(second), None, "it is taken");
         lose(&one, 1);
         lose(&two, 2);
         unanswered.settle(first, &two, at(3));
-        assert!(unanswered.take(first).unwrap() < at(4), "the other is left");
+        assert!(unanswered.take(first).unwrap().until < at(4), "the other is left");
         unanswered.settle(second, &ConnectionId::default(), at(5));
         assert_eq!(unanswered.take(second), None, "both are past");
     }

@@ -13,8 +13,8 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use crate::{
     error::{no_token, unreadable_record},
     renew::BATCH,
-    reply::{ClaimStatus, lease_argument},
-    scripts::Phase,
+    reply::ClaimStatus,
+    scripts::{Phase, Renewing},
     store::Store,
     waiters::{QueuedGrant, Waiters, expired},
 };
@@ -61,8 +61,9 @@ pub(crate) async fn poll_waiters(store: Weak<Store>, waiters: Arc<Waiters>) {
 }
 
 async fn poll(store: &Store, waiters: &Waiters, batch: &[AcquireRequest]) {
+    let taken = |request: &AcquireRequest| store.contention.taken(request.claim);
     let claims: Vec<_> =
-        batch.iter().map(|r| (r.claim, &r.name, r.mode, lease_argument(r.lease, false))).collect();
+        batch.iter().map(|request| Renewing::waiting(request, taken(request))).collect();
     match store.renew(&claims, Phase::Waits).await {
         Ok((sent, statuses)) => {
             for (request, status) in batch.iter().zip(statuses) {

@@ -118,14 +118,14 @@ async fn keys_of(server: &RedisServer, name: &LockName) -> Result<Vec<(String, S
     Ok(of_name.collect())
 }
 
-/// The claims in a key that are alive. The last token of a free lock stays for its retention, and
-/// so do waiters and readers that died, until a request for the lock arrives.
+/// The claims in a key that are alive. Records of waiters and readers that died stay until a request for
+/// the lock arrives.
 async fn alive(server: &RedisServer, key: &str, kind: &str) -> Result<Vec<String>, Stop> {
     let time = server.command(&["TIME"]).await?.texts()?;
     let now = time[0].parse::<u64>()? * 1_000_000 + time[1].parse::<u64>()?;
     let listed = match kind {
         // The claims of the queue have records among the waiters, too.
-        "f" | "q" => return Ok(Vec::new()),
+        "q" => return Ok(Vec::new()),
         "w" => server.command(&["HGETALL", key]).await,
         "r" => server.command(&["ZRANGEBYSCORE", key, &now.to_string(), "+inf"]).await,
         _ => return Ok(vec![key.to_owned()]),

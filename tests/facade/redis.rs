@@ -46,7 +46,7 @@ mod with_the_feature {
             ("redis://host?timeout=3", Is::UnknownOption, "dlock."),
             ("redis://host?dlock.create_schema=true", Is::UnknownOption, "dlock.durability"),
             ("redis://host?dlock.durability=all", Is::OptionValue, "majority"),
-            ("redis://host?dlock.retention=1ms", Is::OptionValue, "dlock.retention"),
+            ("redis://host?dlock.retention=1m", Is::UnknownOption, "dlock.restart_guard"),
         ] {
             let error = dlock::connect(url).await.expect_err("a wrong URL was taken");
             assert_eq!(error.kind(), ErrorKind::Config(issue), "{url}: {error}");

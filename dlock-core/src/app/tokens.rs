@@ -75,9 +75,9 @@ impl Locks {
     /// above it, nothing changes: no call makes them smaller.
     ///
     /// The store remembers `above` as the last token of the name, in the same record and for the
-    /// same time. **Call it again after another loss of data.** On Redis, also call it again if
-    /// nobody has used the name for `dlock.retention` while the server's clock was behind. SQL
-    /// stores remember `above` until their clock has passed it.
+    /// same time. **Call it again after another loss of data.** SQL stores remember `above` until
+    /// their clock has passed it. On Redis, names share the record with others, whose tokens become
+    /// larger as well.
     ///
     /// A client that holds the lock keeps it, with its token. Within 10 ms of a grant, its process
     /// may hand the lock off among its tasks with the next tokens of that grant.

@@ -115,6 +115,19 @@ impl StoreClock {
         let deadline = low + i128::from(now.as_nanos()) + response_timeout - margin;
         Some(u64::try_from(deadline.max(0) / 1000).unwrap_or(u64::MAX))
     }
+
+    /// Returns the smallest and the largest time that the store's clock can show now, in microseconds.
+    /// `None` before the first sample. The drift is 0.1 % of the time since then. A step that has not
+    /// been seen does not count.
+    pub fn range(&self, now: Instant) -> Option<(u64, u64)> {
+        let Bounds { low, high, answered, .. } = self.bounds?;
+        let drift = i128::try_from(now.since(answered).as_nanos()).unwrap_or(i128::MAX / 4) / DRIFT;
+        let shown = |difference: i128| {
+            let shown = difference + i128::from(now.as_nanos());
+            u64::try_from(shown.max(0) / 1000).unwrap_or(u64::MAX)
+        };
+        Some((shown(low - drift), shown(high + drift).saturating_add(1)))
+    }
 }
 
 impl Bounds {
@@ -318,6 +331,23 @@ mod tests {
         watch.observe(0, EPOCH, Clock::Boot.now());
         let back = one.try_recv();
         assert!(matches!(back, Some(StoreEvent::ClockStep { forward: false, .. })), "{back:?}");
+    }
+
+    #[test]
+    fn the_range_is_that_of_the_best_sample_and_grows() {
+        let mut clock = StoreClock::new();
+        let base = 100 * SECOND;
+        assert_eq!(clock.range(at(base)), None);
+        sample(&mut clock, base, 20_000_000, 20_000_000, 0);
+        let answered = base + 40_000_000;
+        let shown = EPOCH + answered / 1000;
+        let range = |by: u64| Some((shown - by, shown + by + 1));
+        assert_eq!(clock.range(at(answered)), range(20_000));
+        let later = clock.range(at(answered + 30 * SECOND));
+        assert_eq!(later, range(50_000).map(|(a, b)| (a + 30_000_000, b + 30_000_000)));
+        sample(&mut clock, base + SECOND, 1_000_000, 1_000_000, 0);
+        let (low, high) = clock.range(at(base + SECOND + 2_000_000)).unwrap();
+        assert_eq!(high - low, 2001);
     }
 
     #[test]

@@ -204,9 +204,7 @@ fn unknown_repeated_and_invalid_options_are_refused() {
         ),
         ("redis://:hunter2@h?dlock.plain=yes", OptionValue, "true or false"),
         ("redis://:hunter2@h?dlock.plain", OptionValue, "true or false"),
-        ("redis://:hunter2@h?dlock.retention=5", OptionValue, "30s"),
-        ("redis://:hunter2@h?dlock.retention=999ms", OptionValue, "1s to 24h"),
-        ("redis://:hunter2@h?dlock.retention=25h", OptionValue, "1s to 24h"),
+        ("redis://:hunter2@h?dlock.response_timeout=5", OptionValue, "30s"),
         ("redis://:hunter2@h?dlock.response_timeout=1ms", OptionValue, "10ms to 1m"),
         ("redis://:hunter2@h?dlock.response_timeout=61s", OptionValue, "10ms to 1m"),
         ("redis://:hunter2@h?dlock.restart_guard=25h", OptionValue, "to 24h"),
@@ -230,11 +228,10 @@ fn unknown_repeated_and_invalid_options_are_refused() {
 #[test]
 fn each_option_sets_its_value() {
     let config = read(
-        "redis://h?dlock.durability=2&dlock.retention=5m&dlock.response_timeout=500ms&\
+        "redis://h?dlock.durability=2&dlock.response_timeout=500ms&\
          dlock.restart_guard=40s",
     );
     assert_eq!(config.durability, Durability::Replicas(2));
-    assert_eq!(config.retention, Duration::from_secs(300));
     assert_eq!(config.response_timeout, Duration::from_millis(500));
     assert_eq!(config.restart_guard, Some(Duration::from_secs(40)));
     for (text, durability) in [

@@ -35,7 +35,6 @@ impl RedisConfig {
             tls: url.take_tls("rediss", tls)?,
             given: None,
             durability: Durability::Master,
-            retention: Duration::from_secs(600),
             restart_guard: url.take_duration("restart_guard")?,
             response_timeout: Duration::from_secs(2),
             plain: url.take_bool("plain")?.unwrap_or(false),
@@ -43,9 +42,6 @@ impl RedisConfig {
         };
         if let Some(text) = url.take("durability") {
             config.durability = text.parse()?;
-        }
-        if let Some(retention) = url.take_duration("retention")? {
-            config.retention = retention;
         }
         if let Some(timeout) = url.take_duration("response_timeout")? {
             config.response_timeout = timeout;

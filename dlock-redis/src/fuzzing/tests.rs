@@ -31,7 +31,6 @@ const URL: &[&str] = &[
     "dlock.plain=true",
     "dlock.durability=",
     "majority",
-    "dlock.retention=",
     "dlock.restart_guard=",
     "30s",
     "dlock.sentinel_user=",

@@ -40,7 +40,13 @@ use super::{
     server_info::{ServerInfo, SkippedQueries},
     window::{Kind, Sending},
 };
-use crate::{config::RedisConfig, keys::Bucket, reply, waiters::Waiters};
+use crate::{
+    config::RedisConfig,
+    keys::Bucket,
+    reply,
+    take::{Take, Taken},
+    waiters::Waiters,
+};
 
 /// How many redirections a command follows.
 const HOPS: usize = 5;
@@ -134,6 +140,19 @@ impl ClusterLink {
             }
         }
         Err(no_master())
+    }
+
+    /// Sends the plain commands that take a lock. Redirections are left to the script that follows.
+    pub(super) async fn take(
+        &self,
+        take: &Take<'_>,
+        sending: &Sending<'_>,
+    ) -> RedisResult<Option<Taken>> {
+        let at = self.shared.subscriber.master(take.bucket().number().into());
+        match at.and_then(|at| self.shared.known(&at)) {
+            Some(node) => node.take(take, sending).await,
+            None => Ok(None),
+        }
     }
 
     pub(super) fn config(&self) -> &RedisConfig {

@@ -51,6 +51,7 @@ use crate::{
     config::{RedisConfig, Topology},
     error::{Remedy, guarded, late, not_connected, remedy_of},
     reply,
+    take::{Take, Taken},
     unanswered::{self, ConnectionId, answer_timeout},
     waiters::Waiters,
 };
@@ -63,6 +64,9 @@ const TIMEOUTS: u32 = 2;
 /// The number of times that an acquire is sent. The answer to an acquire that came too late shows
 /// the server's clock, so the second one has the right deadline.
 const SENDINGS: u32 = 2;
+
+/// The uncertainty of the server's clock up to which it need not be read again.
+const SURE: Duration = Duration::from_millis(10);
 
 /// The last argument of a script that must grant nothing: see `frozen` in `lock.lua`.
 const FROZEN: u64 = 1;
@@ -160,7 +164,7 @@ impl NodeLink {
         sending.begin();
         let mut redis = connection.redis.clone();
         for _ in 0..SENDINGS {
-            let in_flight = self.shared.in_flight(&connection, sending.role);
+            let in_flight = self.shared.in_flight(&connection, sending.role, None);
             let last = in_flight.deadline.or(frozen.then_some(FROZEN));
             let extended = last.map(|last| extended(commands, at, last));
             let commands = extended.as_ref().unwrap_or(commands);
@@ -172,7 +176,7 @@ impl NodeLink {
             match &answers {
                 Ok(answers) => {
                     self.shared.record_outcome(&connection, first_error(answers).as_ref());
-                    in_flight.answered(&connection, answers.get(at));
+                    in_flight.answered(&connection, answers.get(at).and_then(reply::clock));
                     if answers.get(at).is_some_and(reply::is_late) {
                         continue;
                     }
@@ -182,6 +186,49 @@ impl NodeLink {
             return answers;
         }
         Err(late())
+    }
+
+    /// Sends the plain commands that take a lock, unless the server's clock is not known well enough.
+    pub(super) async fn take(
+        &self,
+        take: &Take<'_>,
+        sending: &Sending<'_>,
+    ) -> RedisResult<Option<Taken>> {
+        let connection = self.shared.connection(sending).await?;
+        let _permit = connection.window.enter(sending.kind).await?;
+        self.shared.check_guard(&connection, sending.role)?;
+        let range = connection.clock.lock().range(Clock::Boot.now());
+        let Some((least, most)) = range else { return Ok(None) };
+        let uncertainty = Duration::from_micros(most - least);
+        if !take.can_use(uncertainty) {
+            return Ok(None);
+        }
+        sending.begin();
+        let lease = take.lease();
+        let in_flight = self.shared.in_flight(
+            &connection,
+            sending.role,
+            Some(lease.saturating_add(uncertainty)),
+        );
+        let sent = in_flight.sent;
+        let ends = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX).saturating_add(most);
+        // The key exists until the end of this millisecond.
+        let ends = ends / 1000;
+        let commands = take.commands(ends, uncertainty > SURE);
+        let answers = exchange(&mut connection.redis.clone(), &commands).await;
+        match answers {
+            Ok(answers) => {
+                self.shared.record_outcome(&connection, first_error(&answers).as_ref());
+                // The clock of `XADD` may be ahead of the server's.
+                let shown = answers.get(3).and_then(reply::micros);
+                in_flight.answered(&connection, shown);
+                Ok(Some(Taken { sent, ends, answers }))
+            }
+            Err(error) => {
+                self.shared.record_outcome(&connection, Some(&error));
+                Err(error)
+            }
+        }
     }
 
     /// Sends one command. Returns the answer and the number of its connection, or `None` if that
@@ -283,16 +330,25 @@ impl NodeShared {
         }
     }
 
-    /// Prepares to send a command over this connection.
-    fn in_flight<'a>(&self, connection: &Connection, role: Role<'a>) -> InFlight<'a> {
+    /// Prepares to send a command over this connection. An acquire has its effect within the timeout for
+    /// its answer, or within this lease.
+    fn in_flight<'a>(
+        &self,
+        connection: &Connection,
+        role: Role<'a>,
+        lease: Option<Duration>,
+    ) -> InFlight<'a> {
         let sent = Clock::Boot.now();
         let (unanswered, deadline) = match role {
             Role::Acquires(unanswered, requests) => {
                 let timeout = answer_timeout(requests, self.config.response_timeout);
+                let timeout = lease.unwrap_or(timeout);
                 let deadline = connection.clock.lock().deadline(sent, timeout);
                 // If the clock is not known, the server refuses, and the refusal shows the clock.
                 let deadline = Some(deadline.unwrap_or_default());
-                (Some(unanswered.sending(requests, &connection.id, sent, timeout)), deadline)
+                let is_take = lease.is_some();
+                let pending = unanswered.sending(requests, &connection.id, sent, timeout);
+                (Some(pending.of_take(is_take)), deadline)
             }
             _ => (None, None),
         };
@@ -348,14 +404,14 @@ impl Connection {
 
 impl InFlight<'_> {
     /// Records that the server has answered, so no copy of the command can still arrive.
-    fn answered(self, connection: &Connection, answer: Option<&Value>) {
+    fn answered(self, connection: &Connection, clock: Option<u64>) {
         if let Some(unanswered) = self.unanswered {
             unanswered.answered(self.sent);
         }
         if let Role::Releases(unanswered, claim) = self.role {
             unanswered.settle(claim, &connection.id, self.sent);
         }
-        if let Some(micros) = answer.and_then(reply::clock) {
+        if let Some(micros) = clock {
             connection.clock.lock().observe(micros, self.sent, Clock::Boot.now());
         }
     }

@@ -34,7 +34,6 @@ pub(crate) struct Quorum {
     voters: Arc<Voters>,
     guard: Duration,
     response_timeout: Duration,
-    retention: Duration,
 }
 
 impl Quorum {
@@ -81,9 +80,9 @@ impl Quorum {
                 "quorum master unusable: fewer failures are tolerated"
             );
         }
-        let (voters, retention) = (Arc::new(Voters::new(members)), config.retention);
+        let voters = Arc::new(Voters::new(members));
         let response_timeout = config.response_timeout;
-        Ok(Arc::new(Self { store, voters, guard, response_timeout, retention }))
+        Ok(Arc::new(Self { store, voters, guard, response_timeout }))
     }
 }
 
@@ -309,9 +308,7 @@ impl Quorum {
 
     /// Checks why a claim is not held: whether a majority has lost its data about the name.
     async fn loss_reason(&self, renewal: &Renewal) -> Renewed {
-        let Some(token) = renewal.token.filter(|_| self.retention > renewal.lease) else {
-            return Renewed::Lost;
-        };
+        let Some(token) = renewal.token else { return Renewed::Lost };
         let name = &renewal.claim.name;
         let replies = join_all(self.voters.members.iter().map(|member| member.inspect(name))).await;
         let forgot = |state: &&LockState| state.last_token.is_none_or(|last| last < token);

@@ -109,7 +109,7 @@ impl Member {
         proposal: u64,
         flag: &SendFlag,
     ) -> Result<(ClaimStatus, Instant), Error> {
-        let call = self.session.scripts.acquire(request, None, proposal);
+        let call = self.session.scripts.acquire(request, None, proposal, false);
         let call = call.acquiring(&self.session.unanswered, std::slice::from_ref(request));
         let call = call.unsent(flag);
         let stands = status(&self.run(&call).await?)?;
@@ -135,8 +135,7 @@ impl Member {
             .keys(&Keys::of(&request.name))
             .arg(claim.to_string())
             .arg(token.get())
-            .arg(request.tokens)
-            .arg(scripts.retention);
+            .arg(request.tokens);
         self.yes_or_no(&call).await
     }
 

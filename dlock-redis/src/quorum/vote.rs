@@ -26,6 +26,7 @@ use crate::{
     error::no_token,
     release::{release, release_later, spawn},
     reply::{ClaimStatus, lease_argument},
+    scripts::{KnownGrant, Renewing},
 };
 
 /// How long to wait for more answers before a token is written back, which costs a round trip.
@@ -33,6 +34,10 @@ const MORE_ANSWERS: Duration = Duration::from_millis(5);
 
 /// How long a release waits for masters that are slower than the majority.
 const SLOW_MASTERS: Duration = Duration::from_millis(100);
+
+/// The largest block of tokens: those of a millisecond. Names share the tokens of a bucket, so unused
+/// ones can't be returned, and larger blocks would make tokens run ahead of the clock.
+const MOST_TOKENS: u32 = 1000;
 
 /// The masters, and the claims that this client remembers.
 pub(super) struct Voters {
@@ -71,6 +76,7 @@ impl Voters {
         again: bool,
         flag: &SendFlag,
     ) -> Result<Attempt, Error> {
+        let request = &request.clone().with_tokens(request.tokens.min(MOST_TOKENS));
         let claim = self.ids.id(request.claim);
         // All masters get the same number, so that a majority usually takes the same token.
         let proposal = self.proposal();
@@ -213,7 +219,8 @@ impl Voters {
             // The attempt may have timed out or been dropped.
             let _ = done.send(());
             for member in &unreachable {
-                release_later(member, &name, claim, 0, Clock::Boot.now(), lease_ends);
+                let now = Clock::Boot.now();
+                release_later(member, &name, claim, 0, now..now, lease_ends);
             }
         });
         let _ = tokio::time::timeout((request.lease / 8).min(SLOW_MASTERS), all).await;
@@ -240,12 +247,8 @@ impl Voters {
         let claims: Arc<[_]> = renewals
             .iter()
             .map(|r| {
-                (
-                    self.ids.id(r.claim.id),
-                    r.claim.name.clone(),
-                    r.mode,
-                    lease_argument(r.lease, r.is_last),
-                )
+                let lease = lease_argument(r.lease, r.is_last);
+                (self.ids.id(r.claim.id), r.claim.name.clone(), r.mode, lease)
             })
             .collect();
         let sent = Clock::Boot.now();
@@ -260,7 +263,13 @@ impl Voters {
                 async move {
                     let claims: Vec<_> = claims
                         .iter()
-                        .map(|(id, name, mode, lease)| (*id, name, *mode, *lease))
+                        .map(|(claim, name, mode, lease)| Renewing {
+                            claim: *claim,
+                            name,
+                            mode: *mode,
+                            lease: *lease,
+                            grant: KnownGrant::Other,
+                        })
                         .collect();
                     member.renew(&claims).await
                 }
@@ -357,7 +366,8 @@ impl Voters {
             spawn(async move {
                 answers(&mut releasing, &mut unreachable).await;
                 for member in &unreachable {
-                    release_later(member, &name, claim, used, Clock::Boot.now(), lease_ends);
+                    let now = Clock::Boot.now();
+                    release_later(member, &name, claim, used, now..now, lease_ends);
                 }
             });
         }

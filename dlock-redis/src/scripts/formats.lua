@@ -12,3 +12,31 @@ end
 -- Returns the format of a record if it has a marker in the place of its note. Records of format 1,
 -- which this version reads and writes, have none.
 local function newer(note) return note~='' and string.match(note,'^ \1(%d+)') end
+
+-- Reads the holder's record: claim, mark, first token, number of tokens in a block, `*`, and the note
+-- with the space before it. If plain commands have written it, it has no token, and the last result is
+-- the number of their sending: see take.rs. The claim is nil for a record that can't be read.
+local function read_holder(record)
+  local claim,mark,token,block,final,note=string.match(record,'^(%x+)([:!+])(%d+)/?(%d*)(%*?)(.*)$')
+  local sending
+  if not claim then
+    claim,mark,sending,final,note=string.match(record,'^(%x+)([:!])~(%x+)(%*?)(.*)$')
+  end
+  if claim and (note~='' and string.byte(note)~=32 or newer(note)) then claim=nil end
+  return claim,mark,tonumber(token),tonumber(block) or 1,final,note,sending
+end
+
+-- The token of an id of a stream: ms*1000+sequence. An id with a larger sequence is no token, and
+-- counts as the last one of its millisecond.
+local function token_of(id)
+  local ms,sequence=string.match(id,'^(%d+)%-(%d+)$')
+  return ms*1000+math.min(sequence+0,999)
+end
+
+-- The token that plain commands have taken in this sending. It stands in the stream as long as few
+-- others have come after it.
+local function taken_in(stream,sending)
+  for _,entry in ipairs(redis.call('XREVRANGE',stream,'+','-','COUNT',1000)) do
+    if entry[2][2]==sending then return token_of(entry[1]) end
+  end
+end

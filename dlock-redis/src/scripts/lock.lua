@@ -3,7 +3,7 @@
 -- Included in the scripts that change a queue. They define:
 --   now        the server's clock, us
 --   clock      where tokens start, us: the server's clock, or the proposal of a quorum
---   retention  how long the last token of a free lock is kept, ms
+--   lends      whether tokens start at the server's clock, so that a block may stay out of the stream
 --   frozen     whether the script grants nothing, because of the restart guard of the client
 --
 -- Reads come before writes, so that a foreign key of a wrong type fails the script before it has
@@ -13,18 +13,55 @@ local unpack=unpack or table.unpack
 local EXCLUSIVE=1073741824
 -- The largest token: beyond it numbers are not exact, and two grants would have the same one.
 local LARGEST_TOKEN=9007199254740991
+-- How many tokens a millisecond has: see `token_of`.
+local PER_MS=1000
+-- How long the keys of a queue outlive the leases in them, and how long a damaged waiter stays, ms.
+local SPARE,DAMAGED_FOR=10000,600000
 -- The last capture is the note, with the space before it.
 local WAITER_RECORD='^(%d+):(%d+):(%d+):(%d+):(%d+):([^ ]*)(.*)$'
 
 local function num(n) return string.format('%.0f',n) end
 
 --%formats
+local streams={}
+
+-- The last token of a stream, and whether the script has still to write it: several names share it.
+local function stream_of(key)
+  local stream=streams[key]
+  if stream then return stream end
+  stream={key=key,last=0}
+  local entry=call('XREVRANGE',key,'+','-','COUNT',1)[1]
+  if entry then stream.last=token_of(entry[1]) end
+  streams[key]=stream
+  return stream
+end
+
+-- Reads the shared holders, and removes those whose lease has ended.
+local function load_shared(s)
+  local shared=call('HGET',s.waiters_key,'#')
+  if not shared then return end
+  local capacity,used=string.match(shared,'^(%d+):(%d+)$')
+  if not capacity then foreign(s.waiters_key,shared) end
+  s.capacity,s.used=capacity+0,used+0
+  call('ZCARD',s.queue_key)
+  local ended,weights=call('ZRANGEBYSCORE',s.readers_key,'-inf',now),{}
+  for i,h in ipairs(ended) do
+    weights[i]=string.match(call('HGET',s.waiters_key,h) or '0:','^(%d+):') or foreign(s.waiters_key)
+  end
+  for i,h in ipairs(ended) do
+    call('ZREM',s.readers_key,h)
+    call('HDEL',s.waiters_key,h)
+    s.used,s.recount=s.used-weights[i],true
+  end
+  -- A script that was refused a command may have left a count without its holders.
+  if s.used>0 and call('ZCARD',s.readers_key)==0 then s.used,s.recount=0,true end
+end
+
 -- The state of the name whose keys begin at k, without the shared holders whose lease has ended.
 -- The holder's record is read unless the caller passes it. The fields of a state:
---   holder, holder_token, mark, final, note   the record of the exclusive holder; holder is its claim
---   last_token, flagged   the last token, and whether there may be waiters or shared holders
---   token_record          the last token and its flag as the server has them
---   inexact               the last token as text, if scripts can't count that far
+--   holder, holder_token, mark, block, final, note, sending   the record of the exclusive holder;
+--                         holder is its claim
+--   stream                the last token of the name's bucket, if it was read
 --   used, capacity        the weight of all shared holders, and the capacity that they use
 --   longest_lease         the longest lease in the queue and of shared holders, ms
 --   has_waiters, blocked  whether claims wait, and whether the next of them can't be granted
@@ -35,51 +72,29 @@ local function num(n) return string.format('%.0f',n) end
 --   releasing             whether the holder's key has to be deleted, because it is released
 local function load(k,holder_record)
   local s={
-    holder_key=KEYS[k],token_key=KEYS[k+1],queue_key=KEYS[k+2],waiters_key=KEYS[k+3],
-    readers_key=KEYS[k+4],last_token=0,used=0,longest_lease=0
+    holder_key=KEYS[k],stream_key=KEYS[k+1],queue_key=KEYS[k+2],waiters_key=KEYS[k+3],
+    readers_key=KEYS[k+4],used=0,longest_lease=0
   }
-  local token_record=call('GET',s.token_key)
-  if token_record then
-    local digits,flag=string.match(token_record,'^(%d+)(q?)$')
-    if not digits then foreign(s.token_key,token_record) end
-    s.last_token,s.flagged=digits+0,flag=='q'
-    -- It stays unchanged, and nothing is granted.
-    if s.last_token>LARGEST_TOKEN then s.inexact=digits end
-  end
-  s.token_record=token_record
   if holder_record==nil then holder_record=call('GET',s.holder_key) end
   if holder_record then
-    local claim,mark,token,final,note=string.match(holder_record,'^(%x+)([:!+])(%d+)(%*?)(.*)$')
-    if not claim or note~='' and string.byte(note)~=32 or newer(note) then
-      foreign(s.holder_key,holder_record)
-    end
-    s.holder,s.mark,s.holder_token,s.final,s.note=claim,mark,token+0,final,note
+    s.holder,s.mark,s.holder_token,s.block,s.final,s.note,s.sending=read_holder(holder_record)
+    if not s.holder then foreign(s.holder_key,holder_record) end
   end
-  -- An exclusive holder does not share the lock.
-  local shared=s.flagged and not s.holder and call('HGET',s.waiters_key,'#')
-  if shared then
-    local capacity,used=string.match(shared,'^(%d+):(%d+)$')
-    if not capacity then foreign(s.waiters_key,shared) end
-    s.capacity,s.used=capacity+0,used+0
-    call('ZCARD',s.queue_key)
-    local ended,weights=call('ZRANGEBYSCORE',s.readers_key,'-inf',now),{}
-    for i,h in ipairs(ended) do
-      weights[i]=string.match(call('HGET',s.waiters_key,h) or '0:','^(%d+):') or foreign(s.waiters_key)
-    end
-    for i,h in ipairs(ended) do
-      call('ZREM',s.readers_key,h)
-      call('HDEL',s.waiters_key,h)
-      s.used,s.recount=s.used-weights[i],true
-    end
-    -- A script that was refused a command may have left a count without its holders.
-    if s.used>0 and call('ZCARD',s.readers_key)==0 then s.used,s.recount=0,true end
-  end
+  -- An exclusive holder does not share the lock. But plain commands write the holder's key before they
+  -- see shared holders: until it is taken back, these hold the lock.
+  if not s.holder_token then load_shared(s) end
   return s
+end
+
+-- The stream is read for a token only: renewals and polls need none.
+local function stream(s)
+  if not s.stream then s.stream=stream_of(s.stream_key) end
+  return s.stream
 end
 
 -- The next token.
 local function next_token(s)
-  local token=s.last_token+1
+  local token=stream(s).last+1
   if clock>token then token=clock end
   return token
 end
@@ -87,7 +102,20 @@ end
 -- Whether this number of exact tokens is left. A sum beyond 2^53 may be rounded down, so nothing is
 -- subtracted from one.
 local function has_tokens(s,tokens)
-  return not s.inexact and next_token(s)+(tokens-1)<=LARGEST_TOKEN
+  return next_token(s)+(tokens-1)<=LARGEST_TOKEN
+end
+
+-- Raises the tokens above a block of which this is the last token that was used. If the clock has
+-- passed it, so has each later id.
+local function use_until(s,token)
+  if math.floor(token/PER_MS)>=math.floor(now/1000) and token>stream(s).last then
+    s.stream.last,s.stream.changed=token,true
+  end
+end
+
+-- Raises the tokens above the whole block of the exclusive holder.
+local function end_block(s)
+  if s.mark=='+' then use_until(s,s.holder_token+s.block-1) end
 end
 
 -- Fails if a key that the claim needs is foreign. Call it before anything is written or published.
@@ -108,14 +136,26 @@ local function count(s,claim,record)
   call('HSET',s.waiters_key,claim,record,'#',num(s.capacity)..':'..num(s.used))
 end
 
+local function write_holder(s,...)
+  local block=s.block>1 and '/'..num(s.block) or ''
+  call('SET',s.holder_key,s.holder..s.mark..num(s.holder_token)..block..s.final..s.note,...)
+end
+
 -- Grants the lock to a claim. Other claims may wait behind it, unless it is alone.
 local function grant(s,claim,weight,capacity,tokens,lease,alone,note)
   local token=next_token(s)
-  s.last_token=token+tokens-1
+  local last=token+tokens-1
+  s.stream.last,s.stream.changed=last,true
   if weight==EXCLUSIVE then
-    local mark=tokens>1 and '+' or alone and ':' or '!'
-    call('SET',s.holder_key,claim..mark..num(token)..note,'PX',lease)
-    s.holder,s.holder_token,s.mark,s.final,s.note=claim,token,mark,'',note
+    -- A block need not be reserved if its holder's key outlives it: the key ends by the same clock, so
+    -- a grant after that has a larger token. A release raises the tokens above those that were used.
+    -- The proposals of a quorum are no clock.
+    local outlives=math.floor(last/PER_MS)<math.floor(now/1000)+lease
+    if tokens>1 and outlives and lends then s.stream.last=token end
+    s.holder,s.holder_token,s.block,s.final,s.note=claim,token,tokens,'',note
+    s.mark=tokens>1 and '+' or alone and ':' or '!'
+    write_holder(s,'PX',lease)
+    s.releasing=nil
   else
     if s.used==0 then s.extend=true end
     s.used,s.capacity=s.used+weight,capacity
@@ -143,16 +183,25 @@ local function notify(waiter,channel,token)
   return redis.pcall(publish,channel,waiter..' '..num(token)..' '..num(now))~=0 or strict
 end
 
--- Whether a damaged waiter has to leave the queue. Its record shows no deadline, so it stays for the
--- retention after a script first found it, which is the time in the field `?` with its claim.
+-- Whether a damaged waiter has to leave the queue. Its record shows no deadline, so it stays for ten
+-- minutes after a script first found it. The end is in the field `?` with its claim.
 local function has_to_leave(s,waiter,record)
   -- A marker: perhaps a later version reads it.
   if string.find(record,'\1',1,true) then return false end
   local leaves_at=tonumber(call('HGET',s.waiters_key,'?'..waiter))
   if leaves_at then return leaves_at<=now end
   -- The server may refuse this write if it has no memory. The next script tries again.
-  redis.pcall('HSET',s.waiters_key,'?'..waiter,num(now+retention*1000))
+  redis.pcall('HSET',s.waiters_key,'?'..waiter,num(now+DAMAGED_FOR*1000))
   return false
+end
+
+-- Adds the last token to the stream. One entry is enough.
+local function save_token(stream)
+  if not stream or not stream.changed then return end
+  local ms=math.floor(stream.last/PER_MS)
+  local id=num(ms)..'-'..num(stream.last-ms*PER_MS)
+  call('XADD',stream.key,'MAXLEN','~',100,id,'c','')
+  stream.changed=nil
 end
 
 -- Grants the longest prefix of the queue that fits, and notifies the clients. Claims whose lease has
@@ -163,14 +212,14 @@ end
 local function promote(s,me)
   if frozen then
     -- A waiter polls until the guard of its own client is over, and then gets the lock.
-    s.has_waiters=s.flagged and call('EXISTS',s.queue_key)==1
+    s.has_waiters=call('EXISTS',s.queue_key)==1
     s.blocked=s.has_waiters
     return nil
   end
   local my_token
   local at,unreachable=0,{}
   s.blocked=false
-  while s.flagged do
+  while true do
     if s.holder then
       s.last_ticket=call('ZRANGE',s.queue_key,-1,-1,'WITHSCORES')[2]
       s.blocked=s.last_ticket~=nil
@@ -209,10 +258,10 @@ local function promote(s,me)
         -- So the message follows the writes of the grant.
         call('ZREM',s.queue_key,waiter)
         call('HDEL',s.waiters_key,waiter)
-        local before=s.last_token
         local token=grant(s,waiter,weight,capacity,tokens,lease,false,note)
+        -- So that no other grant gets the token of a message.
+        if waiter~=me and channel~='' then save_token(s.stream) end
         if waiter~=me and channel~='' and not notify(waiter,channel,token) then
-          s.last_token=before
           if weight==EXCLUSIVE then
             call('DEL',s.holder_key)
             s.holder,s.mark=nil,nil
@@ -246,36 +295,19 @@ local function save(s)
       call('HDEL',s.waiters_key,'#')
     end
   end
-  if not (s.has_waiters or s.used>0) then
-    local token_record=s.inexact or num(s.last_token)
-    if s.last_token>0 and token_record~=s.token_record then
-      call('SET',s.token_key,token_record,'PX',retention+s.longest_lease)
-    elseif s.longest_lease>0 and call('PTTL',s.token_key)<retention+s.longest_lease then
-      call('PEXPIRE',s.token_key,retention+s.longest_lease)
-    end
-    return
-  end
-  local token_record=(s.inexact or num(s.last_token))..'q'
-  if s.longest_lease==0 and not s.extend then
-    if s.token_record~=token_record then call('SET',s.token_key,token_record,'KEEPTTL') end
-    return
-  end
-  -- The lifetime of the waiters' key counts as well, since a renewal extends that of the last token
-  -- alone.
-  local left=math.min(call('PTTL',s.token_key),call('PTTL',s.waiters_key))
-  local need=s.longest_lease+retention
+  save_token(s.stream)
+  if not (s.has_waiters or s.used>0) or s.longest_lease==0 and not s.extend then return end
+  local left=call('PTTL',s.waiters_key)
+  local need=s.longest_lease+SPARE
   if left<need then
     -- Longer than needed, so that not every call has to extend it.
-    left=need+retention
+    left=need+SPARE
     s.extend=true
   end
   if s.extend then
-    call('SET',s.token_key,token_record,'PX',left)
     call('PEXPIRE',s.waiters_key,left)
     if s.has_waiters then call('PEXPIRE',s.queue_key,left) end
     if s.used>0 then call('PEXPIRE',s.readers_key,left) end
-  elseif s.token_record~=token_record then
-    call('SET',s.token_key,token_record,'KEEPTTL')
   end
 end
 
@@ -297,6 +329,8 @@ end
 -- except for the last renewal, which marks the claim: then nothing extends the lease.
 local function renew_held(s,claim,lease,is_last)
   if s.holder==claim then
+    -- It is not known whose grant this is.
+    if not s.holder_token then return nil end
     if s.final=='*' then
       if is_last then call('PEXPIRE',s.holder_key,lease,'LT') end
     elseif is_last then
@@ -305,10 +339,11 @@ local function renew_held(s,claim,lease,is_last)
       call('PEXPIRE',s.holder_key,lease,'GT')
     end
     if is_last and s.final=='' then
-      s.final='*'
-      local record=call('GET',s.holder_key)
-      call('SET',s.holder_key,string.gsub(record,'^(%x+[:!+]%d+)','%1*',1),'KEEPTTL')
+      s.final,s.incomplete='*',true
+      -- The lease may be shorter now than the block needs.
+      end_block(s)
     end
+    if s.incomplete then write_holder(s,'KEEPTTL') end
     return s.holder_token
   end
   local ends=s.used>0 and call('ZSCORE',s.readers_key,claim)
@@ -333,7 +368,7 @@ end
 -- Extends the lease of a waiting claim. Returns nil if it does not wait, false if its lease has
 -- ended.
 local function renew_waiting(s,claim,lease)
-  if not s.flagged or not call('ZSCORE',s.queue_key,claim) then return nil end
+  if not call('ZSCORE',s.queue_key,claim) then return nil end
   local record=call('HGET',s.waiters_key,claim)
   local weight,capacity,tokens,former_lease,deadline,channel,note=
     string.match(record or '',WAITER_RECORD)
@@ -350,7 +385,7 @@ end
 
 -- Removes a waiting claim from the queue. Returns false if it was not there or its lease has ended.
 local function remove_waiting(s,claim)
-  if not s.flagged or not call('ZSCORE',s.queue_key,claim) then return false end
+  if not call('ZSCORE',s.queue_key,claim) then return false end
   local record=call('HGET',s.waiters_key,claim)
   local deadline,note=string.match(record or '','^%d+:%d+:%d+:%d+:(%d+):[^ ]*(.*)$')
   if record and (not deadline or newer(note)) then foreign(s.waiters_key,record,claim) end
@@ -359,16 +394,44 @@ local function remove_waiting(s,claim)
   return deadline~=nil and deadline+0>now
 end
 
-local function acquire(s,claim,lease,weight,capacity,tokens,fail_if_busy,channel,note)
+-- Begins anew for a claim whose `SET` has written the holder's key: see take.rs. No client treats it as
+-- a grant, and other claims may have come before it.
+local function take_back(s,claim)
+  if s.holder~=claim or s.holder_token then return end
+  s.holder,s.mark,s.releasing=nil,nil,true
+end
+
+-- Deletes the holder's key if it was taken back or released, and nobody has it now.
+local function leave(s)
+  if s.releasing and not s.holder then call('DEL',s.holder_key) end
+  s.releasing=nil
+end
+
+-- Gives the holder's key of a claim the token that its plain commands have taken: a client may rely on
+-- it. If that is no grant, the claim begins anew.
+local function complete(s,claim,is_no_grant)
+  if s.holder~=claim or s.holder_token then return end
+  local token=taken_in(s.stream_key,s.sending)
+  if is_no_grant or s.used>0 or not token then return take_back(s,claim) end
+  s.holder_token,s.incomplete=token,true
+end
+
+-- `how` is 1 or 3 if the claim leaves the queue again if the lock is not free, and 2 or 3 if the client
+-- does not know whether plain commands have taken it.
+local function acquire(s,claim,lease,weight,capacity,tokens,how,channel,note)
+  local fail_if_busy=how%2==1
+  complete(s,claim,how>1)
   local token=renew_held(s,claim,lease)
   if token then
     promote(s)
+    leave(s)
     save(s)
     return {1,token,now}
   end
   if not has_tokens(s,tokens) then
     remove_waiting(s,claim)
     promote(s)
+    leave(s)
     save(s)
     return {5}
   end
@@ -379,6 +442,7 @@ local function acquire(s,claim,lease,weight,capacity,tokens,fail_if_busy,channel
   if token then
     answer={1,token,now}
   elseif s.unreadable then
+    leave(s)
     save(s)
     foreign(s.waiters_key,unpack(s.unreadable))
   elseif queued then
@@ -416,6 +480,7 @@ local function acquire(s,claim,lease,weight,capacity,tokens,fail_if_busy,channel
       s.has_waiters=true
     end
   end
+  leave(s)
   save(s)
   return answer or queue_answer(s,claim)
 end

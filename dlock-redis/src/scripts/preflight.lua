@@ -6,7 +6,7 @@
 --        2 the key of the plain form, if it is not in KEYS
 -- RETURN {command, error, ...}: the refused commands; an error if the server accepts no writes at
 --        present
-local holder,last_token,queue,waiters,readers=KEYS[1] or ARGV[2],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
+local holder,tokens,queue,waiters,readers=KEYS[1] or ARGV[2],KEYS[2],KEYS[3],KEYS[4],KEYS[5]
 local refused={}
 local function try(...)
   local answer=redis.pcall(...)
@@ -18,15 +18,18 @@ local function try(...)
     refused[#refused+1]=answer.err
   end
 end
-for _,key in ipairs(last_token and {holder,last_token} or {holder}) do
-  local unready=try('SET',key,'1','PX','1000')
-  if unready then return unready end
-  try('GET',key)
-  try('PEXPIRE',key,'1000')
-  try('PTTL',key)
-  if key==last_token then redis.pcall('DEL',key) else try('DEL',key) end
+local unready=try('SET',holder,'1','PX','1000')
+if unready then return unready end
+try('GET',holder)
+try('PEXPIRE',holder,'1000')
+try('PTTL',holder)
+try('DEL',holder)
+if tokens then
+  try('XADD',tokens,'MAXLEN','~','1','*','c','')
+  try('XREVRANGE',tokens,'+','-','COUNT','1')
+  redis.pcall('DEL',tokens)
 end
-if last_token and #refused==0 then
+if tokens and #refused==0 then
   redis.pcall('SET',holder,'1','PX','1000')
   try('SETRANGE',holder,0,'2')
   redis.pcall('DEL',holder)

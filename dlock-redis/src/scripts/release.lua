@@ -3,37 +3,38 @@
 -- The grant is written before its message is published, in one atomic script. So a lost message
 -- leaves a grant, which the next poll finds.
 --
--- KEYS   holder, last token, queue, waiters and readers of the name (see keys.rs)
+-- KEYS   holder, tokens, queue, waiters and readers of the name (see keys.rs)
 -- ARGV   1 claim
 --        2 how many tokens of its block were used; 0 if that is not known
---        3 retention of the last token, ms
 --     last 1, only during the restart guard: nothing is granted
 -- RETURN 1: it was there; 0: it was not
 local claim=ARGV[1]
 local holder_record=redis.call('GET',KEYS[1])
 -- A record of an unknown format takes the long way, which does not delete it.
-if holder_record and ARGV[2]~='0' and string.find(holder_record,'^'..claim..':%d')
+if holder_record and string.find(holder_record,'^'..claim..':%d')
   and not string.find(holder_record,'\1',1,true) then
   redis.call('DEL',KEYS[1])
   return 1
 end
-local retention=ARGV[3]+0
-local frozen=ARGV[4]~=nil
+local frozen=ARGV[3]~=nil
 local time=redis.call('TIME')
 local now=time[1]*1000000+time[2]
-local clock=now
+local clock,lends=now,true
 --%lock
 local s=load(1,holder_record)
 local found=false
 if s.holder==claim then
-  -- While it held the lock alone, all tokens from its first token on were its own. The tokens of
-  -- its block that no client has seen can be used again.
-  local last=s.holder_token+ARGV[2]-1
-  if s.mark=='+' and ARGV[2]~='0' and s.last_token>last then s.last_token=last end
+  if s.mark=='+' and ARGV[2]~='0' then
+    use_until(s,s.holder_token+ARGV[2]-1)
+  else
+    end_block(s)
+  end
+  -- A claim whose late `SET` holds the key waits as well: see take.rs.
+  if not s.holder_token then remove_waiting(s,claim) end
   s.holder,s.releasing=nil,true
   found=true
   promote(s)
-  if not s.holder and s.releasing then call('DEL',s.holder_key) end
+  leave(s)
 else
   if s.used>0 and call('ZSCORE',s.readers_key,claim) then
     local record=call('HGET',s.waiters_key,claim) or ''

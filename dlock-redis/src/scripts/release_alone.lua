@@ -10,7 +10,7 @@
 local record=redis.call('GET',KEYS[1])
 if not record or string.sub(record,1,32)~=ARGV[1] then return 0 end
 -- A record of an unknown format takes the long way, which does not delete it.
-if string.find(record,'^:%d',33) and not string.find(record,'\1',1,true) then
+if string.byte(record,33)==58 and not string.find(record,'\1',1,true) then
   return redis.call('DEL',KEYS[1])
 end
 return 2

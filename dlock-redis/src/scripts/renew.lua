@@ -2,9 +2,9 @@
 -- state of each claim. All keys are in one slot.
 --
 -- KEYS   the five keys of each claim's name, as in keys.rs
--- ARGV   1 retention of the last token, ms
---        then for each claim: claim, lease (ms, negative for the last renewal of a holder), weight,
---        capacity
+-- ARGV   for each claim: claim, lease (ms, negative for the last renewal of a holder), weight,
+--        capacity, and the token of a grant by plain commands (see take.rs); 0 for another grant, -1
+--        for a waiting claim, -2 for a grant that the client does not know
 --     last 1, only during the restart guard: nothing is granted
 -- RETURN for each claim {1, token, us} held; {2, position, ms to the next lease that ends, us} waiting,
 --        as in acquire.lua;
@@ -12,11 +12,10 @@
 --        {7, format} a record of its name has an unknown format, and stays unchanged; 65535 is also
 --        any larger format, and 0 the record of a waiter that can't be read;
 --        {0} the claim does not exist, or a key of its name can't be read
-local retention=ARGV[1]+0
-local frozen=#ARGV%4==2
+local frozen=#ARGV%5==1
 local time=redis.call('TIME')
 local now=time[1]*1000000+time[2]
-local clock=now
+local clock,lends=now,true
 --%lock
 local function weaken(s,claim,weight,capacity,lease)
   local function with_weight(rest)
@@ -25,10 +24,9 @@ local function weaken(s,claim,weight,capacity,lease)
   if s.holder==claim then
     if weight>=EXCLUSIVE then return end
     check(s,weight)
+    end_block(s)
     s.used,s.capacity=weight,capacity
     count(s,claim,with_weight(s.final..s.note))
-    -- The flag announces the shared holders to every other script.
-    if not s.flagged then call('SET',s.token_key,num(s.last_token)..'q','KEEPTTL') end
     local left=call('PTTL',s.holder_key)
     -- It is in the readers' key before the holder's key is deleted, because the user may lack a
     -- right: see `count`.
@@ -44,21 +42,25 @@ local function weaken(s,claim,weight,capacity,lease)
     s.used=s.used-before+weight
     count(s,claim,with_weight(rest))
   end
-  s.flagged,s.extend=true,true
+  s.extend=true
 end
-local function renew(k,claim,lease,weight,capacity)
+local function renew(k,claim,lease,weight,capacity,taken)
   local s=load(k)
+  if s.holder==claim and not s.holder_token then
+    -- Plain commands of the claim have written the key: see take.rs.
+    if taken==-1 then
+      complete(s,claim,call('ZSCORE',s.queue_key,claim))
+    else
+      local token=taken>0 and taken or taken==-2 and taken_in(s.stream_key,s.sending)
+      if token then s.holder_token,s.incomplete=token,true end
+    end
+  end
   local is_last=lease<0
   if is_last then lease=-lease end
   local token=renew_held(s,claim,lease,is_last)
   local queued
   if token then
     s.renewed_token=token
-    if not s.token_record then
-      -- The server may refuse this write if it has no memory. That is no loss of the lock.
-      local set=redis.pcall('SET',s.token_key,num(token),'NX','PX',retention+lease)
-      if type(set)=='table' and set.ok then s.last_token,s.token_record=token,num(token) end
-    end
     if lease>s.longest_lease then s.longest_lease=lease end
     weaken(s,claim,weight,capacity,lease)
     promote(s)
@@ -66,6 +68,7 @@ local function renew(k,claim,lease,weight,capacity)
     queued=renew_waiting(s,claim,lease)
     token=promote(s,claim)
   end
+  leave(s)
   save(s)
   if token then return {1,token,now} end
   if s.unreadable then foreign(s.waiters_key,unpack(s.unreadable)) end
@@ -75,8 +78,8 @@ local function renew(k,claim,lease,weight,capacity)
 end
 local answers={}
 for i=0,#KEYS/5-1 do
-  local a=2+4*i
-  local done,answer=pcall(renew,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0)
+  local a=1+5*i
+  local done,answer=pcall(renew,5*i+1,ARGV[a],ARGV[a+1]+0,ARGV[a+2]+0,ARGV[a+3]+0,ARGV[a+4]+0)
   if not done then
     -- A name that can't be read does not affect the others. A refusal by the server fails all.
     local text=type(answer)=='table' and answer.err or tostring(answer)

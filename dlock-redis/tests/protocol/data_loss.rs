@@ -40,7 +40,9 @@ fn a_claim_lost_with_the_data_is_reported_as_forgotten() {
             assert_eq!(renewed(&client, &held, token).await?, Renewed::Kept);
             flush(&server).await?;
             assert_eq!(renewed(&client, &held, token).await?, Renewed::Forgotten);
-            // The next holder has a larger token, which hides the loss.
+            // The next holder has a larger token, which hides the loss. Without their data, servers
+            // count in milliseconds.
+            tokio::time::sleep(millis(2)).await;
             take(&client, &next).await?;
             assert_eq!(renewed(&client, &held, token).await?, Renewed::Lost);
             free(&client, &next).await?;
@@ -63,33 +65,6 @@ fn an_ended_claim_is_not_reported_as_forgotten() {
             let token = take(&one, &taken).await?;
             free(&two, &taken).await?;
             assert_eq!(renewed(&one, &taken, token).await?, Renewed::Lost);
-        }
-        Ok(())
-    });
-}
-
-/// The last token of a name is kept for longer than any lease, also of a lock that is renewed for
-/// longer than the retention, or that was acquired shortly before the retention ended.
-#[test]
-fn a_renewal_preserves_the_evidence_of_data_loss() {
-    run(async {
-        let server = start().await?;
-        let client = connect(&server.url()).await?;
-        for mode in [Mode::Exclusive, Mode::Shared] {
-            let held = ask("a", mode);
-            let token = take(&client, &held).await?;
-            let last = &keys("a")[1];
-            server.command(&["PEXPIRE", last, "5000"]).await?.ok()?;
-            assert_eq!(renewed(&client, &held, token).await?, Renewed::Kept);
-            let left = server.command(&["PTTL", last]).await?.int()?;
-            assert!(left > 60_000, "{left} ms of {mode:?}");
-            if mode == Mode::Exclusive {
-                server.command(&["DEL", last]).await?.ok()?;
-                assert_eq!(renewed(&client, &held, token).await?, Renewed::Kept);
-                assert_eq!(server.command(&["EXISTS", last]).await?.int()?, 1);
-            }
-            free(&client, &held).await?;
-            assert_eq!(renewed(&client, &held, token).await?, Renewed::Lost);
         }
         Ok(())
     });

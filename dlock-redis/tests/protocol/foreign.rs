@@ -16,7 +16,7 @@ const DAMAGED: usize = 17;
 
 /// The indices of a name's keys.
 const HOLDER: usize = 0;
-const LAST_TOKEN: usize = 1;
+const TOKENS: usize = 1;
 const QUEUE: usize = 2;
 const WAITERS: usize = 3;
 const READERS: usize = 4;
@@ -26,7 +26,7 @@ async fn damage(server: &RedisServer, name: &str, part: usize) -> Verdict {
     let key = &keys(name)[part];
     server.command(&["DEL", key]).await?.ok()?;
     match part {
-        LAST_TOKEN => server.command(&["SET", key, "theirs"]).await?.ok()?,
+        TOKENS => server.command(&["SET", key, "theirs"]).await?.ok()?,
         _ => server.command(&["RPUSH", key, "theirs"]).await?.ok()?,
     };
     Ok(())
@@ -63,17 +63,35 @@ fn a_foreign_key_affects_only_one_of_many_held_locks() {
 #[test]
 fn a_foreign_key_affects_only_one_of_many_readers() {
     run(async {
-        for part in [HOLDER, LAST_TOKEN, WAITERS, READERS] {
+        for part in [HOLDER, WAITERS, READERS] {
             one_is_lost(Mode::Shared, part).await?;
         }
         one_is_lost(Mode::permits(2, 3)?, WAITERS).await
     });
 }
 
+/// The names of a bucket share their tokens. Those who hold locks need none.
+#[test]
+fn a_foreign_key_of_the_tokens_ends_no_lock() {
+    run(async {
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let server = start().await?;
+            let client = connect(&server.url()).await?;
+            let held = hold_many(&client, mode).await?;
+            damage(&server, held[DAMAGED].name.as_str(), TOKENS).await?;
+            assert!(renew(&client, &held).await?.iter().all(|answer| *answer == Renewed::Kept));
+            for request in &held {
+                free(&client, request).await?;
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn a_foreign_key_affects_only_one_of_many_waiters() {
     run(async {
-        for part in [LAST_TOKEN, QUEUE, WAITERS] {
+        for part in [QUEUE, WAITERS] {
             let server = start().await?;
             let (one, two) = (connect(&server.url()).await?, connect(&server.url()).await?);
             let held = hold_many(&one, Mode::Exclusive).await?;
@@ -115,14 +133,13 @@ fn a_failed_multi_lock_holds_no_lock() {
         let server = start().await?;
         let locks = Locks::new(connect(&server.url()).await?)?;
         let other = connect(&server.url()).await?;
-        for part in [HOLDER, LAST_TOKEN, QUEUE, WAITERS, READERS] {
-            damage(&server, "b", part).await?;
+        for part in [HOLDER, TOKENS, QUEUE, WAITERS, READERS] {
             let held = exclusive("b");
             if part == QUEUE || part == WAITERS {
                 // Claims that have to wait read these keys.
                 take(&other, &held).await?;
-                damage(&server, "b", part).await?;
             }
+            damage(&server, "b", part).await?;
             let options = locks.options().with_wait(millis(200));
             let multi = locks.with_options(options)?.multi(["a", "b", "c"])?;
             let answer = timeout(SOON, multi.lock()).await?;

@@ -17,5 +17,6 @@ mod refused_commands;
 mod release;
 mod restart_guard;
 mod slow;
+mod take;
 mod tokens;
 mod unreachable_waiter;

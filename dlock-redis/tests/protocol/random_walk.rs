@@ -22,16 +22,10 @@ const LOOK: &str = r"
 local wrong={}
 local function say(what,key) wrong[#wrong+1]=what..' '..key end
 local c=redis.call
-for _,key in ipairs(c('KEYS','dlock:*')) do
+for _,key in ipairs(c('KEYS','dlock:*:*')) do
   if c('PTTL',key)<0 and c('EXISTS',key)==1 then say('no end:',key) end
   local tag,kind,name=string.match(key,'^(dlock:{%d+})(.?):(.*)$')
   local function of(kind) return tag..kind..':'..name end
-  local F=of('f')
-  local f=c('GET',F)
-  if kind=='q' or kind=='w' or kind=='r' then
-    if not f or string.sub(f,-1)~='q' then say('F tells nothing of:',key) end
-    if c('PTTL',F)<c('PTTL',key)-2 then say('F ends before:',key) end
-  end
   if kind=='q' or kind=='r' then
     local used=0
     for _,id in ipairs(c('ZRANGE',key,0,-1)) do
@@ -41,7 +35,7 @@ for _,key in ipairs(c('KEYS','dlock:*')) do
     end
     local sum=string.match(c('HGET',of('w'),'#') or '0:0',':(%d+)$')
     if kind=='r' and used~=sum+0 then say('the sum is not '..used..' of:',key) end
-    local sole=string.match(c('GET',of('')) or '','^%x+')
+    local sole=string.match(c('GET',of('')) or '','^%x+[:!+]%d')
     if kind=='r' and sole then say('an exclusive holder, too:',key) end
   end
 end
@@ -61,7 +55,7 @@ struct Walk {
 
 impl Walk {
     async fn client(server: &RedisServer) -> Result<DynBackend, Stop> {
-        Ok(connect(&format!("{}?dlock.retention=1s", server.url())).await?)
+        Ok(connect(&server.url()).await?)
     }
 
     async fn start(seed: u64) -> Result<Self, Stop> {
@@ -214,6 +208,7 @@ fn random_clients_keep_the_invariants_and_leave_no_keys() {
         verdict?;
         assert!(walk.grants > 100, "{} grants", walk.grants);
         drop(walk);
-        until("no key is left", async || Ok(server.command(&["DBSIZE"]).await?.int()? == 0)).await
+        // The streams of tokens stay.
+        until("no key is left", async || Ok(server.keys("dlock:*:*").await?.is_empty())).await
     });
 }

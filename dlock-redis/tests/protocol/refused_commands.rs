@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::support::{ask, attempt, behind, connect, exclusive, queue, run, start, take, until};
 
 /// The commands of the scripts.
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 22] = [
     "time",
     "get",
     "set",
@@ -30,6 +30,8 @@ const COMMANDS: [&str; 20] = [
     "zscore",
     "zcard",
     "publish",
+    "xadd",
+    "xrevrange",
     "evalsha",
 ];
 

@@ -13,7 +13,8 @@ use crate::{
 async fn releases(recording: &mut Recording, claim: ClaimId) -> Result<Vec<usize>, Stop> {
     let lease = (LEASE + millis(1)).as_millis().to_string();
     let sent = recording.with(&claim.to_string()).await?;
-    let releases = sent.iter().filter(|command| !command.contains(&lease));
+    let is_script = |command: &&Vec<String>| command[0].starts_with("EVAL");
+    let releases = sent.iter().filter(is_script).filter(|command| !command.contains(&lease));
     Ok(releases.filter_map(|command| command.get(2)?.parse().ok()).collect())
 }
 

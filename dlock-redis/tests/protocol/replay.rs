@@ -23,10 +23,19 @@ impl Recording {
 
     /// Returns the recorded commands that contain this word.
     pub(crate) async fn with(&mut self, word: &str) -> Result<Vec<Vec<String>>, Stop> {
+        self.that(|part| part == word).await
+    }
+
+    /// Returns the recorded commands with a word that begins so.
+    pub(crate) async fn about(&mut self, begin: &str) -> Result<Vec<Vec<String>>, Stop> {
+        self.that(|part| part.starts_with(begin)).await
+    }
+
+    async fn that(&mut self, is_it: impl Fn(&str) -> bool) -> Result<Vec<Vec<String>>, Stop> {
         while let Ok(line) = timeout(millis(100), self.monitor.receive()).await {
             self.commands.extend(read(&line?.text()?));
         }
-        let holds = |command: &&Vec<String>| command.iter().any(|part| part == word);
+        let holds = |command: &&Vec<String>| command.iter().any(|part| is_it(part));
         Ok(self.commands.iter().filter(holds).cloned().collect())
     }
 }

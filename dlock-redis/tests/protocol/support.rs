@@ -58,14 +58,17 @@ pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The keys of a name: holder, last token, queue, waiters and readers. The hash tag is 64-bit FNV-1a,
+/// The keys of a name: holder, tokens, queue, waiters and readers. The hash tag is 64-bit FNV-1a,
 /// folded.
 pub(crate) fn keys(name: &str) -> [String; 5] {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let tag = (hash ^ (hash >> 32)) % 64;
-    ["", "f", "q", "w", "r"].map(|kind| format!("dlock:{{{tag}}}{kind}:{name}"))
+    ["", "t", "q", "w", "r"].map(|kind| match kind {
+        "t" => format!("dlock:{{{tag}}}t"),
+        kind => format!("dlock:{{{tag}}}{kind}:{name}"),
+    })
 }
 
 pub(crate) fn brief(lock: &str, lease: Duration) -> AcquireRequest {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_core::{DynBackend, Mode};
 use dlock_testlab::{
-    Verdict,
+    Stop, Verdict,
     redis::{Options, RedisServer},
 };
 
@@ -18,9 +18,15 @@ const NAMES: usize = 300;
 /// Long enough for a renewal.
 const SHORT: Duration = Duration::from_secs(5);
 
+/// The keys of locks. The streams of tokens stay.
+async fn keys(server: &RedisServer) -> Result<Vec<String>, Stop> {
+    let keys = server.keys("*").await?;
+    Ok(keys.into_iter().filter(|key| !key.ends_with("}t")).collect())
+}
+
 async fn is_empty(server: &RedisServer) -> Verdict {
-    let empty = until("no key is left", async || Ok(server.keys("*").await?.is_empty())).await;
-    for key in server.keys("*").await? {
+    let empty = until("no key is left", async || Ok(keys(server).await?.is_empty())).await;
+    for key in keys(server).await? {
         let left = server.command(&["PTTL", &key]).await?.int()?;
         println!("{key} ends in {left} ms");
     }
@@ -33,7 +39,6 @@ async fn use_once(client: &DynBackend) -> Verdict {
         let name = number.to_string();
         match number % 4 {
             0 => {
-                // The last token stays for two leases more once the lock was renewed.
                 let held = exclusive(&name).with_lease(SHORT);
                 take(client, &held).await?;
                 renew(client, &held).await?;
@@ -67,27 +72,31 @@ async fn use_once(client: &DynBackend) -> Verdict {
 }
 
 #[test]
-fn unused_names_keep_one_key_until_the_retention_ends() {
+fn names_that_are_not_in_use_keep_no_key() {
     run(async {
         let (server, client) = start().await?;
         use_once(&client).await?;
-        let keys = server.keys("*").await?;
-        assert_eq!(keys.len(), NAMES, "{keys:?}");
-        assert!(keys.iter().all(|key| key.contains("}f:")), "{keys:?}");
-        server.command(&["FLUSHALL"]).await?.ok()?;
-
-        let brief = connect(&format!("{}?dlock.retention=1s", server.url())).await?;
-        use_once(&brief).await?;
-        is_empty(&server).await?;
-        works_fully(&brief, &client, "a").await
+        assert!(keys(&server).await?.is_empty(), "{:?}", keys(&server).await?);
+        // Each bucket has one stream of about a hundred entries.
+        let streams = server.keys("*").await?;
+        assert!(streams.len() <= 64, "{streams:?}");
+        for _ in 0..3 {
+            use_once(&client).await?;
+        }
+        for stream in streams {
+            let entries = server.command(&["XLEN", &stream]).await?.int()?;
+            assert!(entries <= 300, "{stream}: {entries}");
+        }
+        let other = connect(&server.url()).await?;
+        works_fully(&client, &other, "a").await
     })
 }
 
 #[test]
-fn dead_clients_leave_nothing_after_leases_and_retention() {
+fn dead_clients_leave_nothing_after_their_leases() {
     run(async {
         let server = RedisServer::start(&Options::new()).await?;
-        let client = connect(&format!("{}?dlock.retention=1s", server.url())).await?;
+        let client = connect(&server.url()).await?;
         let lease = Duration::from_millis(200);
         for (name, mode) in
             [("a", Mode::Exclusive), ("b", Mode::Shared), ("c", Mode::permits(2, 3)?)]
@@ -99,6 +108,14 @@ fn dead_clients_leave_nothing_after_leases_and_retention() {
         }
         // The client polls for its waiting claims until the server has no listener.
         drop(client);
+        // The records of waiters and readers stay for a while.
+        let keys = keys(&server).await?;
+        assert!(keys.len() < 9, "{keys:?}");
+        for key in keys {
+            let left = server.command(&["PTTL", &key]).await?.int()?;
+            assert!((1..=21_000).contains(&left), "{key} ends in {left} ms");
+            server.command(&["PEXPIRE", &key, "200"]).await?.ok()?;
+        }
         is_empty(&server).await
     })
 }
@@ -107,14 +124,14 @@ fn dead_clients_leave_nothing_after_leases_and_retention() {
 fn every_key_has_an_end() {
     run(async {
         let (server, client) = start().await?;
-        // The retention twice, a lease, and a second.
-        let longest = 1_201_000 + i64::try_from(LEASE.as_millis())?;
+        // Twenty seconds, a lease, and a second.
+        let longest = 21_000 + i64::try_from(LEASE.as_millis())?;
         for mode in [Mode::Exclusive, Mode::Shared, Mode::permits(2, 3)?] {
             let held = ask("a", mode);
             take(&client, &held).await?;
             let waiting = ask("a", if mode == Mode::Shared { Mode::Exclusive } else { mode });
             queue(&client, &waiting).await?;
-            for key in server.keys("*").await? {
+            for key in keys(&server).await? {
                 let left = server.command(&["PTTL", &key]).await?.int()?;
                 assert!((1..=longest).contains(&left), "{key}: {left}");
             }

@@ -1,8 +1,8 @@
 //! The keys and the message of `tests/golden`: this version reads them, and writes the same.
 //!
 //! A line there is `KEY TYPE`, followed by the value of the key: a text, the members of a set with
-//! their scores, or the fields of a hash with their values. `T` is a time or a token, and `CHANNEL`
-//! is the channel of a client. The last line is a message.
+//! their scores, the fields of a hash with their values, or the fields of a stream's last entry. `T` is a time or a token, and `CHANNEL`
+//! is the channel of a client. `S` is the number of a sending. The last line is a message.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const HOLDER: u128 = 1;
 const WAITER: u128 = 2;
 
 /// Each lock, and the mode in which it is held.
-fn locks() -> [(&'static str, Mode); 6] {
+fn locks() -> [(&'static str, Mode); 7] {
     let permits = Mode::Permits { n: 2, of: 5 };
     [
         ("block", Mode::Exclusive),
@@ -33,6 +33,7 @@ fn locks() -> [(&'static str, Mode); 6] {
         ("permits", permits),
         ("read", Mode::Shared),
         ("waited", Mode::Exclusive),
+        ("renewed", Mode::Exclusive),
     ]
 }
 
@@ -54,8 +55,12 @@ fn request(lock: &str, mode: Mode, claim: u128) -> AcquireRequest {
 async fn write(client: &DynBackend) -> Verdict {
     for (lock, mode) in locks() {
         let held = request(lock, mode, HOLDER);
-        take(client, &held).await?;
+        let token = take(client, &held).await?.token;
         match lock {
+            "renewed" => {
+                let renewal = Renewal::new(held.as_claim(), mode, held.lease).with_token(token);
+                assert_eq!(client.renew(&[renewal]).await?, [Renewed::Kept]);
+            }
             "free" => free(client, &held).await?,
             "read" | "waited" => queue(client, &request(lock, Mode::Exclusive, WAITER)).await?,
             _ => {}
@@ -79,6 +84,10 @@ fn masked(word: &str) -> String {
         text.push(c);
     }
     text.pop();
+    if let Some((before, number)) = text.split_once('~') {
+        let end = number.find(' ').unwrap_or(number.len());
+        return format!("{before}~S{}", &number[end..]);
+    }
     match text.split_once("dlock:i:") {
         Some((before, channel)) => {
             let end = channel.find(' ').unwrap_or(channel.len());
@@ -94,7 +103,9 @@ async fn dump(server: &RedisServer) -> Result<String, Stop> {
     let mut text = String::new();
     for key in keys {
         let kind = server.command(&["TYPE", &key]).await?.text()?;
+        let last = "return redis.call('XREVRANGE',KEYS[1],'+','-','COUNT',1)[1][2]";
         let command: &[&str] = match kind.as_str() {
+            "stream" => &["EVAL", last, "1", &key],
             "string" => &["GET", &key],
             "hash" => &["HGETALL", &key],
             _ => &["ZRANGE", &key, "0", "-1", "WITHSCORES"],
@@ -109,6 +120,10 @@ async fn dump(server: &RedisServer) -> Result<String, Stop> {
             }
             value => vec![masked(&value.text()?)],
         };
+        // The number of a sending.
+        let is_number = |word: &String| kind == "stream" && word.len() > "c = ".len();
+        let mask = |word: String| if is_number(&word) { "c = S".to_owned() } else { word };
+        let words: Vec<_> = words.into_iter().map(mask).collect();
         text.push_str(&format!("{key} {kind}: {}\n", words.join(" | ")));
     }
     Ok(text)
@@ -119,11 +134,13 @@ async fn load(server: &RedisServer, golden: &str) -> Verdict {
     for line in golden.lines().filter(|line| line.starts_with("dlock:")) {
         let (key, value) = line.split_once(": ").ok_or("a value")?;
         let (key, kind) = key.rsplit_once(' ').ok_or("a type")?;
+        let id = format!("{}-0", LATE / 1000);
         let late = LATE.to_string();
-        let value = value.replace("CHANNEL", "dlock:i:0").replace('T', &late);
+        let value = value.replace("CHANNEL", "dlock:i:0").replace('T', &late).replace('S', "5");
         for part in value.split(" | ") {
             let (name, behind) = part.split_once(" = ").unwrap_or((part, ""));
             let command: &[&str] = match kind {
+                "stream" => &["XADD", key, &id, name, behind],
                 "string" => &["SET", key, part],
                 "hash" => &["HSET", key, name, behind],
                 _ => &["ZADD", key, behind, name],

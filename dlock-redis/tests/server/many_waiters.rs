@@ -235,7 +235,7 @@ async fn outlive_a_lease(server: &RedisServer) -> Result<bool, Stop> {
 /// Waits behind a holder whose renewals make the last token live for much longer than the queue.
 async fn keeps_its_position(more: usize) -> Verdict {
     let (server, _) = start().await?;
-    let url = format!("{}?dlock.retention=1s", server.url());
+    let url = server.url();
     let (one, two) = (connect(&url).await?, connect(&url).await?);
     let (held, waiting) = (exclusive("a"), brief());
     take(&one, &held).await?;

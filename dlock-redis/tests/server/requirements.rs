@@ -214,7 +214,6 @@ fn settings_from_code_are_checked_like_those_of_a_url() {
         let config = || RedisConfig::from_url(&server.url());
         let quorum = RedisConfig::from_url("redis+quorum://a,b,c")?;
         for config in [
-            config()?.with_retention(Duration::ZERO),
             config()?.with_response_timeout(Duration::ZERO),
             config()?.with_restart_guard(Duration::MAX),
             config()?.with_plain(true).with_durability(Durability::Majority),

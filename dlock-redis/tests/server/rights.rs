@@ -245,7 +245,7 @@ async fn shop(url: &str) -> Result<DynBackend, Error> {
 fn the_right_to_the_keys_of_a_prefix_is_enough_for_its_names() {
     run(async {
         let (server, admin) = start().await?;
-        set_user_of(&server, "~dlock:*:shop/*").await?;
+        set_user_of(&server, "~dlock:*:shop/* ~dlock:{*}t").await?;
         let (one, two) = (shop(&url_of(&server)).await?, shop(&url_of(&server)).await?);
         for name in ["a", "42", "x:y"] {
             works_fully(&one, &two, name).await?;
@@ -271,7 +271,7 @@ fn the_right_to_the_keys_of_a_prefix_is_enough_for_its_names() {
 fn a_guard_needs_no_more_than_the_keys_of_the_prefix() {
     run(async {
         let (server, admin) = start().await?;
-        set_user_of(&server, "~dlock:*:shop/*").await?;
+        set_user_of(&server, "~dlock:*:shop/* ~dlock:{*}t").await?;
         let config = format!("{}?dlock.restart_guard=1s", url_of(&server));
         let config = RedisConfig::from_url(&config)?.with_prefix("shop/");
         let _client = Redis::connect(config).await?;
@@ -288,7 +288,7 @@ fn a_guard_needs_no_more_than_the_keys_of_the_prefix() {
 fn another_prefix_is_refused_at_the_start() {
     run(async {
         let (server, _) = start().await?;
-        set_user_of(&server, "~dlock:*:bank/*").await?;
+        set_user_of(&server, "~dlock:*:bank/* ~dlock:{*}t").await?;
         let url = url_of(&server);
         says(&shop(&url).await.err().ok_or("let in")?, ACCESS, "rights");
         says(&refused(&url).await?, ACCESS, "rights");
@@ -353,10 +353,10 @@ fn the_right_to_each_key_of_a_name_is_checked() {
         let (server, _) = start().await?;
         set_user_of(&server, "~dlock:{*}:*").await?;
         let error = refused(&url_of(&server)).await?;
-        says(&error, ACCESS, "no permission for dlock:{0}f:NAME, dlock:{0}q:NAME");
+        says(&error, ACCESS, "no permission for dlock:{0}t, dlock:{0}q:NAME");
         assert!(!error.to_string().contains("dlock:{0}:NAME"), "{error}");
         let error = shop(&url_of(&server)).await.err().ok_or("let in")?;
-        says(&error, ACCESS, "~dlock:*:shop/*");
+        says(&error, ACCESS, "~dlock:*:shop/* ~dlock:{*}t ");
         Ok(())
     })
 }

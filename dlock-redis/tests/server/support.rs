@@ -76,6 +76,6 @@ pub(crate) async fn refused(url: &str) -> Result<Error, Stop> {
     client::refused(open(url)).await
 }
 
-/// The keys of the lock `a`: holder, last token, queue, waiters and readers.
+/// The keys of the lock `a`: holder, tokens, queue, waiters and readers.
 pub(crate) const KEYS_OF_A: [&str; 5] =
-    ["dlock:{0}:a", "dlock:{0}f:a", "dlock:{0}q:a", "dlock:{0}w:a", "dlock:{0}r:a"];
+    ["dlock:{0}:a", "dlock:{0}t", "dlock:{0}q:a", "dlock:{0}w:a", "dlock:{0}r:a"];

@@ -43,11 +43,11 @@ impl Contestant {
     }
 
     /// Returns dlock with the shortest retention of what free locks leave in a store. Databases
-    /// keep it for at least twice the response timeout. ZooKeeper and etcd have no such option.
+    /// keep it for at least twice the response timeout. The other stores have no such option.
     pub(crate) fn forgetful(store: Store) -> Self {
         let option = match store {
-            Store::Memory | Store::Zk | Store::Etcd => "",
-            Store::Sqlite | Store::Redis => "dlock.retention=2s",
+            Store::Memory | Store::Redis | Store::Zk | Store::Etcd => "",
+            Store::Sqlite => "dlock.retention=2s",
             Store::Postgres | Store::Mysql => "dlock.retention=4s&dlock.response_timeout=2s",
         };
         Self::Own(Own::Dlock, option)

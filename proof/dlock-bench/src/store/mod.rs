@@ -279,7 +279,12 @@ impl Server {
     pub(crate) async fn entries(&mut self) -> Result<f64, Failure> {
         Ok(match &mut self.running {
             Running::Memory => f64::NAN,
-            Running::Redis(_, control) => cmd("DBSIZE").query_async(control).await?,
+            Running::Redis(_, control) => {
+                // The streams of tokens belong to no lock.
+                let keys: Vec<String> = cmd("KEYS").arg("*").query_async(control).await?;
+                let of_locks = keys.iter().filter(|key| !key.ends_with("}t")).count();
+                f64::from(u32::try_from(of_locks).unwrap_or(u32::MAX))
+            }
             Running::Sqlite(_) | Running::Sql(..) => self.table().await?.rows().await?,
             Running::Zk(server, nodes) => {
                 // The parent of the locks' directories belongs to no lock.

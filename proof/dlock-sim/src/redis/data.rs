@@ -10,14 +10,21 @@ use super::{
     slots::bucket_in,
 };
 
+const SMALL_ID: &str =
+    "ERR The ID specified in XADD is equal or smaller than the target stream top item";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 
 type Command = fn(&mut Data, &[Bytes]) -> Value;
 /// Members in the order of their scores. Sets are small here, so that a search costs little.
 type Members = Vec<(f64, Bytes)>;
+/// Each entry has an id, which is milliseconds and a sequence, and one field with its value.
+type Entries = Vec<((u64, u64), [Bytes; 2])>;
+
+/// The number of entries of a stream that are kept at least, and at most.
+const ENTRIES: (usize, usize) = (100, 200);
 
 /// The commands on data, and whether each writes, which a replica refuses.
-const COMMANDS: [(&str, bool, Command); 22] = [
+const COMMANDS: [(&str, bool, Command); 24] = [
     ("DEL", true, Data::del),
     ("EXISTS", false, Data::exists),
     ("GET", false, Data::get),
@@ -32,6 +39,8 @@ const COMMANDS: [(&str, bool, Command); 22] = [
     ("SETRANGE", true, Data::setrange),
     ("SPUBLISH", false, |data, words| data.publish(true, words)),
     ("TIME", false, |data, _| data.time()),
+    ("XADD", true, Data::xadd),
+    ("XREVRANGE", false, Data::xrevrange),
     ("ZADD", true, Data::zadd),
     ("ZCARD", false, Data::zcard),
     ("ZPOPMIN", true, Data::zpopmin),
@@ -47,6 +56,7 @@ enum Content {
     Text(Bytes),
     Hash(BTreeMap<Bytes, Bytes>),
     SortedSet(Members),
+    Stream(Entries),
 }
 
 #[derive(Clone, Debug)]
@@ -138,6 +148,9 @@ impl Data {
                 Content::SortedSet(members) => members
                     .iter()
                     .for_each(|(score, member)| add(member, number_text(*score).as_bytes())),
+                Content::Stream(entries) => {
+                    entries.iter().for_each(|(id, [_, value])| add(id_text(*id).as_bytes(), value))
+                }
             }
         }
         lines
@@ -248,20 +261,24 @@ impl Data {
         }
     }
 
-    /// `SET key text [NX] [PX ms | KEEPTTL]`.
+    /// `SET key text [NX] [GET] [PX ms | PXAT ms | KEEPTTL]`.
     fn set(&mut self, words: &[Bytes]) -> Value {
         let has = |option: &[u8]| words[3..].iter().any(|word| word == option);
         let before = self.entry(&words[1]).map(|entry| entry.ends);
+        let gets = has(b"GET");
+        let text = if gets { self.get(words) } else { Value::Null };
         if has(b"NX") && before.is_some() {
-            return Value::Null;
+            return text;
         }
-        let ends = match has(b"PX") {
-            true => Some(self.millis() + integer(&words[words.len() - 1])),
-            false => before.flatten().filter(|_| has(b"KEEPTTL")),
+        let time = |now| Some(now + integer(&words[words.len() - 1]));
+        let ends = match (has(b"PX"), has(b"PXAT")) {
+            (true, _) => time(self.millis()),
+            (_, true) => time(0),
+            _ => before.flatten().filter(|_| has(b"KEEPTTL")),
         };
         let content = Content::Text(words[2].clone());
         self.entries.insert(words[1].clone(), Entry { content, ends });
-        Value::ok()
+        if gets { text } else { Value::ok() }
     }
 
     /// `SETRANGE key begin text`, with a text that is not empty.
@@ -272,6 +289,51 @@ impl Data {
         text.resize(text.len().max(end), 0);
         text[begin..end].copy_from_slice(&words[3]);
         Value::count(text.len())
+    }
+}
+
+/// Streams.
+impl Data {
+    fn entries(&mut self, key: &[u8]) -> Option<&mut Entries> {
+        match &mut self.entry(key)?.content {
+            Content::Stream(entries) => Some(entries),
+            other => panic!("not a stream: {other:?}"),
+        }
+    }
+
+    /// `XADD key [MAXLEN ~ length] (id | *) field value`.
+    fn xadd(&mut self, words: &[Bytes]) -> Value {
+        let millis = self.now / 1000;
+        let [.., id, field, value] = words else { panic!("an entry has one field: {words:?}") };
+        let last = self.entries(&words[1]).and_then(|entries| entries.last()).map(|(id, _)| *id);
+        let last = last.unwrap_or((0, 0));
+        let id = match id.as_slice() {
+            b"*" if millis > last.0 => (millis, 0),
+            b"*" => (last.0, last.1 + 1),
+            text => id_of(text),
+        };
+        if id <= last {
+            return Value::error(SMALL_ID);
+        }
+        let content = self.content(&words[1], Content::Stream(Vec::new()));
+        let Content::Stream(entries) = content else { panic!("not a stream: {content:?}") };
+        entries.push((id, [field, value].map(Clone::clone)));
+        if words[2] == *b"MAXLEN" && entries.len() > ENTRIES.1 {
+            entries.drain(..ENTRIES.0);
+        }
+        Value::text(id_text(id))
+    }
+
+    /// `XREVRANGE key + - COUNT count`.
+    fn xrevrange(&mut self, words: &[Bytes]) -> Value {
+        let count = usize::try_from(integer(&words[5])).expect("a count is positive");
+        let entry = |((millis, sequence), [field, value]): &((u64, u64), [Bytes; 2])| {
+            let fields = Value::Array([field, value].map(Value::text).to_vec());
+            Value::Array(vec![Value::text(id_text((*millis, *sequence))), fields])
+        };
+        let entries = self.entries(&words[1]);
+        let last = entries.map(|entries| entries.iter().rev().take(count).map(entry).collect());
+        Value::Array(last.unwrap_or_default())
     }
 }
 
@@ -419,6 +481,16 @@ fn command(name: &[u8]) -> (bool, Command) {
 pub(super) fn integer(word: &[u8]) -> i64 {
     let number = str::from_utf8(word).ok().and_then(|digits| digits.parse().ok());
     number.expect("dlock sends an integer")
+}
+
+fn id_text((millis, sequence): (u64, u64)) -> String {
+    format!("{millis}-{sequence}")
+}
+
+fn id_of(word: &[u8]) -> (u64, u64) {
+    let id = str::from_utf8(word).ok().and_then(|text| text.split_once('-'));
+    let id = id.and_then(|(millis, sequence)| Some((millis.parse().ok()?, sequence.parse().ok()?)));
+    id.expect("dlock sends an id")
 }
 
 fn score(word: &[u8]) -> f64 {

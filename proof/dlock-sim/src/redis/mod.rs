@@ -204,10 +204,12 @@ impl Redis {
             .map(|entry| (entry.name, entry.claim))
             .collect();
         let is_left = |line: &&String| match KeyLine::read(line) {
-            Some(KeyLine { kind: "f" | "?guard", .. }) => false,
+            Some(KeyLine { kind: "?guard", .. }) => false,
             Some(KeyLine { kind: "q" | "r" | "w", name, claim, .. }) => {
                 live.contains(&(name, claim))
             }
+            // The tokens of a bucket stay.
+            None => !line.contains("}t ("),
             _ => true,
         };
         lines.iter().filter(is_left).cloned().collect()

@@ -57,7 +57,8 @@ impl Slots {
                 let count = str::from_utf8(words.get(2)?).ok()?.parse::<usize>().ok()?;
                 words.get(3..3 + count)?
             }
-            b"SSUBSCRIBE" => &words[1..],
+            b"SSUBSCRIBE" | b"EXISTS" => &words[1..],
+            b"GET" | b"SET" | b"XADD" => words.get(1..2)?,
             _ => return None,
         };
         let bucket = bucket_in(keys.first()?)?;

@@ -44,7 +44,7 @@ impl Store for RedisStore {
 /// Returns the URL of these servers.
 pub(super) fn url(scheme: &str, addresses: &[&str], plan: &Plan) -> String {
     let (hosts, timeout) = (addresses.join(","), plan.response_timeout / 1000);
-    format!("{scheme}://{hosts}?dlock.response_timeout={timeout}ms&dlock.retention=60s")
+    format!("{scheme}://{hosts}?dlock.response_timeout={timeout}ms")
 }
 
 pub(super) async fn connect(url: &str) -> Result<DynBackend, Error> {
@@ -61,8 +61,8 @@ fn patches(mutant: &str) -> &'static [(&'static str, &'static str)] {
             ("elseif is_last or ends+0<later then", "else"),
         ],
         "grants-within-guard" => &[
-            ("local frozen=ARGV[4]~=nil", "local frozen=false"),
-            ("local frozen=#ARGV%4==2", "local frozen=false"),
+            ("local frozen=ARGV[3]~=nil", "local frozen=false"),
+            ("local frozen=#ARGV%5==1", "local frozen=false"),
         ],
         _ => &[],
     }
@@ -106,10 +106,12 @@ pub(super) fn held_in(lines: &[String], clock: Micros) -> Vec<Held> {
             Some(all.find(|other| (other.kind, other.claim) == (kind, claim))?.value)
         };
         let (first, last, remaining, record) = match entry.kind {
-            // Nothing is granted after an exclusive holder, so its block ends with the last token.
             "" => {
-                let first = number(entry.value.split([':', '!', '+']).nth(1)?)?;
-                (first, number(of("f", "=")?)?, entry.lifetime * 1000, entry.value)
+                let (_, rest) = entry.value.split_at_checked(33)?;
+                let tokens = rest.split([' ', '*']).next()?;
+                let first = number(tokens).or_else(|| taken(lines, tokens.strip_prefix('~')?))?;
+                let count = tokens.split_once('/').map_or(Some(1), |(_, count)| number(count))?;
+                (first, first + count - 1, entry.lifetime * 1000, entry.value)
             }
             "r" => {
                 let record = of("w", entry.claim)?;
@@ -123,6 +125,14 @@ pub(super) fn held_in(lines: &[String], clock: Micros) -> Vec<Held> {
         Some(Held { name, tokens: (first, last), remaining, process })
     });
     held.collect()
+}
+
+/// The token that plain commands of this sending have taken, in the lines of a stream.
+fn taken(lines: &[String], sending: &str) -> Option<u64> {
+    let is_its = |line: &&String| line.contains("}t (") && line.ends_with(sending);
+    let id = lines.iter().rfind(is_its)?.split_once("): ")?.1.split(' ').next()?;
+    let (millis, sequence) = id.split_once('-')?;
+    Some(number(millis)? * 1000 + number(sequence)?)
 }
 
 /// The number that a text begins with.

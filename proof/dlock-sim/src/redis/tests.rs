@@ -25,10 +25,18 @@ const MARK: &[u8] = b"$11\r\nend of step\r\n";
 /// Returns the data of a real server in the form of [`Data::lines`].
 const LINES: &str = "
 local lines={}
+local function entries(key)
+  local all={}
+  for _,entry in ipairs(redis.call('XRANGE',key,'-','+')) do
+    all[#all+1]=entry[1] all[#all+1]=entry[2][2]
+  end
+  return all
+end
 for _,key in ipairs(redis.call('KEYS','*')) do
   local head=key..' ('..string.format('%.0f',redis.call('PTTL',key))..' ms): '
   local kind=redis.call('TYPE',key).ok
   local all=kind=='string' and {'=',redis.call('GET',key)}
+    or kind=='stream' and entries(key)
     or kind=='hash' and redis.call('HGETALL',key) or redis.call('ZRANGE',key,0,-1,'WITHSCORES')
   for i=1,#all,2 do lines[#lines+1]=head..all[i]..' '..all[i+1] end
 end
@@ -198,7 +206,8 @@ const MODES: [[&str; 2]; 6] =
 
 /// Returns the keys of a name.
 fn keys(name: &str) -> Vec<String> {
-    ["", "f", "q", "w", "r"].map(|kind| format!("dlock:{{0}}{kind}:{name}")).to_vec()
+    let key = |kind| format!("dlock:{{0}}{kind}:{name}");
+    vec![key(""), "dlock:{0}t".to_owned(), key("q"), key("w"), key("r")]
 }
 
 /// Returns a command of dlock.
@@ -216,8 +225,7 @@ fn step(bytes: [u8; 13], now: u64, digests: &[String]) -> Vec<String> {
     let (mode, second_mode) = (mode_of(name, mode), mode_of(second, more));
     let tokens = mostly(&["1", "1", "3"], &["4503599627370496"], tokens);
     let channel = pick(&CHANNELS, channel);
-    let retention = pick(&["60000", "1", "3600000"], extra);
-    let leaves = if flag % 4 == 2 { "1" } else { "0" };
+    let leaves = pick(&["0", "2", "1", "0", "0", "3"], flag);
     let sign = |byte| if byte % 4 == 3 { "-" } else { "" };
     let (sign, second_sign) = (sign(flag), sign(extra));
     let note = mostly(&["", "a note"], &["\u{1}2 new"], more);
@@ -234,13 +242,13 @@ fn step(bytes: [u8; 13], now: u64, digests: &[String]) -> Vec<String> {
         0..8 => {
             let proposal = mostly(&[0, 0, now, now + 5_000_000], &[(1 << 53) - 3], extra);
             let note = if note.is_empty() { String::new() } else { format!("{note};") };
-            let head = format!("{claim};{lease};{mode};{tokens};{leaves};{channel};{retention}");
+            let head = format!("{claim};{lease};{mode};{tokens};{leaves};{channel}");
             call(0, &of_name, format!("{head};{proposal};{note}{deadline}"))
         }
         8 => {
             let one = format!("{claim};{lease};{mode};{tokens};{leaves};{channel};{note}");
             let two = format!("{other};{second_lease};{second_mode};1;{leaves};{channel};{note}");
-            call(1, &of_both, format!("{retention};{one};{two};{deadline}"))
+            call(1, &of_both, format!("{one};{two};{deadline}"))
         }
         9 => call(2, &plain, format!("{claim};{lease};{deadline}")),
         10 | 11 => call(3, &of_name, String::new()),
@@ -251,36 +259,50 @@ fn step(bytes: [u8; 13], now: u64, digests: &[String]) -> Vec<String> {
         }
         13 => {
             let token = now - 1000 * u64::from(extra);
-            call(5, &of_name, format!("{claim};{token};{tokens};{retention}"))
+            call(5, &of_name, format!("{claim};{token};{tokens}"))
         }
         14 => {
             let above = mostly(&[now, 1], &[(1 << 53) - 2], extra);
-            call(6, &of_name, format!("{above};{retention}"))
+            call(6, &of_name[1..2], above.to_string())
         }
         15..19 => {
             let used = pick(&["1", "0", "2"], extra);
-            call(7, &of_name, format!("{claim};{used};{retention}{frozen}"))
+            call(7, &of_name, format!("{claim};{used}{frozen}"))
         }
         19 => match extra % 2 {
             0 => call(8, &plain, claim.to_owned()),
             _ => call(11, &of_name[..1], claim.to_owned()),
         },
-        20 | 21 => call(9, &of_name, format!("{retention};{claim};{sign}{lease};{mode}{frozen}")),
+        20 | 21 => {
+            let taken = pick(&["0", "-1", "7", "-2"], extra);
+            call(9, &of_name, format!("{claim};{sign}{lease};{mode};{taken}{frozen}"))
+        }
         22 | 23 => {
-            let one = format!("{claim};{sign}{lease};{mode}");
-            let two = format!("{other};{second_sign}{second_lease};{second_mode}");
-            call(9, &of_both, format!("{retention};{one};{two}{frozen}"))
+            let taken = pick(&["0", "-1", "7", "-2"], extra);
+            let one = format!("{claim};{sign}{lease};{mode};{taken}");
+            let two = format!("{other};{second_sign}{second_lease};{second_mode};0");
+            call(9, &of_both, format!("{one};{two}{frozen}"))
         }
         24 | 25 => {
-            let claims = format!("{claim};{sign}{lease};{other};{second_sign}{second_lease}");
-            let [holder, last] = [&of_name[..1], &of_name[1..2]];
-            let keys = [holder, &plain, last, last].concat();
-            match extra % 3 {
-                0 => call(10, &keys[..2], format!("{claims};0")),
-                _ => call(10, &keys, format!("{claims};{retention}")),
-            }
+            let own = pick(&["0", "-7", "7"], extra);
+            let keys = [&of_name[..1], &plain].concat();
+            let claims =
+                format!("{claim};{sign}{lease};{own};{other};{second_sign}{second_lease};0");
+            call(10, &keys, claims)
         }
+        26 => take(&of_name, claim, now, extra),
         _ => parts(format!("SUBSCRIBE;{}", pick(&["c", "d"], more))),
+    }
+}
+
+/// Returns one of the plain commands that take a lock.
+fn take(keys: &[String], claim: &str, now: u64, which: u8) -> Vec<String> {
+    let end = now / 1000 + pick(&[5000, 30, 0], which);
+    let sending = pick(&["0a", "0b"], which);
+    match which % 4 {
+        0 => parts(format!("EXISTS;{};{}", keys[2], keys[4])),
+        1 => parts(format!("XADD;{};MAXLEN;~;100;*;c;{sending}", keys[1])),
+        _ => parts(format!("SET;{};{claim}:~{sending};NX;GET;PXAT;{end}", keys[0])),
     }
 }
 
@@ -314,7 +336,7 @@ fn the_scripts_of_dlock_do_the_same_on_a_real_server() {
             both.compare_on(1, &["SUBSCRIBE", "c", "d"])?;
             for bytes in steps {
                 let mut bytes = *bytes;
-                bytes[0] %= 27;
+                bytes[0] %= 28;
                 both.go_to(both.now + pause(bytes[12]));
                 both.compare_on(usize::from(bytes[10] % 2), &step(bytes, both.now, &digests))?;
             }
@@ -328,7 +350,8 @@ const COMMANDS: &str = "DEL k,DEL k k,EXISTS k,EXISTS k k k,PEXPIRE k l,PEXPIRE 
     GET t,SET t m,SET t m x,SET t m p q,SET t m n p q,SET t i,SETRANGE t b v,HDEL h m,HDEL h m m,\
     HGET h m,HSET h m m,HSET h m m m m,ZADD z s m,ZADD z s m,ZCARD z,ZPOPMIN z,ZRANGE z i i,\
     ZRANGE z i i w,ZRANGEBYSCORE z s s,ZRANK z m,ZREM z m,ZREM z m m,ZSCORE z m,PUBLISH c m,\
-    SPUBLISH c m,PING,TIME,SUBSCRIBE c,SSUBSCRIBE c c";
+    SPUBLISH c m,PING,TIME,SUBSCRIBE c,SSUBSCRIBE c c,SET t m n g p q,XADD y a m m,XADD y j m m,\
+    XADD y f ~ 100 j m m,XREVRANGE y + - d e";
 
 /// Returns an argument: a key, a member, an index, a score, a lease, an option or a channel.
 fn argument(kind: &str, byte: u8) -> &'static [u8] {
@@ -349,6 +372,17 @@ fn argument(kind: &str, byte: u8) -> &'static [u8] {
         "n" => &["NX"],
         "p" => &["PX"],
         "w" => &["WITHSCORES"],
+        "g" => &["GET"],
+        "y" => &["y"],
+        "j" => &["*"],
+        "a" => &["0-1", "5-0", "5-3", "1900000000000-7"],
+        "f" => &["MAXLEN"],
+        "~" => &["~"],
+        "100" => &["100"],
+        "+" => &["+"],
+        "-" => &["-"],
+        "d" => &["COUNT"],
+        "e" => &["1", "3", "100"],
         _ => &["c", "d"],
     };
     pick(among, byte).as_bytes()
@@ -367,7 +401,7 @@ const CALLS: [&str; 4] = [
 fn each_command_does_the_same_on_a_real_server() {
     let commands: Vec<&str> = COMMANDS.split(',').collect();
     with_server(Persistence::None, |mut both| {
-        explore(1000, 60, |steps: &[[u8; 9]]| {
+        explore(1000, 60, |steps: &[[u8; 10]]| {
             both.clear();
             for [command, call, after, arguments @ ..] in steps {
                 both.go_to(both.now + pause(*after));
@@ -490,7 +524,7 @@ fn a_restart_ends_connections_and_keeps_data_if_it_can() {
             ["dlock:{0}:a (9000 ms): = 1", "dlock:{0}w:a (-1 ms): x 1:1:1:1:1700000020000000:c"];
         send(&mut redis, &["SET", "dlock:{0}:a", "1", "PX", "9000"]);
         send(&mut redis, &["HSET", "dlock:{0}w:a", "x", waiter]);
-        send(&mut redis, &["SET", "dlock:{0}f:a", "7"]);
+        send(&mut redis, &["XADD", "dlock:{0}t", "*", "c", "x"]);
         send(&mut redis, &["SET", "dlock:{0}?guard:", "7"]);
         send(&mut redis, &["SUBSCRIBE", "c"]);
         assert_eq!(send(&mut redis, &["EVAL", "return 1", "0"]), ":1\\r\\n");

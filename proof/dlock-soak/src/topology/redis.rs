@@ -14,12 +14,12 @@ use crate::plan::Load;
 const LAG: Duration = Duration::from_secs(2);
 
 /// Options that fit short leases and a check of the records that remain.
-pub(super) const OPTIONS: &str = "dlock.response_timeout=500ms&dlock.retention=1s";
+pub(super) const OPTIONS: &str = "dlock.response_timeout=500ms";
 
-/// Removes the keys that a server keeps: for later clients, the restart guard records how long it
-/// has run.
+/// Removes the keys that a server keeps: the tokens of the buckets; and for later clients, the restart
+/// guard records how long it has run.
 pub(super) fn without_guard(mut keys: Vec<String>) -> Vec<String> {
-    keys.retain(|key| !key.contains("}?guard:"));
+    keys.retain(|key| !key.contains("}?guard:") && !key.ends_with("}t"));
     keys
 }
 

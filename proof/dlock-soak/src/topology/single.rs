@@ -24,9 +24,10 @@ use super::{
 };
 use crate::plan::Load;
 
-/// The retention of last tokens where clocks step: tokens stay in order only if a step back is
-/// shorter than the retention. Otherwise records of free locks are deleted soon, which is checked.
-const KEPT: &str = "dlock.response_timeout=500ms&dlock.retention=10m";
+/// The retention of rows where clocks step: tokens stay in order only if a step back is shorter than
+/// the retention. Otherwise records of free locks are deleted soon, which is checked.
+const KEPT: &str = "&dlock.retention=10m";
+const FORGOTTEN: &str = "&dlock.retention=1s";
 
 /// The longest outage of a store without sessions, after which leases have expired.
 const SHORT: Duration = Duration::from_millis(1500);
@@ -136,7 +137,10 @@ impl Topology for Single {
     }
 
     fn direct_url(&self) -> String {
-        let mut options = if self.clock.is_some() { KEPT } else { OPTIONS }.to_owned();
+        let mut options = OPTIONS.to_owned();
+        if matches!(self.server, Server::Postgres(_) | Server::Mysql(_)) {
+            options += if self.clock.is_some() { KEPT } else { FORGOTTEN };
+        }
         if self.is_guarded {
             let guard = self.load().longest_lease().as_millis();
             options += &format!("&dlock.restart_guard={guard}ms");

@@ -35,7 +35,7 @@ fn the_right_to_the_keys_of_the_prefix_is_enough() {
     let shared = async {
         let server = RedisServer::start(&Options::new()).await?;
         let line = include_str!("../../../../dlock-redis/src/acl.txt");
-        let line = line.replace("~dlock:*", "~dlock:*:shop/*");
+        let line = line.replace("~dlock:*", "~dlock:*:shop/* ~dlock:{*}t");
         server.command(&line.split_whitespace().collect::<Vec<_>>()).await?.ok()?;
         let url = format!("redis://dlock:password@{}?dlock.prefix=", server.address());
         let locks = dlock::connect(&format!("{url}shop/")).await?;
