@@ -9,7 +9,7 @@
 //! with a block of tokens, which its holder uses one after another. Other names take tokens of the
 //! same stream. A holder releases its claim, stops without a release until its key has expired,
 //! becomes a reader, or shortens its lease for the last time. Time is counted in tokens: a millisecond
-//! has [`LIMIT`] of them. No step of the clock is modelled: then tokens keep their order only as far as
+//! has `LIMIT` of them. No step of the clock is modelled: then tokens keep their order only as far as
 //! the stream goes.
 //!
 //! Left out: everything about who holds the lock, which is the model `redis_take`.
