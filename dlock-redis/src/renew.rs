@@ -26,7 +26,7 @@ impl Store {
     pub(crate) async fn renew_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>, Error> {
         let mut answers = vec![Renewed::Lost; renewals.len()];
         // Three steps, each for the claims that the previous step did not find: RENEW_EXCLUSIVE for
-        // exclusive holders, which reads two keys; RENEW for all others; then a read of the last
+        // exclusive holders, which reads one key; RENEW for all others; then a read of the last
         // token, which shows whether the claim was revoked or the server has lost its data. One of
         // the first two steps renews a claim, so a failure between them loses no answer: the core
         // sends the whole batch again.

@@ -34,9 +34,14 @@ local function token_of(id)
 end
 
 -- The token that plain commands have taken in this sending. It stands in the stream as long as few
--- others have come after it.
+-- others have come after it. An id with a larger sequence than a token has been granted to nobody.
 local function taken_in(stream,sending)
   for _,entry in ipairs(redis.call('XREVRANGE',stream,'+','-','COUNT',1000)) do
-    if entry[2][2]==sending then return token_of(entry[1]) end
+    if entry[2][2]==sending then
+      local ms,sequence=string.match(entry[1],'^(%d+)%-(%d+)$')
+      local token=ms*1000+sequence
+      if sequence+0<1000 and token<=9007199254740991 then return token end
+      return
+    end
   end
 end

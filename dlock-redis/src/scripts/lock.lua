@@ -408,11 +408,13 @@ local function leave(s)
 end
 
 -- Gives the holder's key of a claim the token that its plain commands have taken: a client may rely on
--- it. If that is no grant, the claim begins anew.
+-- it. If that is no grant, the claim begins anew. A claim that joins the queue behind a holder changes
+-- its mark, so one behind the mark `:` was there before.
 local function complete(s,claim,is_no_grant)
   if s.holder~=claim or s.holder_token then return end
+  local was_queue=s.mark==':' and call('EXISTS',s.queue_key)==1
   local token=taken_in(s.stream_key,s.sending)
-  if is_no_grant or s.used>0 or not token then return take_back(s,claim) end
+  if is_no_grant or was_queue or s.used>0 or not token then return take_back(s,claim) end
   s.holder_token,s.incomplete=token,true
 end
 

@@ -146,6 +146,46 @@ fn a_late_set_of_a_waiter_does_not_bypass_others() {
     });
 }
 
+/// The client has given up the plain commands, and asks again, with or without knowing of them.
+#[test]
+fn a_claim_that_is_sent_again_does_not_bypass_waiters() {
+    run(async {
+        let server = start().await?;
+        let [one, two] = [connect(&server.url()).await?, connect(&server.url()).await?];
+        let (dead, first, again) = (exclusive("a"), exclusive("a"), exclusive("a"));
+        take(&one, &dead).await?;
+        queue(&one, &first).await?;
+        server.command(&["DEL", &keys("a")[0]]).await?.ok()?;
+        late_set(&server, &again.claim.to_string()).await?;
+        server.command(&["XADD", &keys("a")[1], "*", "c", "0123456789abcdef"]).await?.ok()?;
+        queue(&two, &again).await?;
+        granted(&one, &first).await?;
+        free(&one, &first).await?;
+        granted(&two, &again).await?;
+        free(&two, &again).await
+    });
+}
+
+/// The sequence of the id was too large for a token, and the client asks again.
+#[test]
+fn a_claim_that_is_sent_again_gets_a_token_of_its_own() {
+    run(async {
+        let server = start().await?;
+        let client = connect(&server.url()).await?;
+        let time = server.command(&["TIME"]).await?.texts()?;
+        let millis = (time[0].parse::<u64>()? + 3600) * 1000;
+        for (sequence, number) in [(999, ""), (1000, "0123456789abcdef")] {
+            let id = format!("{millis}-{sequence}");
+            server.command(&["XADD", &keys("a")[1], &id, "c", number]).await?.ok()?;
+        }
+        let again = exclusive("a");
+        late_set(&server, &again.claim.to_string()).await?;
+        let token = take(&client, &again).await?;
+        assert!(token > millis * 1000 + 999, "{token}");
+        free(&client, &again).await
+    });
+}
+
 #[test]
 fn a_release_removes_a_waiter_whose_late_set_holds_the_key() {
     run(async {
