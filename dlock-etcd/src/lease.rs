@@ -99,7 +99,8 @@ impl Session {
         earlier.drain(..excess);
     }
 
-    /// Revokes the leases of former sessions, the last one first, so that the next holders need not wait for their ends.
+    /// Revokes the leases of former sessions, the last one first, so that the next holders need not
+    /// wait for their ends.
     pub(crate) fn revoke(self: &Arc<Self>, leases: Vec<i64>) {
         self.remember(leases.iter().rev().copied());
         self.background(revoke_all(Arc::downgrade(self), leases));

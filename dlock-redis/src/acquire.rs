@@ -116,9 +116,7 @@ impl Store {
             }
         }
     }
-}
 
-impl Store {
     /// Takes a lock with plain commands, if it is probably free. `None`: the script has to decide. The
     /// second value says whether these commands, or earlier ones, may have written the holder's key.
     ///
@@ -131,12 +129,9 @@ impl Store {
     ) -> Result<(Option<Acquired>, bool), Error> {
         let AcquireRequest { name, claim, .. } = request;
         let is_simple = request.mode == Mode::Exclusive && request.tokens == 1;
-        if !is_simple
-            || self.durable.is_some()
-            || !self.contention.is_calm(name)
-            || self.session.unanswered.has(*claim)
-        {
-            return Ok((None, self.session.unanswered.has(*claim)));
+        let is_unknown = self.session.unanswered.has(*claim);
+        if is_unknown || !is_simple || self.durable.is_some() || !self.contention.is_calm(name) {
+            return Ok((None, is_unknown));
         }
         let trims = self.contention.count().is_multiple_of(TRIM);
         let take = Take::new(request, trims);
